@@ -12,8 +12,9 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.log.log_topic import create_topic_if_missing, parse_topic_spec
 from pyspark_kafka_direct.log.log_worker import LogWorker
-from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, SendTracker, all_reached
+from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, all_reached
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
+from pyspark_kafka_direct.log.sent_records import SentRecords
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 from pyspark_kafka_direct.spark.loss_counts import LossCounter
@@ -127,8 +128,7 @@ class KafkaBasedLog:
         self._thread_ended = True
         self._thread_error: BaseException | None = None
         self._pending_reads = PendingReads(self._system)
-        self._send_tracker = SendTracker(self._system)
-        self._callback_threads: list[int] = []  # threads that run callbacks of ``send``
+        self._sent_records: SentRecords | None = None  # None: the log cannot send
         self._worker = LogWorker(
             topic,
             self._cluster,
@@ -136,7 +136,7 @@ class KafkaBasedLog:
             lambda start: clients.open_consumer(start, callbacks.columns),
             callbacks,
             self._pending_reads,
-            lambda: self._send_tracker.completed_count,
+            lambda: 0 if self._producer is None else self._producer.completed_count,
             LossCounter(self._system).add,
         )
 
@@ -177,6 +177,10 @@ class KafkaBasedLog:
             if self._initializer is not None:
                 self._initializer(self._cluster)
             self._producer = self._clients.open_producer()
+            if self._producer is not None:
+                self._sent_records = SentRecords(
+                    self._producer, self._worker, self._pending_reads, self._reads_partition
+                )
             self._pending_reads.add_read_to_end(initial_read)
             self._start_thread()
             if not self._wait_for_future(initial_read, deadline):
@@ -225,7 +229,9 @@ class KafkaBasedLog:
         Raises:
             IllegalLogStateError: The log is read-only, not started or stopped.
         """
-        self._send(key, value, None if callback is None else lambda done: _invoke_callback(callback, done))
+        producer, sent_records = self._open_producer()
+        context = sent_records.context()
+        producer.send_with_callback(self.topic, key, value, callback, listener=sent_records, context=context)
 
     def send_with_receipt(self, key: bytes | None, value: bytes | None) -> Future[RecordMetadata]:
         """Send a record and return a future of its metadata, which is done when the brokers have acknowledged it.
@@ -233,7 +239,9 @@ class KafkaBasedLog:
         Raises:
             IllegalLogStateError: The log is read-only, not started or stopped.
         """
-        return self._send(key, value, None)
+        producer, sent_records = self._open_producer()
+        context = sent_records.context()
+        return producer.send(self.topic, key, value, listener=sent_records, context=context)
 
     def read_to_end(self, callback: Callable[[BaseException | None], None] | None = None) -> Future[None]:
         """Read all records that are in the log now, including those that this log sent before.
@@ -252,7 +260,7 @@ class KafkaBasedLog:
         future = LogFuture(self._in_callback_thread, self._system)
         if callback is not None:
             future.add_done_callback(lambda done: callback(done.exception()))
-        self._pending_reads.add_read_to_end(future, self._send_tracker.sent_count)
+        self._pending_reads.add_read_to_end(future, 0 if self._producer is None else self._producer.sent_count)
         self._wake_worker()
         return future
 
@@ -389,46 +397,20 @@ class KafkaBasedLog:
             self._fail_pending()
         self._worker.wake()
 
-    def _send(
-        self, key: bytes | None, value: bytes | None, on_done: Callable[[Future[RecordMetadata]], None] | None
-    ) -> Future[RecordMetadata]:
+    def _open_producer(self) -> tuple[AsyncProducer, SentRecords]:
         self._require_started("send()")
-        if self._producer is None:
+        if self._producer is None or self._sent_records is None:
             raise IllegalLogStateError(
                 "The log is read-only (read_only=True, or it has no producer) and cannot send.", topic=self.topic
             )
-        # In this order, because the worker changes the positions before the generation.
-        log_generation, positions = self._worker.log_generation, self._worker.positions
-
-        def on_acknowledged(metadata: RecordMetadata) -> None:
-            partition = TopicPartition(metadata.topic, metadata.partition)
-            if self._reads_partition(metadata.partition):
-                self._worker.on_written(partition, metadata.offset, positions.get(partition), log_generation)
-
-        def call_on_done(done: Future[RecordMetadata]) -> None:
-            assert on_done is not None
-            self._callback_threads.append(self._system.thread_id())
-            try:
-                on_done(done)
-            finally:
-                self._callback_threads.remove(self._system.thread_id())
-
-        record_future = self._producer.send(self.topic, key, value, on_acknowledged=on_acknowledged)
-        self._send_tracker.track(record_future, self._on_send_completed, None if on_done is None else call_on_done)
-        return record_future
-
-    def _on_send_completed(self, completed_count: int) -> None:
-        if self._pending_reads.can_activate(completed_count):
-            self._worker.wake()
+        return self._producer, self._sent_records
 
     def _in_worker_thread(self) -> bool:
         return self._system.thread_id() == self._thread_id
 
     def _in_callback_thread(self) -> bool:
         """Return whether this is the log's thread or one that runs callbacks of ``send``."""
-        # If a record fails at once, the thread that sends it runs its callback, before the record counts as completed.
-        in_producer_thread = self._producer is not None and self._producer.in_callback
-        return self._in_worker_thread() or in_producer_thread or self._system.thread_id() in self._callback_threads
+        return self._in_worker_thread() or (self._producer is not None and self._producer.in_callback)
 
     def _wait_for_future(self, future: LogFuture, deadline: Deadline | None) -> bool:
         """Wait for a future; return whether it is done."""
@@ -506,13 +488,6 @@ class KafkaBasedLog:
                 "The log belongs to the parent process; its thread does not run here. Create a log in this process.",
                 topic=self.topic,
             )
-
-
-def _invoke_callback(
-    callback: Callable[[RecordMetadata | None, BaseException | None], None], done: Future[RecordMetadata]
-) -> None:
-    error = done.exception()
-    callback(None if error is not None else done.result(), error)
 
 
 def _target_offsets(

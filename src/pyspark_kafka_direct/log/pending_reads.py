@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections import OrderedDict
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import IllegalLogStateError
 
@@ -133,6 +132,11 @@ class PendingReads:
         reads = [*self._queued_reads, *self._active_reads]
         return bool(self._reads_past_offsets) or any(read.future is not None for read in reads)
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether a read waits for its activation."""
+        return bool(self._queued_reads)
+
     def can_activate(self, completed_count: int) -> bool:
         with self._lock:
             return any(read.sent_count <= completed_count for read in self._queued_reads)
@@ -201,54 +205,6 @@ class PendingReads:
     def _drop_abandoned_reads(self) -> None:
         self._queued_reads = [read for read in self._queued_reads if read.future is not None]
         self._active_reads = [read for read in self._active_reads if read.future is not None]
-
-
-class SendTracker:
-    """Counts the records that a log has sent, and the completed ones (acknowledged or failed); thread-safe."""
-
-    def __init__(self, system: System) -> None:
-        self._lock = system.lock()
-        self._sent_count = 0
-        self._in_flight: OrderedDict[int, None] = OrderedDict()  # finding the first key of a dict is slower
-
-    @property
-    def sent_count(self) -> int:
-        return self._sent_count
-
-    @property
-    def completed_count(self) -> int:
-        """The number of records before the first one in flight."""
-        with self._lock:
-            return next(iter(self._in_flight), self._sent_count)
-
-    def track(
-        self,
-        record_future: Future[Any],
-        on_completed: Callable[[int], None],
-        before_completed: Callable[[Future[Any]], None] | None = None,
-    ) -> None:
-        """Count a record as sent, and as completed when its future is done."""
-        # ``before_completed`` is called first, so that a read to the end completes after the callbacks of ``send``. A
-        # second callback of the future would not ensure that: one added to a finished future runs at once.
-        # ``on_completed`` is called with ``completed_count`` if that has changed.
-        with self._lock:
-            sequence = self._sent_count
-            self._sent_count += 1
-            self._in_flight[sequence] = None
-
-        def on_done(finished: Future[Any]) -> None:
-            try:
-                if before_completed is not None:
-                    before_completed(finished)
-            finally:
-                with self._lock:
-                    was_first = next(iter(self._in_flight)) == sequence
-                    del self._in_flight[sequence]
-                    completed_count = next(iter(self._in_flight), self._sent_count)
-                if was_first:
-                    on_completed(completed_count)
-
-        record_future.add_done_callback(on_done)
 
 
 def _futures(reads: Iterable[_ReadToEnd]) -> list[LogFuture]:

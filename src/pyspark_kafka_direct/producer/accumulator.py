@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.produce_channel import NO_TIMESTAMP
@@ -20,7 +21,7 @@ from pyspark_kafka_direct.producer.produce_errors import with_outcome
 from pyspark_kafka_direct.records import create_encoder, partition_for_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -50,17 +51,31 @@ class RecordMetadata(NamedTuple):
     timestamp: int
 
 
+class DeliveryListener(Protocol):
+    """Follows the records that were sent with it."""
+
+    def on_acknowledged(self, report: DeliveryReport) -> None:
+        """Called before the futures and callbacks of the records; the report may have records of other listeners."""
+
+    def on_completed(self) -> None:
+        """Called when futures and callbacks of records have completed, and the records count as completed."""
+
+
 class PendingRecord:
     """A record that was passed to ``AsyncProducer.send`` and is not acknowledged yet."""
 
     __slots__ = (
+        "callback",
         "completion_claimed",
+        "context",
         "created_at",
         "future",
         "headers",
         "key",
+        "listener",
         "partition",
         "sent_to_producer",
+        "sequence",
         "size_bound",
         "timestamp",
         "topic",
@@ -77,7 +92,10 @@ class PendingRecord:
         timestamp: int,  # milliseconds since 1970
         created_at: float,  # by the monotonic clock
         size_bound: int,  # upper bound of its bytes in a record batch
-        future: Future[RecordMetadata],
+        future: Future[RecordMetadata] | None = None,
+        callback: Callable[[RecordMetadata | None, BaseException | None], None] | None = None,
+        listener: DeliveryListener | None = None,
+        context: Any = None,  # the listener's
     ) -> None:
         self.topic = topic
         self.key = key
@@ -88,7 +106,11 @@ class PendingRecord:
         self.created_at = created_at
         self.size_bound = size_bound
         self.future = future
-        self.completion_claimed = False  # whether a thread has started to complete the future
+        self.callback = callback
+        self.listener = listener
+        self.context = context
+        self.sequence = -1  # among the records of the producer, once it has accepted the record
+        self.completion_claimed = False  # whether a thread has started to complete the record
         self.sent_to_producer = False
 
 
@@ -99,6 +121,11 @@ class DeliveryReport(NamedTuple):
     base_offset: int = -1  # of the first record; -1 if unknown
     append_time: int = -1  # log append time in milliseconds; -1 if the records have their own timestamps
     error: BaseException | None = None
+
+    def with_offsets(self) -> Iterator[tuple[int, PendingRecord]]:
+        """Return each record with its offset; -1 if unknown."""
+        offsets: Iterable[int] = repeat(-1) if self.base_offset == -1 else count(self.base_offset)
+        return zip(offsets, self.records, strict=False)
 
 
 class RecordAccumulator:
@@ -126,8 +153,9 @@ class RecordAccumulator:
         self._flush_now = False
         self._delivery_timeout = settings.delivery_timeout_ms / 1000
         self._metadata_timeout = min(self._delivery_timeout, cluster.settings.default_api_timeout_ms / 1000)
+        self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
         self._topics: dict[str, _TopicInfo] = {}
-        self._queues: dict[TopicPartition, _RecordQueue] = {}
+        self._queues: list[_RecordQueue] = []
         self._unassigned: list[PendingRecord] = []  # whose topic's metadata could not be fetched yet
         self._reports: list[DeliveryReport] = []
         self._producer = BatchProducer(cluster, settings)
@@ -141,16 +169,13 @@ class RecordAccumulator:
             error = topic_errors.get(record.topic)
             if error is None:
                 try:
-                    partition = self._choose_partition(record)
+                    queue = self._choose_queue(record)
                 except Exception as failure:
                     error = failure
                     concerns_only_partition = isinstance(error, TopicNotFoundError) and error.partition is not None
                     if not concerns_only_partition:
                         topic_errors[record.topic] = error  # fails the topic's other records without another request
                 else:
-                    queue = self._queues.get(partition)
-                    if queue is None:
-                        queue = self._queues[partition] = _RecordQueue(partition)
                     queue.append(record)
                     continue
             is_expired = record.created_at + self._metadata_timeout <= self._system.monotonic()
@@ -178,7 +203,7 @@ class RecordAccumulator:
         """Release the connections without waiting."""
         self._producer.close()
 
-    def _choose_partition(self, record: PendingRecord) -> TopicPartition:
+    def _choose_queue(self, record: PendingRecord) -> _RecordQueue:
         topic = self._topic_info(record)
         if record.partition is None:
             if topic.partitions == 1:
@@ -195,24 +220,28 @@ class RecordAccumulator:
                     topic=record.topic,
                     partition=record.partition,
                 )
-        return TopicPartition(record.topic, record.partition)
+        queue = topic.queues.get(record.partition)
+        if queue is None:
+            queue = topic.queues[record.partition] = _RecordQueue(TopicPartition(record.topic, record.partition))
+            self._queues.append(queue)
+        return queue
 
     def _topic_info(self, record: PendingRecord) -> _TopicInfo:
         topic_info = self._topics.get(record.topic)
         if topic_info is None:
             return self._refresh_topic(record)
-        if topic_info.refreshed_at + self._cluster.settings.metadata_max_age_ms / 1000 <= self._system.monotonic():
+        if topic_info.expires_at <= self._system.monotonic():
             try:
                 return self._refresh_topic(record)
             except TransientBrokerError:
                 # Use the old metadata for the same time again: the number of partitions never decreases.
-                topic_info.refreshed_at = self._system.monotonic()
+                topic_info.expires_at = self._system.monotonic() + self._metadata_max_age
         return topic_info
 
     def _refresh_topic(self, record: PendingRecord) -> _TopicInfo:
         """Fetch the metadata of a record's topic until the first record has to be reported as failed."""
         name, settings = record.topic, self._cluster.settings
-        oldest_queued = [queue.records[0].created_at for queue in self._queues.values() if queue.records]
+        oldest_queued = [queue.records[0].created_at for queue in self._queues if queue.records]
         until = min(
             min([record.created_at, *(each.created_at for each in self._unassigned[:1])]) + self._metadata_timeout,
             min(oldest_queued, default=record.created_at) + self._delivery_timeout,
@@ -227,7 +256,7 @@ class RecordAccumulator:
         else:
             topic = self._topics.setdefault(name, _TopicInfo())
             topic.partitions = len(metadata.partitions)
-            topic.refreshed_at = self._system.monotonic()
+            topic.expires_at = self._system.monotonic() + self._metadata_max_age
             return topic
         hint = did_you_mean(name, self._cluster.all_topics(deadline=deadline))
         raise TopicNotFoundError(
@@ -247,7 +276,7 @@ class RecordAccumulator:
 
     def _ready_queues(self) -> list[_RecordQueue]:
         now = self._system.monotonic()
-        return [queue for queue in self._queues.values() if self._is_ready(queue, now)]
+        return [queue for queue in self._queues if self._is_ready(queue, now)]
 
     def _is_ready(self, queue: _RecordQueue, now: float) -> bool:
         if not queue.records or self._producer.queued_batches(queue.partition):
@@ -310,7 +339,7 @@ class RecordAccumulator:
     def _expire_records(self) -> None:
         """Fail the queued records whose delivery timeout has passed."""
         now = self._system.monotonic()
-        for queue in self._queues.values():
+        for queue in self._queues:
             expired_records = queue.remove_expired(now, self._delivery_timeout)
             if expired_records:
                 error = BrokerTimeoutError(
@@ -327,7 +356,7 @@ class RecordAccumulator:
         times = [now + _IDLE_POLL_SECONDS]
         if self._unassigned:
             times.append(now + self._cluster.settings.retry_backoff_ms / 1000)
-        for queue in self._queues.values():
+        for queue in self._queues:
             if queue.records:
                 created_at = queue.records[0].created_at
                 times.append(created_at + self._delivery_timeout)
@@ -344,11 +373,12 @@ class RecordAccumulator:
 
 
 class _TopicInfo:
-    """The number of a topic's partitions, and the sticky partition for records without a key."""
+    """The queues and the number of a topic's partitions, and the sticky partition for records without a key."""
 
     def __init__(self) -> None:
         self.partitions = 0
-        self.refreshed_at = 0.0
+        self.expires_at = 0.0
+        self.queues: dict[int, _RecordQueue] = {}  # by partition
         self._sticky_index = 0
         self._sticky_bytes = 0
 
@@ -380,13 +410,11 @@ class _RecordQueue:
         batch_records = [oldest]
         batch_size = oldest.size_bound
         max_created_at = oldest.created_at + max_age_difference
-        while (
-            self.records
-            and batch_size + self.records[0].size_bound <= max_bytes
-            and self.records[0].created_at <= max_created_at
-        ):
-            record = self.records.popleft()
-            batch_records.append(record)
+        while self.records:
+            record = self.records[0]
+            if batch_size + record.size_bound > max_bytes or record.created_at > max_created_at:
+                break
+            batch_records.append(self.records.popleft())
             batch_size += record.size_bound
         self.size_bound -= batch_size
         return batch_records
@@ -415,7 +443,7 @@ class _BatchCallback:
         records = self.records[first_index : first_index + record_count]
         # For a duplicate batch, a broker returns the batch's latest timestamp as its log append time
         # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
-        if append_time == max(record.timestamp for record in records):
+        if append_time != NO_TIMESTAMP and append_time == max(record.timestamp for record in records):
             append_time = NO_TIMESTAMP
         self._reports.append(DeliveryReport(records, base_offset, append_time))
 

@@ -18,20 +18,23 @@ from __future__ import annotations
 import copy
 import logging
 import os
+from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError
 from pyspark_kafka_direct.producer.accumulator import PendingRecord, RecordAccumulator, RecordMetadata
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.client.system import System, WakeupSignal
+    from pyspark_kafka_direct.client.system import Condition, System, WakeupSignal
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
-    from pyspark_kafka_direct.producer.accumulator import DeliveryReport
+    from pyspark_kafka_direct.producer.accumulator import DeliveryListener, DeliveryReport
 
 __all__ = ["AsyncProducer", "RecordMetadata"]
 
@@ -44,9 +47,16 @@ _RECORD_OVERHEAD: Final = 21
 _MAX_VARINT_BYTES: Final = 5
 
 # Memory of an incomplete record beside its contents, mostly for its future.
-_MEMORY_OVERHEAD: Final = 2048
+_MEMORY_OVERHEAD: Final = 1024
 
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
+
+# The class's own __new__ is a Python function, which takes twice as long.
+_new_metadata: Callable[[tuple[Any, ...]], RecordMetadata] = partial(tuple.__new__, RecordMetadata)
+
+_FUTURE_ATTRIBUTES: Final = vars(Future())
+_FUTURE_LISTS: Final = [name for name, value in _FUTURE_ATTRIBUTES.items() if isinstance(value, list)]
+_FUTURE_VALUES: Final = {name: value for name, value in _FUTURE_ATTRIBUTES.items() if not isinstance(value, list)}
 
 _CALLBACK_GRACE_SECONDS: Final = 0.2  # seconds after the timeout of `close` for callbacks of records that it fails
 
@@ -67,11 +77,15 @@ class AsyncProducer:
         self._new_records: list[PendingRecord] = []
         self._incomplete: dict[PendingRecord, None] = {}  # in the order of their sends
         self._buffered_bytes = 0
+        self._sent_count = 0
         self._flushes_in_progress = 0  # calls that wait, so that records do not linger
         self._closed = False
         self._aborted = False
         self._signal: WakeupSignal | None = None  # wakes the background thread; None: it is not running
         self._thread_id: int | None = None  # of the background thread
+        self._future_condition = self._system.condition()  # of all futures: one for each would take most time of a send
+        self._callbacks: deque[Callable[[], None]] = deque()  # of completed records, to be called in this order
+        self._callback_threads: list[int] = []  # other threads that call them
 
     def send(
         self,
@@ -82,41 +96,47 @@ class AsyncProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
         timestamp: int | None = None,
-        on_acknowledged: Callable[[RecordMetadata], None] | None = None,
+        listener: DeliveryListener | None = None,
+        context: object = None,  # the listener's
     ) -> Future[RecordMetadata]:
         """Send a record; wait only while incomplete records exceed ``buffer.memory``.
 
         Callbacks of the future run in the background thread, so they should be quick; they may send. Their exceptions
         are logged. In a callback, ``result`` of an incomplete future raises ``RuntimeError`` to prevent a deadlock. The
-        future cannot be cancelled. ``on_acknowledged`` runs in the background thread before the future is completed.
+        future cannot be cancelled.
         """
-        self._check_process()
-        future = _RecordFuture(self, self._system, on_acknowledged)
-        record = self._validated_record(topic, key, value, headers, partition, timestamp, future)
-        if record.size_bound > self._settings.max_request_bytes:
-            error = RecordTooLargeError(
-                f"The record has up to {record.size_bound} bytes, more than max.request.size "
-                f"({self._settings.max_request_bytes}). To write such records, raise max.request.size, and "
-                "max.message.bytes of the topic.",
-                topic=topic,
-                partition=partition,
-            )
-            future.set_exception(with_outcome(error, outcome_unknown=False))
-            return future
-        with self._changed:
-            memory_error = self._wait_for_memory(record)
-            if self._closed:
-                raise RuntimeError("The producer is closed.")
-            if memory_error is None:
-                signal = self._ensure_thread_started()
-                self._incomplete[record] = None
-                self._buffered_bytes += _memory_bytes(record)
-                self._new_records.append(record)
-                if len(self._new_records) == 1:
-                    signal.set()
-        if memory_error is not None:
-            future.set_exception(memory_error)
+        record = self._new_record(topic, key, value, headers, partition, timestamp)
+        record.listener, record.context = listener, context
+        future = record.future = _RecordFuture(self, self._system, self._future_condition)
+        self._add(record)
         return future
+
+    def send_with_callback(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        callback: Callable[[RecordMetadata | None, BaseException | None], None] | None,
+        *,
+        listener: DeliveryListener | None = None,
+        context: object = None,  # the listener's
+    ) -> None:
+        """Send a record as ``send`` does; a callback with the metadata or the error costs less than a future."""
+        record = self._new_record(topic, key, value)
+        record.callback, record.listener, record.context = callback, listener, context
+        self._add(record)
+
+    @property
+    def sent_count(self) -> int:
+        """The number of records that were accepted."""
+        return self._sent_count
+
+    @property
+    def completed_count(self) -> int:
+        """The number of records before the first one that is not acknowledged or failed, with its callbacks run."""
+        with self._changed:
+            first = next(iter(self._incomplete), None)
+            return self._sent_count if first is None else first.sequence
 
     def flush(self, seconds: float | None = None) -> None:
         """Wait until the futures of all records sent before are completed, and their callbacks have run."""
@@ -152,7 +172,7 @@ class AsyncProducer:
             self._aborted = True
             self._request_flush()
             has_incomplete_records = any(not record.completion_claimed for record in self._incomplete)
-        if has_incomplete_records:
+        if has_incomplete_records or self._callbacks:
             message = f"The producer was closed, and the record was not acknowledged within {seconds:g} s."
             timeout = max(ends_at - self._system.monotonic(), _CALLBACK_GRACE_SECONDS)
             # In another thread, because the callbacks of these records may hang.
@@ -169,20 +189,21 @@ class AsyncProducer:
 
     @property
     def in_callback(self) -> bool:
-        """Whether the caller is in the background thread, which runs the callbacks of futures."""
-        return self._thread_id == self._system.thread_id()
+        """Whether the caller is in a thread that runs callbacks of records."""
+        thread_id = self._system.thread_id()
+        return thread_id == self._thread_id or thread_id in self._callback_threads
 
-    def _validated_record(
+    def _new_record(
         self,
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        partition: int | None,
-        timestamp: int | None,
-        future: Future[RecordMetadata],
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
     ) -> PendingRecord:
         """Validate the arguments, and return the record with an upper bound of its encoded size."""
+        self._check_process()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, got {type(topic).__name__}")
         if not topic:
@@ -209,11 +230,45 @@ class AsyncProducer:
         elif not 0 <= timestamp <= _MAX_TIMESTAMP:
             raise ValueError(f"timestamp must be from 0 to {_MAX_TIMESTAMP}, got {timestamp}")
         now = self._system.monotonic()
-        return PendingRecord(topic, key, value, headers, partition, timestamp, now, size_bound, future)
+        return PendingRecord(topic, key, value, headers, partition, timestamp, now, size_bound)
 
-    def _wait_for_memory(self, record: PendingRecord) -> BaseException | None:
+    def _add(self, record: PendingRecord) -> None:
+        """Pass a record to the background thread, or fail it at once."""
+        if record.size_bound > self._settings.max_request_bytes:
+            error: KafkaDirectError | None
+            error = RecordTooLargeError(
+                f"The record has up to {record.size_bound} bytes, more than max.request.size "
+                f"({self._settings.max_request_bytes}). To write such records, raise max.request.size, and "
+                "max.message.bytes of the topic.",
+                topic=record.topic,
+                partition=record.partition,
+            )
+        else:
+            with self._changed:
+                error = self._wait_for_memory(record)
+                if self._closed:
+                    raise RuntimeError("The producer is closed.")
+                if error is None:
+                    signal = self._signal or self._start_thread()
+                    record.sequence = self._sent_count
+                    self._sent_count += 1
+                    self._incomplete[record] = None
+                    self._buffered_bytes += record.size_bound + _MEMORY_OVERHEAD
+                    self._new_records.append(record)
+                    if len(self._new_records) == 1:
+                        signal.set()
+                    return
+        failure = with_outcome(error, outcome_unknown=False)
+        if record.future is not None:
+            record.future.set_exception(failure)
+        if record.callback is not None:
+            with self._calls_callbacks():
+                _call(partial(record.callback, None, failure))
+
+    def _wait_for_memory(self, record: PendingRecord) -> KafkaDirectError | None:
         """Wait until ``buffer.memory`` has space for a record; return a timeout error if it stays full."""
-        limit = max(self._settings.buffer_bytes - _memory_bytes(record), 0)  # a larger record waits for an empty buffer
+        # A record larger than the buffer waits until it is empty.
+        limit = max(self._settings.buffer_bytes - record.size_bound - _MEMORY_OVERHEAD, 0)
         if self._buffered_bytes <= limit or self.in_callback:
             return None  # a callback cannot wait for its own thread
         ends_at = self._system.monotonic() + self._settings.delivery_timeout_ms / 1000
@@ -222,29 +277,27 @@ class AsyncProducer:
             while self._buffered_bytes > limit and not self._closed:
                 remaining = ends_at - self._system.monotonic()
                 if remaining <= 0:
-                    error = BrokerTimeoutError(
+                    return BrokerTimeoutError(
                         f"Unacknowledged records exceeded buffer.memory ({self._settings.buffer_bytes} bytes) for "
                         f"{self._settings.delivery_timeout_ms / 1000:g} s (delivery.timeout.ms). Raise buffer.memory, "
                         "or send more slowly.",
                         topic=record.topic,
                         partition=record.partition,
                     )
-                    return with_outcome(error, outcome_unknown=False)
                 self._system.wait(self._changed, remaining)
         finally:
             self._flushes_in_progress -= 1
         return None
 
-    def _ensure_thread_started(self) -> WakeupSignal:
-        if self._signal is None:
-            signal = self._system.wakeup_signal()
-            try:
-                self._system.start_thread(lambda: self._run(signal), "pyspark-kafka-direct-producer")
-            except BaseException:
-                signal.close()
-                raise
-            self._signal = signal
-        return self._signal
+    def _start_thread(self) -> WakeupSignal:
+        signal = self._system.wakeup_signal()
+        try:
+            self._system.start_thread(lambda: self._run(signal), "pyspark-kafka-direct-producer")
+        except BaseException:
+            signal.close()
+            raise
+        self._signal = signal
+        return signal
 
     def _run(self, signal: WakeupSignal) -> None:
         self._thread_id = self._system.thread_id()
@@ -282,58 +335,92 @@ class AsyncProducer:
         return incomplete_records
 
     def _on_delivery(self, report: DeliveryReport) -> None:
-        """Complete the futures of a report's records."""
-        completed_records = []
-        for index, record in enumerate(report.records):
-            if not self._claim_completion(record):
-                continue
-            completed_records.append(record)
-            if report.error is not None:
-                self._fail(record, report.error)
-                continue
-            assert record.partition is not None
-            offset = -1 if report.base_offset == -1 else report.base_offset + index
-            timestamp = record.timestamp if report.append_time == -1 else report.append_time
-            try:
-                record.future.set_result(RecordMetadata(record.topic, record.partition, offset, timestamp))
-            except BaseException:  # an Exception is logged by the future itself
-                _log.exception("A callback of a record's future failed.")
-        self._remove_incomplete(completed_records)
+        """Complete a report's records."""
+        records, error = report.records, report.error
+        listeners = {record.listener for record in records if record.listener is not None}
+        if error is None:
+            for listener in listeners:
+                listener.on_acknowledged(report)
+        claimed_records = self._claim(records)
+        if error is not None:
+            for record in claimed_records:
+                self._complete(record, None, error)
+        else:
+            claimed = set(claimed_records)
+            topic, partition = records[0].topic, records[0].partition
+            for offset, record in report.with_offsets():
+                if record in claimed and (record.future is not None or record.callback is not None):
+                    timestamp = record.timestamp if report.append_time == -1 else report.append_time
+                    self._complete(record, _new_metadata((topic, partition, offset, timestamp)), None)
+        self._run_callbacks()
+        self._remove_incomplete(claimed_records)
+        for listener in listeners:
+            listener.on_completed()
 
-    def _fail(self, record: PendingRecord, error: BaseException) -> None:
+    def _complete(self, record: PendingRecord, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Complete a record's future; ``_run_callbacks`` then calls the callbacks."""
+        future, callback = record.future, record.callback
         if isinstance(error, KafkaDirectError):
-            # Each future gets a copy, because an exception that is raised repeatedly accumulates tracebacks.
+            # Each record gets a copy, because an exception that is raised repeatedly accumulates tracebacks.
             cause, error = error.__cause__, copy.copy(error)
             error.__cause__ = cause
+        if future is not None:
+            if metadata is not None:
+                future.set_result(metadata)
+            else:
+                future.set_exception(error)
+        if callback is not None:
+            self._callbacks.append(partial(callback, metadata, error))
+
+    def _run_callbacks(self) -> None:
+        """Call the callbacks of completed records; if one hangs, another thread calls those after it."""
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                return
+            _call(callback)
+
+    @contextmanager
+    def _calls_callbacks(self) -> Iterator[None]:
+        """Let ``in_callback`` be true in this thread."""
+        self._callback_threads.append(self._system.thread_id())
         try:
-            record.future.set_exception(error)
-        except BaseException:
-            _log.exception("A callback of a record's future failed.")
+            yield
+        finally:
+            self._callback_threads.remove(self._system.thread_id())
+
+    def defer_callbacks(self, call: Callable[[], None]) -> None:
+        """Let ``_run_callbacks`` call the callbacks of a future."""
+        self._callbacks.append(call)
 
     def _fail_all(self, message: str) -> None:
         """Fail all incomplete records."""
         with self._changed:
-            incomplete_records = sorted(self._incomplete, key=lambda record: record.created_at)
-        for record in incomplete_records:
-            if self._claim_completion(record):
-                error = BrokerTimeoutError(message, topic=record.topic, partition=record.partition)
-                self._fail(record, with_outcome(error, outcome_unknown=record.sent_to_producer))
-                self._remove_incomplete([record])
+            incomplete_records = list(self._incomplete)
+        claimed_records = self._claim(incomplete_records)
+        for record in claimed_records:
+            error = BrokerTimeoutError(message, topic=record.topic, partition=record.partition)
+            self._complete(record, None, with_outcome(error, outcome_unknown=record.sent_to_producer))
+        with self._calls_callbacks():
+            self._run_callbacks()
+        self._remove_incomplete(claimed_records)
+        for listener in {record.listener for record in claimed_records if record.listener is not None}:
+            listener.on_completed()
 
-    def _claim_completion(self, record: PendingRecord) -> bool:
-        """Return whether the caller has to complete the future.
-
-        If a callback hangs, ``close`` completes the other futures in another thread.
-        """
+    def _claim(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
+        """Return the records that the caller has to complete: ``close`` may fail records in another thread."""
         with self._changed:
-            is_first_claim, record.completion_claimed = not record.completion_claimed, True
-            return is_first_claim
+            claimed_records = [record for record in records if not record.completion_claimed]
+            for record in claimed_records:
+                record.completion_claimed = True
+        return claimed_records
 
-    def _remove_incomplete(self, records: Iterable[PendingRecord]) -> None:
+    def _remove_incomplete(self, records: Collection[PendingRecord]) -> None:
         with self._changed:
             for record in records:
                 self._incomplete.pop(record, None)
-                self._buffered_bytes -= _memory_bytes(record)
+                self._buffered_bytes -= record.size_bound + _MEMORY_OVERHEAD
             self._changed.notify_all()
 
     def _request_flush(self) -> None:
@@ -354,21 +441,21 @@ class AsyncProducer:
 class _RecordFuture(Future[RecordMetadata]):
     """A future that cannot be cancelled, and cannot be waited for by the thread that completes it."""
 
-    def __init__(
-        self,
-        async_producer: AsyncProducer,
-        system: System,
-        on_acknowledged: Callable[[RecordMetadata], None] | None,
-    ) -> None:
-        super().__init__()
+    _done_callbacks: list[Callable[[Future[RecordMetadata]], object]]
+
+    def __init__(self, async_producer: AsyncProducer, system: System, condition: Condition) -> None:
+        # The constructor of the base class makes a condition, which costs more than all the rest of a send.
+        attributes = self.__dict__
+        attributes.update(_FUTURE_VALUES)
+        for name in _FUTURE_LISTS:
+            attributes[name] = []
+        self._condition = condition  # type: ignore[assignment]
         self._async_producer = async_producer
         self._system = system
-        self._on_acknowledged = on_acknowledged
 
-    def set_result(self, result: RecordMetadata) -> None:
-        if self._on_acknowledged is not None:
-            self._on_acknowledged(result)
-        super().set_result(result)
+    def _invoke_callbacks(self) -> None:  # the base class calls it when the result is set
+        if self._done_callbacks:
+            self._async_producer.defer_callbacks(super()._invoke_callbacks)  # type: ignore[misc]
 
     def cancel(self) -> bool:
         return False
@@ -390,5 +477,8 @@ class _RecordFuture(Future[RecordMetadata]):
             )
 
 
-def _memory_bytes(record: PendingRecord) -> int:
-    return record.size_bound + _MEMORY_OVERHEAD
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except BaseException:  # an Exception of a future's callback is logged by the future itself
+        _log.exception("A callback of a record failed.")

@@ -1,61 +1,18 @@
-"""Pending reads of a log, and how many of its sent records are completed."""
+"""Pending reads of a log."""
 
 from __future__ import annotations
-
-from concurrent.futures import Future
-from typing import Any
 
 import pytest
 from tests.unit.log.fake_cluster import tp
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import IllegalLogStateError
-from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, SendTracker
+from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
 from pyspark_kafka_direct.planning.data_loss import lower_end_offsets
 
 
 def new_future() -> LogFuture:
     return LogFuture(lambda: False, SYSTEM)
-
-
-def test_sends_are_completed_up_to_the_first_in_flight() -> None:
-    tracker = SendTracker(SYSTEM)
-    futures: list[Future[Any]] = [Future() for _ in range(4)]
-    notified: list[int] = []
-    for each in futures:
-        tracker.track(each, notified.append)
-    assert (tracker.sent_count, tracker.completed_count) == (4, 0)
-    futures[1].set_result(None)
-    futures[2].set_exception(ValueError())  # failed counts as completed
-    assert (tracker.completed_count, notified) == (0, [])
-    futures[0].set_result(None)
-    assert (tracker.completed_count, notified) == (3, [3])
-    futures[3].set_result(None)
-    assert (tracker.completed_count, notified) == (4, [3, 4])
-
-
-def test_the_callback_of_a_send_runs_before_the_record_counts_as_completed() -> None:
-    """So a read to the end completes after the callbacks of earlier tracker."""
-    tracker = SendTracker(SYSTEM)
-    done: Future[Any] = Future()
-    done.set_result(None)
-    later: Future[Any] = Future()
-    failing: Future[Any] = Future()
-    seen: list[int] = []
-    notified: list[int] = []
-
-    def record(_: Future[Any]) -> None:
-        seen.append(tracker.completed_count)
-
-    def fail(_: Future[Any]) -> None:
-        raise ValueError
-
-    tracker.track(done, notified.append, record)
-    tracker.track(later, notified.append, record)
-    tracker.track(failing, notified.append, fail)
-    later.set_result(None)
-    failing.set_result(None)  # the future logs the error of its callback; the record counts as completed
-    assert (seen, notified) == ([0, 1], [1, 2, 3])
 
 
 def test_a_read_can_be_activated_once_enough_sends_completed() -> None:

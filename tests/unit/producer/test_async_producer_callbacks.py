@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from concurrent.futures import Future, as_completed, wait
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,12 @@ import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
-from pyspark_kafka_direct.errors import BrokerTimeoutError
-from pyspark_kafka_direct.producer.accumulator import DeliveryReport
+from pyspark_kafka_direct.errors import BrokerTimeoutError, RecordTooLargeError
+from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from concurrent.futures import Future
 
 HANG_SECONDS = 20.0  # longer than anything but a hang takes
 
@@ -72,8 +72,10 @@ def at_most(seconds: float) -> Iterator[None]:
     assert time.monotonic() - began < seconds
 
 
-def test_close_fails_records_behind_a_hanging_callback(producer: AsyncProducer) -> None:
+def test_records_behind_a_hanging_callback_are_completed(producer: AsyncProducer) -> None:
+    """Those that were acknowledged at once, their callbacks and the others by ``close``."""
     release, inside = threading.Event(), threading.Event()
+    called: list[object] = []
 
     def hang(_: object) -> None:
         inside.set()
@@ -82,12 +84,102 @@ def test_close_fails_records_behind_a_hanging_callback(producer: AsyncProducer) 
     first = producer.send("t", b"k", b"1")
     second = producer.send("t", b"k", b"2")
     first.add_done_callback(hang)
+    second.add_done_callback(called.append)
     OPEN.set()
     assert inside.wait(HANG_SECONDS)
+    assert second.result(HANG_SECONDS).offset == 1
+    third = producer.send("t", b"k", b"3")
+    third.add_done_callback(called.append)
     with at_most(10):
         producer.close(0.5)
-    assert isinstance(second.exception(10), BrokerTimeoutError)
+    assert isinstance(third.exception(10), BrokerTimeoutError)
+    assert called == [second, third]
     release.set()
+
+
+def test_callbacks_get_the_metadata_or_the_error(producer: AsyncProducer) -> None:
+    OPEN.set()
+    called: list[tuple[Any, Any, bool]] = []
+
+    def note(metadata: object, error: object) -> None:
+        called.append((metadata, error, producer.in_callback))
+        if len(called) == 2:
+            raise SystemExit  # is only logged
+
+    for number in range(3):
+        producer.send_with_callback("t", b"k", b"%d" % number, note)
+    producer.send_with_callback("t", b"k", b"", None)
+    producer.flush(HANG_SECONDS)
+    assert [(metadata.offset, error, inside) for metadata, error, inside in called] == [
+        (number, None, True) for number in range(3)
+    ]
+    producer.send_with_callback("t", b"k", b"x" * (2 << 20), note)
+    metadata, error, inside = called[3]
+    assert (metadata, type(error), inside) == (None, RecordTooLargeError, True)
+    assert not producer.in_callback
+    producer.close(HANG_SECONDS)
+
+
+class Listener:
+    """Notes what is completed whenever it is called."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self.producer = producer
+        self.futures: list[Future[Any]] = []
+        self.notes: list[tuple[Any, ...]] = []
+
+    def on_acknowledged(self, report: DeliveryReport) -> None:
+        contexts = [(offset, record.context) for offset, record in report.with_offsets()]
+        self.notes.append((contexts, any(future.done() for future in self.futures), self.producer.completed_count))
+
+    def on_completed(self) -> None:
+        self.notes.append((all(future.done() for future in self.futures), self.producer.completed_count))
+
+
+def test_records_count_as_completed_after_their_callbacks(producer: AsyncProducer) -> None:
+    """A listener is called before the futures of acknowledged records are completed, and after the callbacks."""
+    listener = Listener(producer)
+    for number in range(2):
+        future = producer.send("t", b"k", b"", listener=listener, context=number)
+        future.add_done_callback(lambda _: listener.notes.append(("callback", producer.completed_count)))
+        listener.futures.append(future)
+    assert (producer.sent_count, producer.completed_count) == (2, 0)
+    OPEN.set()
+    producer.flush(HANG_SECONDS)
+    OPEN.clear()
+    acknowledged = ([(0, 0), (1, 1)], False, 0)
+    assert listener.notes == [acknowledged, ("callback", 0), ("callback", 0), (True, 2)]
+    del listener.notes[:]
+    listener.futures.append(producer.send("t", b"k", b"", listener=listener))
+    producer.close(0.1)
+    assert listener.notes == [(True, 3)], "a record that failed counts, too"
+
+
+def test_a_record_that_completes_late_holds_back_the_count(producer: AsyncProducer) -> None:
+    records = [PendingRecord("t", None, None, (), 0, 0, float(number), 100) for number in range(4)]
+    producer._start_thread = lambda: SimpleNamespace(set=lambda: None)  # type: ignore[method-assign]
+    for record in records:
+        producer._add(record)
+    producer._on_delivery(DeliveryReport(records[1:3], 5))
+    assert producer.completed_count == 0
+    producer._on_delivery(DeliveryReport(records[:1], error=ValueError()))
+    assert producer.completed_count == 3
+    producer._on_delivery(DeliveryReport(records[3:], 7))
+    assert (producer.completed_count, producer._buffered_bytes) == (4, 0)
+
+
+def test_the_futures_of_a_producer_share_a_condition(producer: AsyncProducer) -> None:
+    futures = [producer.send("t", b"k", b"%d" % number) for number in range(3)]
+    lists = [[id(value) for value in vars(future).values() if isinstance(value, list)] for future in futures]
+    assert len({each for ids in lists for each in ids}) == 3 * len(lists[0]) >= 6
+    assert "pending" in repr(futures[0])
+    assert wait(futures, 0.01).not_done == set(futures)
+    with pytest.raises(TimeoutError):
+        futures[0].result(0.01)
+    OPEN.set()
+    assert wait(futures, HANG_SECONDS).done == set(futures)
+    assert {future.result().offset for future in as_completed(futures, HANG_SECONDS)} == {0, 1, 2}
+    producer.close(HANG_SECONDS)
 
 
 def test_close_returns_although_callbacks_of_failed_records_hang(producer: AsyncProducer) -> None:
