@@ -56,7 +56,7 @@ def check(servers: str, topic: str, partitions: int, metadata_by_value: dict[byt
     assert records_by_value.keys() == metadata_by_value.keys()
     for value, metadata in metadata_by_value.items():
         record = records_by_value[value]
-        assert metadata == (topic, record.partition, record.offset, record.timestamp)
+        assert metadata[:4] == (topic, record.partition, record.offset, record.timestamp)
 
 
 def test_metadata_has_the_location_of_each_record(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
@@ -78,7 +78,7 @@ def test_contents_timestamps_and_partitions_are_unchanged(
     with async_producer_of(kafka.bootstrap_servers, codec=codec) as producer:
         one = producer.send(topic, None, b"v", headers=headers, partition=2, timestamp=1_234).result(TIMEOUT)
         two = producer.send(topic, b"\0\xff", None, partition=1).result(TIMEOUT)
-    assert one == (topic, 2, 0, 1_234)
+    assert one[:4] == (topic, 2, 0, 1_234)
     assert abs(two.timestamp - time.time() * 1000) < 60_000
     second, first = read_back(kafka.bootstrap_servers, topic, 3)
     assert (first.key, first.value, first.timestamp, list(first.headers)) == (None, b"v", 1_234, headers)
@@ -96,7 +96,7 @@ def test_metadata_has_the_log_append_time(kafka: EmbeddedKafka, make_topic: Make
 def test_without_acknowledgement_there_is_no_offset(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     with async_producer_of(kafka.bootstrap_servers, acks=0, idempotent=False) as producer:
-        assert producer.send(topic, b"k", b"v", timestamp=5).result(TIMEOUT) == (topic, 0, -1, 5)
+        assert producer.send(topic, b"k", b"v", timestamp=5).result(TIMEOUT)[:4] == (topic, 0, -1, 5)
     wait_until(lambda: len(read_back(kafka.bootstrap_servers, topic)) == 1, "the record")
 
 

@@ -269,6 +269,9 @@ class KafkaBasedLog:
     ) -> None:
         """Wait until records were delivered or skipped.
 
+        If the metadata has another topic id or a later leader epoch than what was read, this waits until the log was
+        read to its end: it then has the record, or the record was deleted with the old topic.
+
         Args:
             target: The metadata of a record, or an offset for each of some partitions.
             timeout: Seconds; ``None`` waits without a limit.
@@ -287,12 +290,19 @@ class KafkaBasedLog:
             if partition.topic != self.topic or not self._reads_partition(partition.partition):
                 assigned = ", ".join(map(str, sorted(positions)))
                 raise ValueError(f"{partition} is not read by this log; it reads {assigned}")
-        if all_reached(offsets, positions) and not (self._worker.truncation_suspected or self._worker.reloading):
+        may_lack = isinstance(target, RecordMetadata) and self._worker.may_lack(
+            TopicPartition(target.topic, target.partition), target.topic_id, target.leader_epoch
+        )
+        is_current = not (may_lack or self._worker.truncation_suspected or self._worker.reloading)
+        if is_current and all_reached(offsets, positions):
             return
         future = LogFuture(self._in_worker_thread, self._system)
         if self._in_worker_thread():
             future.result()  # raises IllegalLogStateError
-        self._pending_reads.add_read_past(future, offsets)
+        if may_lack:
+            self._pending_reads.add_read_to_end(future)
+        else:
+            self._pending_reads.add_read_past(future, offsets)
         deadline = None if timeout is None else Deadline.after(timeout, "timeout", system=self._system)
         try:
             self._wake_worker()

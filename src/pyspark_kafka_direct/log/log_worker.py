@@ -28,6 +28,7 @@ from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
     Presence,
+    is_other_topic,
     loss_cause,
     lower_end_offsets,
     reread_offset,
@@ -149,6 +150,14 @@ class LogWorker:
         """Whether the log may have been truncated or recreated; no read completes until that is resolved."""
         suspected = self._suspected_truncation
         return suspected is not None and suspected.log_generation == self.log_generation
+
+    def may_lack(self, partition: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
+        """Return whether a record of this topic id and leader epoch may not be in the log that was read.
+
+        Callable from any thread.
+        """
+        last_epoch = self._last_epochs.get(partition, -1)  # epochs never decrease within a log
+        return is_other_topic(self._topic_id, topic_id) or 0 <= last_epoch < leader_epoch
 
     def run(self) -> None:
         """Run iterations until ``stop``."""
@@ -397,6 +406,7 @@ class LogWorker:
                 raise callback_error
         finally:
             if self._consumer is not None and (positions := dict(self._consumer.positions)) != self.positions:
+                self._last_epochs = dict(self._consumer.last_epochs)
                 self.positions = positions
                 self._progress_at = self._system.monotonic()
         if callback_error is not None:

@@ -23,6 +23,7 @@ from pyspark_kafka_direct.records import create_encoder, partition_for_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from concurrent.futures import Future
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
@@ -43,12 +44,18 @@ class RecordMetadata(NamedTuple):
         partition: The partition.
         offset: The offset; -1 if the broker returned none, as with ``acks=0``.
         timestamp: Milliseconds since 1970: the log append time if the topic uses it, else the record's own.
+        topic_id: The topic's id according to the metadata when the record was written; ``None`` if it is unknown. It is
+            that of the deleted topic if the topic was recreated just before.
+        leader_epoch: The partition's leader epoch when the record was sent; it was written in this or a later one. -1
+            if it is unknown.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
+    topic_id: UUID | None = None
+    leader_epoch: int = -1
 
 
 class DeliveryListener(Protocol):
@@ -121,6 +128,8 @@ class DeliveryReport(NamedTuple):
     base_offset: int = -1  # of the first record; -1 if unknown
     append_time: int = -1  # log append time in milliseconds; -1 if the records have their own timestamps
     error: BaseException | None = None
+    topic_id: UUID | None = None
+    leader_epoch: int = -1
 
     def with_offsets(self) -> Iterator[tuple[int, PendingRecord]]:
         """Return each record with its offset; -1 if unknown."""
@@ -294,7 +303,7 @@ class RecordAccumulator:
         try:
             for encoded in self._encode(records):
                 until = encoded_count + encoded.records
-                batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports))
+                batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports, self._cluster))
                 encoded_count = until
             for batch in batches:
                 oldest = batch.records[0]
@@ -432,11 +441,22 @@ class _RecordQueue:
 class _BatchCallback:
     """The ``DeliveryCallback`` of one record batch: adds delivery reports of its records."""
 
-    def __init__(self, records: Sequence[PendingRecord], encoded: EncodedBatch, reports: list[DeliveryReport]) -> None:
+    def __init__(
+        self,
+        records: Sequence[PendingRecord],
+        encoded: EncodedBatch,
+        reports: list[DeliveryReport],
+        cluster: ClusterClient,
+    ) -> None:
         self.records = records
         self.encoded = encoded
         self.reported = False
         self._reports = reports
+        self._cluster = cluster
+        self._partition = TopicPartition(records[0].topic, encoded.partition)
+        self._topic_id = self._known_topic_id()
+        leader = cluster.known_leaders([self._partition]).get(self._partition)
+        self._leader_epoch = -1 if leader is None else leader.epoch
 
     def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
         self.reported = True
@@ -445,8 +465,16 @@ class _BatchCallback:
         # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
         if append_time != NO_TIMESTAMP and append_time == max(record.timestamp for record in records):
             append_time = NO_TIMESTAMP
-        self._reports.append(DeliveryReport(records, base_offset, append_time))
+        if self._topic_id == self._known_topic_id():
+            report = DeliveryReport(records, base_offset, append_time, None, self._topic_id, self._leader_epoch)
+        else:  # it was recreated before or after the records were written
+            report = DeliveryReport(records, base_offset, append_time)
+        self._reports.append(report)
 
     def on_failed(self, first_index: int, record_count: int, error: BaseException) -> None:
         self.reported = True
         self._reports.append(DeliveryReport(self.records[first_index : first_index + record_count], error=error))
+
+    def _known_topic_id(self) -> UUID | None:
+        # Produce requests below version 13 have no topic id, so the response does not prove it.
+        return self._cluster.known_topic_ids([self._partition.topic]).get(self._partition.topic)

@@ -351,7 +351,8 @@ class AsyncProducer:
             for offset, record in report.with_offsets():
                 if record in claimed and (record.future is not None or record.callback is not None):
                     timestamp = record.timestamp if report.append_time == -1 else report.append_time
-                    self._complete(record, _new_metadata((topic, partition, offset, timestamp)), None)
+                    metadata = (topic, partition, offset, timestamp, report.topic_id, report.leader_epoch)
+                    self._complete(record, _new_metadata(metadata), None)
         self._run_callbacks()
         self._remove_incomplete(claimed_records)
         for listener in listeners:

@@ -69,6 +69,7 @@ class FakeCluster:
         partitions: The number of partitions of each topic.
         requested_topics: The topics of all metadata requests.
         unreachable: Brokers that reject connections.
+        topic_id: Of all topics, as far as it is known.
     """
 
     def __init__(self, script: Callable[[int], FakeResponse] = lambda _: FakeResponse(), **settings: Any) -> None:
@@ -86,6 +87,7 @@ class FakeCluster:
         self.requested_topics: list[str] = []
         self.sent: list[ReceivedRequest] = []
         self.end: dict[int, int] = {}
+        self.topic_id: UUID | None = None
 
     def leaders(
         self, partitions: Collection[TopicPartition], deadline: Deadline, *, refresh_retry: object = None
@@ -96,6 +98,13 @@ class FakeCluster:
             raise TopicNotFoundError("unknown topic", topic=next(iter(partitions)).topic)
         found = None if self.leader is None else PartitionLeader(self.nodes[self.leader], 0)
         return dict.fromkeys(partitions, found)
+
+    def known_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        epoch = -1 if self.topic_id is None else 4
+        return {} if self.leader is None else dict.fromkeys(partitions, PartitionLeader(self.nodes[self.leader], epoch))
+
+    def known_topic_ids(self, names: Collection[str]) -> dict[str, UUID]:
+        return {} if self.topic_id is None else dict.fromkeys(names, self.topic_id)
 
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
         self.requested_topics += names

@@ -7,6 +7,7 @@ import select
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from tests.unit.producer.fake_cluster import (
@@ -127,9 +128,25 @@ def test_each_record_gets_its_metadata_in_order(producers: list[AsyncProducer]) 
     ]
 
 
+def test_the_metadata_has_the_topic_id_and_the_leader_epoch(producers: list[AsyncProducer]) -> None:
+    cluster = fake_cluster()
+    cluster.topic_id = UUID(int=1)
+    producer = new_producer(producers, cluster)
+    metadata = producer.send("t", b"k", b"v").result(TIMEOUT)
+    assert (metadata.topic_id, metadata.leader_epoch) == (UUID(int=1), 4)
+
+    def recreate(_: int) -> FakeResponse:
+        cluster.topic_id = UUID(int=2)
+        return FakeResponse()
+
+    cluster.script = recreate
+    metadata = producer.send("t", b"k", b"v").result(TIMEOUT)
+    assert (metadata.topic_id, metadata.leader_epoch) == (None, -1), "it is in either topic"
+
+
 def test_log_append_time_replaces_the_record_timestamp(producers: list[AsyncProducer]) -> None:
     producer = new_producer(producers, fake_cluster(lambda _: FakeResponse(more={"log_append_time_ms": 77})))
-    assert producer.send("t", b"k", b"v", timestamp=5).result(TIMEOUT) == ("t", 0, 0, 77)
+    assert producer.send("t", b"k", b"v", timestamp=5).result(TIMEOUT) == RecordMetadata("t", 0, 0, 77)
 
 
 def test_the_append_time_of_a_duplicate_batch_is_ignored(
