@@ -1,11 +1,11 @@
-"""``python -m bench.log``: loading a topic of a million keys, by KafkaTable, KafkaBasedLog and Python's clients."""
+"""``python -m bench.log``: loading a million keys, and writing some, by this package and Python's clients."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from bench.client_peers import Clients, clients
 from bench.errors import BenchError
 from bench.host import Host
 from bench.log_peers import LOG, TABLE, WAYS
+from bench.log_writers import PRODUCE, PUT, SEND, WRITE_WAYS, write
 from bench.publish import RESULTS, publish
 from bench.run import say_to_stderr, turn
 from bench.session import KAFKA_VERSION
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     from bench.measure import Sample
 
 GOAL = 10.0
-"""Times kafka-python's records/s."""
+"""Times kafka-python's records/s, of a load."""
+
+WRITE_GOAL = 130_000
+"""Records/s that are written: five times those of the first version."""
+
+_WRITE_SHARE = 4  # a quarter of the records is written in each way
 
 GoalResult = tuple[str, str, str, bool]
 
@@ -40,16 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     topic = topics.Topic(100, "none", chosen.records, padding=0, purpose="log")
     try:
-        series, environment = measure(topic, chosen.rounds)
+        loads, writes, environment = measure(topic, chosen.rounds)
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
-    found = {"machine": environment, "series": [asdict(each) for each in series]}
-    publish(chosen.output, "log", "Loading a log", render(series), found)
+    found = {
+        "machine": environment,
+        "series": [asdict(each) for each in loads],
+        "writes": [asdict(each) for each in writes],
+    }
+    publish(chosen.output, "log", "Loading and writing a log", render(loads, writes), found)
     return 0
 
 
-def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], dict[str, Any]]:
+def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], list[Series], dict[str, Any]]:
     """Run all ways in turn, each round begun by another one; the first round is not counted.
 
     Raises:
@@ -58,7 +68,8 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], dict[str, A
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
     environment = machine.describe(java="of the broker only", kafka=KAFKA_VERSION, jars=())
-    samples: dict[str, list[Sample]] = {way: [] for way in WAYS}
+    written = replace(topic, records=topic.records // _WRITE_SHARE, purpose="log-writes")
+    samples: dict[str, list[Sample]] = {way: [] for way in (*WAYS, *WRITE_WAYS)}
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
         EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka,
@@ -72,28 +83,49 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], dict[str, A
                     cost = host.call(log_peers.load, way, topic)
                     if number:
                         samples[way].append(cost)
+                for way in turn(WRITE_WAYS, number):
+                    target = replace(written, purpose=f"log-writes-{number}-{WRITE_WAYS.index(way)}")
+                    log_peers.create(target, kafka.bootstrap_servers)
+                    cost = host.call(write, way, target)
+                    if number:
+                        samples[way].append(cost)
                 say_to_stderr(f"Round {number} of {rounds}")
-    series = [
-        Series(topic.label, "log", way, topic.records, topic.value_bytes, topic.codec, tuple(taken))
-        for way, taken in samples.items()
-    ]
-    return series, environment
+
+    def series(way: str, measured: topics.Topic) -> Series:
+        taken = tuple(samples[way])
+        return Series(measured.label, "log", way, measured.records, measured.value_bytes, measured.codec, taken)
+
+    loads, writes = [series(way, topic) for way in WAYS], [series(way, written) for way in WRITE_WAYS]
+    return loads, writes, environment
 
 
-def render(series: Sequence[Series]) -> str:
+def render(loads: Sequence[Series], writes: Sequence[Series]) -> str:
     """The tables, as Markdown."""
-    by_way = {each.peer: each for each in series}
-    first = series[0]
+    by_way = {each.peer: each for each in (*loads, *writes)}
+    first = loads[0]
     lines = [
         f"{first.records:,} keys, {first.topic}, {len(first.samples)} runs each",
         "",
         "| way | seconds | M records/s | core-us/record | vs kafka-python |",
         "|---|---|---|---|---|",
     ]
-    for each in series:
+    for each in loads:
         speed, times = each.records_per_second, _times(by_way, each.peer)
         lines.append(
             f"| {each.peer} | {each.seconds:.2f} | {speed / 1e6:.2f} | {each.core_us_per_record:.2f} | {times:.1f}x |"
+        )
+    lines += [
+        "",
+        f"{writes[0].records:,} records, one by one, until all are acknowledged",
+        "",
+        "| way | seconds | records/s | core-us/record | vs confluent-kafka |",
+        "|---|---|---|---|---|",
+    ]
+    for each in writes:
+        speed = each.records_per_second
+        times = speed / by_way[PRODUCE].records_per_second
+        lines.append(
+            f"| {each.peer} | {each.seconds:.2f} | {speed:,.0f} | {each.core_us_per_record:.2f} | {times:.2f}x |"
         )
     lines += ["", "| goal | wanted | measured | reached |", "|---|---|---|---|"]
     for name, wanted, measured, reached in evaluate_goals(by_way):
@@ -107,6 +139,9 @@ def evaluate_goals(by_way: dict[str, Series]) -> list[GoalResult]:
     for way in (TABLE, LOG):
         times = _times(by_way, way)
         goal_results.append((f"{way} against kafka-python", f">= {GOAL:.0f}x", f"{times:.1f}x", times >= GOAL))
+    for way in (PUT, SEND):
+        speed = by_way[way].records_per_second
+        goal_results.append((way, f">= {WRITE_GOAL:,} records/s", f"{speed:,.0f}", speed >= WRITE_GOAL))
     return goal_results
 
 
