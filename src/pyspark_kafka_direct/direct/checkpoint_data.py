@@ -16,7 +16,7 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.kafka_record import Decoder
@@ -185,7 +185,8 @@ class StreamCheckpointData:
         return {
             time_ms: ()
             for time_ms in self.unfinished_batches()
-            if time_ms in self._generation_batches or time_ms not in self._batches
+            if time_ms in self._generation_batches
+            or (time_ms not in self._batches and time_ms > self._newest_forgotten_ms)
         }
 
     def _init_transient(self) -> None:
@@ -219,7 +220,7 @@ class BatchRetention:
     # states look back.
 
     now_ms: int  # the batch that is being generated
-    processed_ms: int | None  # the last batch whose checkpoints are all written; None: no batch yet
+    processed_ms: int | None  # the checkpoints of all earlier batches are written; None: no batch was processed yet
     pending: tuple[int, ...]  # the batches whose jobs are not done, sorted
     look_back_ms: int  # how far windows and states look back: Spark's remember duration plus one batch interval
 
@@ -230,6 +231,46 @@ class BatchRetention:
         # Binary search for the next pending batch, because thousands are pending if every batch fails.
         index = bisect_left(self.pending, time_ms)
         return index < len(self.pending) and self.pending[index] - self.look_back_ms <= time_ms
+
+
+class UnwrittenBatches:
+    """The batches under whose time Spark may still write a checkpoint.
+
+    The checkpoint that is written last counts, and a restart generates all batches since its time. With
+    ``spark.streaming.concurrentJobs`` that may be a batch that was done long after later ones.
+    """
+
+    def __init__(self) -> None:
+        # By batch: when its jobs were found to be done, the first time of the batches that were not submitted yet.
+        self._done_at: dict[int, int | None] = {}
+        self._failed: set[int] = set()  # pending, although their jobs have ended: no checkpoint follows
+
+    def oldest(
+        self, now_ms: int, processed_ms: int | None, pending: Collection[int], is_done: Callable[[int], bool]
+    ) -> int:
+        """Return the oldest of them when the batch of ``now_ms`` is generated.
+
+        ``processed_ms`` is the batch whose last checkpoint was written last, and ``is_done`` returns whether the jobs
+        of a batch have ended.
+        """
+        pending = set(pending)
+        self._failed &= pending
+        for time_ms in {now_ms, *pending} - self._failed:
+            self._done_at.setdefault(time_ms, None)
+        newest = max(self._done_at)
+        next_ms = (
+            newest if newest == now_ms else newest + 1
+        )  # not submitted yet; now_ms is earlier if a window looks back
+        for time_ms in sorted(self._done_at):
+            done_at = self._done_at[time_ms]
+            if done_at is None:
+                if time_ms == now_ms or (time_ms in pending and not is_done(time_ms)):
+                    break
+                self._failed |= {time_ms} & pending
+                self._done_at[time_ms] = next_ms
+            elif processed_ms is not None and processed_ms >= done_at:
+                del self._done_at[time_ms]  # a batch that was generated later has all its checkpoints
+        return min(self._done_at)
 
 
 def check_checkpoint_version(state: Mapping[str, Any], version: int) -> None:

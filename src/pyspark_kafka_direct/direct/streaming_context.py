@@ -15,7 +15,7 @@ from pyspark.streaming import DStream, StreamingContext
 from pyspark.streaming.dstream import TransformedDStream
 
 from pyspark_kafka_direct.config.spark_conf import poll_timeout
-from pyspark_kafka_direct.direct.checkpoint_data import BatchRetention
+from pyspark_kafka_direct.direct.checkpoint_data import BatchRetention, UnwrittenBatches
 from pyspark_kafka_direct.direct.checkpointed_stream import unregister_stream
 from pyspark_kafka_direct.direct.kafka_rdd import create_kafka_rdd
 from pyspark_kafka_direct.direct.location_strategies import preferred_hosts
@@ -61,6 +61,7 @@ class StreamingContextBinding:
         self._lock = stream.system.lock()
         self._rdds: dict[int, KafkaRDD] = {}
         self._reported_times: set[int] = set()
+        self._unwritten = UnwrittenBatches()
         self._input_id: int = constant_stream.id()
         self._scheduler = ssc._jssc.ssc().scheduler()
         self._remember_ms: int | None = None
@@ -144,9 +145,11 @@ class StreamingContextBinding:
         # One JVM call, which returns a string such as "1000 ms,2000 ms".
         pending = [int(time_ms) for time_ms in re.findall(r"\d+", self._scheduler.getPendingTimes().mkString(","))]
         processed = self._scheduler.jobGenerator().lastProcessedBatch()
+        processed_ms = None if processed is None else processed.milliseconds()
+        unwritten_ms = self._unwritten.oldest(now_ms, processed_ms, pending, self._is_done)
         retention = BatchRetention(
             now_ms,
-            None if processed is None else processed.milliseconds(),
+            None if processed_ms is None else min(processed_ms, unwritten_ms),
             tuple(sorted(pending)),
             self._remember_ms + interval_ms,
         )
@@ -163,13 +166,16 @@ class StreamingContextBinding:
             old = [time_ms for time_ms in self._rdds if time_ms < before_ms]
         if not old:
             return
-        job_sets = accessible_field(self._scheduler.getClass(), "jobSets").get(self._scheduler)
-        time = self._spark_context._jvm.org.apache.spark.streaming.Time  # type: ignore[union-attr]
         for time_ms in old:
-            jobs = job_sets.get(time(time_ms))
-            if jobs is None or jobs.hasCompleted():
+            if self._is_done(time_ms):
                 with self._lock:
                     self._rdds.pop(time_ms, None)
+
+    def _is_done(self, time_ms: int) -> bool:
+        """Return whether all jobs of a batch have ended, successfully or not."""
+        job_sets = accessible_field(self._scheduler.getClass(), "jobSets").get(self._scheduler)
+        jobs = job_sets.get(self._spark_context._jvm.org.apache.spark.streaming.Time(time_ms))  # type: ignore[union-attr]
+        return jobs is None or bool(jobs.hasCompleted())
 
 
 def _release_stream(stream: CheckpointedStream) -> None:

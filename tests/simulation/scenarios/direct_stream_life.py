@@ -20,7 +20,7 @@ from tests.simulation.scenarios.streaming_stand_in import Job, StreamingStandIn
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream, kafka_rdd
 from pyspark_kafka_direct.direct import direct_stream as direct_stream_module
-from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec, UnwrittenBatches
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream
 from pyspark_kafka_direct.direct.direct_stream import (
     BeginGeneration,
@@ -390,6 +390,7 @@ class SimulatedBinding(StreamingContextBinding):
         self._lock = stream.system.lock()
         self._rdds = {}
         self._reported_times = set()
+        self._unwritten = UnwrittenBatches()
         self._input_id = number
         self._scheduler = _Scheduler(life.spark)
         self._remember_ms = life.remember_ms(number)
@@ -412,6 +413,9 @@ class SimulatedBinding(StreamingContextBinding):
             self._reported_times.add(time_ms)
         deleted = self._stream.take_deleted_offset_count(time_ms)
         self._life.report_input(self._input_id, time_ms, sum(each.count() for each in ranges) - deleted)
+
+    def _is_done(self, time_ms: int) -> bool:
+        return self._life.spark.is_done(time_ms)
 
     def _release_failed_rdds(self, before_ms: int) -> None:
         del before_ms

@@ -157,6 +157,11 @@ class StreamingStandIn:
     def pending_times(self) -> list[int]:
         return sorted(self._job_sets)
 
+    def is_done(self, time_ms: int) -> bool:
+        """Return whether the jobs of a batch have ended, successfully or not."""
+        job_set = self._job_sets.get(time_ms)
+        return job_set is None or not job_set.unfinished
+
     def now_ms(self) -> int:
         return round(self._driver.wall_time() * 1000)
 

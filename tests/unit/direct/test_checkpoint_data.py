@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.direct.checkpoint_data import CHECKPOINT_DATA_VERSION, BatchRetention, StreamCheckpointData
+from pyspark_kafka_direct.direct.checkpoint_data import (
+    CHECKPOINT_DATA_VERSION,
+    BatchRetention,
+    StreamCheckpointData,
+    UnwrittenBatches,
+)
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
@@ -208,6 +213,19 @@ def test_a_forgotten_batch_is_not_treated_as_empty() -> None:
     assert state.find_ranges(4000) == ranges(4, 5)
 
 
+def test_a_forgotten_batch_stays_forgotten_after_its_generation_failed() -> None:
+    """As an empty batch it would replace its results."""
+    state = started_state()
+    for number in range(1, 6):
+        generate(state, number * 1000, number, number + 1)
+    state.forget_batches(lambda time_ms: time_ms >= 4000)
+    state.begin_generation(2000)
+    assert 2000 not in restored(state).__getstate__()["batches"]
+    state.roll_back_generation()
+    with pytest.raises(InvalidOffsetsError, match="batch at 2000 ms are no longer available"):
+        state.find_ranges(2000)
+
+
 def test_the_newest_batch_is_never_forgotten() -> None:
     state = started_state()
     generate(state, 1000, 0, 5)
@@ -238,6 +256,70 @@ def test_batches_without_all_checkpoints_are_needed() -> None:
     assert needed(pending=(5000,)) == [3000, 4000, 5000, 17_000, 18_000, 19_000, 20_000], "its jobs have failed"
     assert needed(now_ms=15_000, processed_ms=20_000) == list(range(13_000, 21_000, 1000)), "a window looks back"
     assert needed(processed_ms=None) == list(times), "right after a restart"
+
+
+class Batches:
+    """The batches of a context with concurrent jobs."""
+
+    def __init__(self) -> None:
+        self.unwritten = UnwrittenBatches()
+        self.pending: set[int] = set()
+        self.failed: set[int] = set()
+        self.processed: int | None = None
+
+    def generate(self, time_ms: int) -> int:
+        oldest = self.unwritten.oldest(time_ms, self.processed, sorted(self.pending), self.failed.__contains__)
+        self.pending.add(time_ms)
+        return oldest
+
+    def end(self, *times_ms: int, written: bool = True) -> None:
+        self.pending -= set(times_ms)
+        if written:
+            self.processed = times_ms[-1]
+
+
+def test_a_batch_that_still_runs_will_write_a_checkpoint() -> None:
+    batches = Batches()
+    assert batches.generate(1) == 1
+    for time_ms in range(2, 6):
+        assert batches.generate(time_ms) == 1
+        batches.end(time_ms)
+    batches.end(1, written=False)
+    assert batches.generate(6) == 1, "its checkpoint is not written yet, and would be the newest"
+    batches.processed = 1
+    assert batches.generate(7) == 1
+    batches.end(6)
+    assert batches.generate(8) == 6
+
+
+def test_a_window_that_looks_back_says_nothing_about_later_batches() -> None:
+    batches = Batches()
+    for time_ms in (1, 2, 3):
+        batches.generate(time_ms)
+    batches.end(3)
+    batches.end(1, written=False)
+    assert batches.unwritten.oldest(2, batches.processed, sorted(batches.pending), lambda _: False) == 1
+    assert batches.generate(4) == 1, "batch 3 was done before batch 1"
+
+
+def test_a_batch_that_has_failed_writes_no_checkpoint() -> None:
+    batches = Batches()
+    for time_ms in (1, 2, 3):
+        batches.generate(time_ms)
+    batches.failed |= {1, 2}
+    assert batches.generate(4) == 1
+    batches.end(3, 4)
+    assert batches.generate(5) == 3, "batch 4 was generated after the others had failed"
+    batches.end(5)
+    assert batches.generate(6) == 5
+    assert batches.pending == {1, 2, 6}
+
+
+def test_a_context_that_keeps_up_needs_its_last_batch() -> None:
+    batches = Batches()
+    for time_ms in range(1, 9):
+        assert batches.generate(time_ms) == max(time_ms - 1, 1)
+        batches.end(time_ms)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5), st.booleans()), max_size=20), st.integers(0, 20_000))
