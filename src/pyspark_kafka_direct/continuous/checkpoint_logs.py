@@ -30,7 +30,7 @@ from pyspark_kafka_direct.continuous.checkpoint_log_format import (
 )
 from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
-from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
+from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles, RetryingFiles
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
 
 if TYPE_CHECKING:
@@ -75,11 +75,13 @@ class CheckpointLogs:
 
     def __init__(
         self,
-        files: CheckpointFileManager,
+        file_manager: CheckpointFileManager,
         session_conf: Callable[[], Mapping[str, str]],
         retain: int,
         driver: str,  # unique id
+        system: System = SYSTEM,
     ) -> None:
+        files = RetryingFiles(file_manager, system)
         if files.exists(_STATE):
             reject_stateful_query(files.path(_STATE))
         self._files = files
@@ -119,17 +121,21 @@ class CheckpointLogs:
         return parse_offset_entry(text, self._files.path(name))
 
     def recover(
-        self, offsets_ahead: Mapping[TopicPartition, int] | None, at_ms: int, state: CheckpointState | None = None
+        self,
+        offsets_ahead: Mapping[TopicPartition, int] | None,
+        at_ms: int,
+        state: CheckpointState | None = None,
+        lost: Collection[TopicPartition] = (),
     ) -> RecoveryPlan:
         """Complete the logs after a crash, and return where the query resumes.
 
         If the recovery crashes, the next call makes the same decision. ``state`` is the state for which
-        ``offsets_ahead`` was determined.
+        ``offsets_ahead`` and ``lost`` were determined.
         """
         state = self.state() if state is None else state
         logged_epochs = [*([] if state.committed is None else [state.committed]), *state.uncommitted]
         entries = {epoch: self.offset_entry(epoch) for epoch in logged_epochs}
-        recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"))
+        recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"), lost)
         if logged_epochs:
             self._conf = entries[logged_epochs[0]].conf
         if state.committed is not None:
@@ -182,8 +188,7 @@ class CheckpointLogs:
         self._create(f"{_COMMITS}/{epoch}", format_commit(self._watermark_ms), may_exist=may_exist)
 
     def _create(self, name: str, text: str, *, may_exist: bool = False) -> None:
-        self.fencing_log.check_newest()
-        if not self._files.create(name, text) and not may_exist:
+        if not self._files.create(name, text, self.fencing_log.check_newest) and not may_exist:
             raise CheckpointFencedError(
                 f"{self._files.path(name)} already exists: another query writes to the same checkpoint. This query "
                 "ends. Give each query its own checkpoint."
@@ -207,7 +212,7 @@ def open_checkpoint_logs(spark: SparkSession, checkpoint: str, system: System = 
     try:
         files = CheckpointFiles(spark, checkpoint, "a continuous query")
         retain = int(spark.conf.get(_RETAIN_CONF) or 100)
-        return CheckpointLogs(files, lambda: _session_conf(spark), retain, system.nonce())
+        return CheckpointLogs(files, lambda: _session_conf(spark), retain, system.nonce(), system)
     except Py4JJavaError as error:
         reason = str(error.java_exception.toString())
         raise OptionError(f"Cannot use checkpointLocation {checkpoint}: {reason}") from error
@@ -240,6 +245,7 @@ def plan_recovery(
     entries: Mapping[int, OffsetLogEntry],
     offsets_ahead: Mapping[TopicPartition, int] | None,
     path: str,
+    lost: Collection[TopicPartition] = (),
 ) -> RecoveryPlan:
     """Decide how a query resumes from its logs.
 
@@ -255,7 +261,8 @@ def plan_recovery(
         exactly once    one, which the transactions have reached    commit it
         exactly once    others                                      fail, because the outcome is unknown
 
-    If the transactions are further then, their offsets are the end of one more epoch.
+    If the transactions are further then, their offsets are the end of one more epoch. The transactions cannot confirm
+    the ``lost`` partitions, whose topics were deleted or recreated since the epoch was planned.
     """
     if state.committed is None:
         return _plan_first_recovery(state, entries, offsets_ahead, path)
@@ -275,7 +282,7 @@ def plan_recovery(
     planned_offsets = entries[epoch].offsets
     # A new partition may have no committed offset yet.
     if state.uncommitted != (state.next_epoch,) or any(
-        end_offsets.get(tp, end) < end for tp, end in planned_offsets.items()
+        end_offsets.get(tp, end) < end for tp, end in planned_offsets.items() if tp not in lost
     ):
         _reject_unknown_outcome(state.uncommitted, path)
     end_offsets = {**planned_offsets, **offsets_ahead}

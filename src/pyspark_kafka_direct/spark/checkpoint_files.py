@@ -8,15 +8,25 @@ whether one of them fails: HDFS guarantees it, while a local disk, and S3 withou
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
+    from pyspark_kafka_direct.client.system import System
+
+_log = logging.getLogger("pyspark_kafka_direct.spark")
+
+_T = TypeVar("_T")
+
+_RETRY_PAUSES: Final = (0.1, 0.2, 0.4, 0.8)  # seconds
 _FILE_EXISTS: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 
 OFFSET_LOG_V1: Final = "v1"
@@ -115,6 +125,54 @@ class CheckpointFiles:
 
     def _hadoop_path(self, name: str) -> Any:
         return self._path_class(self.path(name))
+
+
+class RetryingFiles:
+    """Repeats operations that fail, for about two seconds."""
+
+    def __init__(self, files: CheckpointFileManager, system: System) -> None:
+        self._files = files
+        self._system = system
+
+    def path(self, name: str) -> str:
+        return self._files.path(name)
+
+    def read(self, name: str) -> str | None:
+        return self._retry(lambda: self._files.read(name))
+
+    def exists(self, name: str) -> bool:
+        return self._retry(lambda: self._files.exists(name))
+
+    def list_names(self, folder: str) -> list[str]:
+        return self._retry(lambda: self._files.list_names(folder))
+
+    def mkdirs(self, name: str) -> None:
+        self._retry(lambda: self._files.mkdirs(name))
+
+    def create(self, name: str, text: str, check: Callable[[], None] = lambda: None) -> bool:
+        """Write a new file; return ``False`` if another one exists. ``check`` runs before each attempt.
+
+        If the response to a rename was lost, a repeated one reports that the file exists, so the content decides.
+        """
+        return self._retry(lambda: self._files.create(name, text), check) or self.read(name) == text
+
+    def delete(self, name: str) -> None:
+        self._retry(lambda: self._files.delete(name))
+
+    def _retry(self, operation: Callable[[], _T], check: Callable[[], None] = lambda: None) -> _T:
+        for pause in _RETRY_PAUSES:
+            check()
+            try:
+                return operation()
+            except KafkaDirectError:
+                raise
+            except Exception as error:
+                _log.warning(
+                    "An operation on the checkpoint %s failed, and is repeated: %s", self._files.path(""), error
+                )
+            self._system.sleep(pause)
+        check()
+        return operation()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.sink_options import SinkOptions
 
 
-class SimulatedCrashError(Exception):
+class SimulatedCrashError(BaseException):
     """The driver crashes."""
 
 

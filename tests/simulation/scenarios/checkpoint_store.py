@@ -19,6 +19,9 @@ FILE_FAULTS: Final = (
     "pause_before_file",  # the process is suspended, and the operation has its effect when it resumes
     "pause_after_file",
     "fail_file",  # the operation fails without an effect
+    "fail_after_file",  # the operation fails, but has its effect
+    "exists_file",  # the operation creates the file, but reports that it exists
+    "outage_file",  # all operations fail for a while
     "slow_file",
 )
 Offsets = dict[tuple[str, int], int]
@@ -40,6 +43,7 @@ class CheckpointStore:
         self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
         self._superseded: dict[str, str] = {}  # files of other drivers, by the process that has met them
         self.operations = 0
+        self.outage_until = 0.0
         self.faults = dict(faults)  # by the number of the operation
         self.environment = environment
         self.rng = environment.world.rng("files")
@@ -64,7 +68,7 @@ class CheckpointStore:
     def create(self, name: str, text: str, process: str) -> bool:
         folder, _, number = name.partition("/")
         if name in self.files:
-            if folder == "offsets":
+            if folder == "offsets" and self.files[name] != text:
                 self._superseded[process] = name
             return False
         self.files[name] = text
@@ -179,11 +183,17 @@ class ProcessFiles:
         world.block(
             "the file system", (seconds if fault == "slow_file" else 0.0) + 0.0003 + 0.01 * store.rng.random() ** 6
         )
-        if fault == "fail_file":
+        if fault == "outage_file":
+            store.outage_until = world.now + seconds
+        if fault == "fail_file" or (world.now < store.outage_until and not store.environment.is_quiet):
             raise FileSystemError(f"cannot {kind} {name}")
         result = effect()
         if kind in ("create", "delete"):
             world.trace("file", number, process.name, kind, name, result)
+        if fault == "fail_after_file":
+            raise FileSystemError(f"cannot confirm {kind} {name}")
+        if fault == "exists_file" and kind == "create":
+            return False
         if fault == "crash_after_file":
             self._kill()
         if fault == "pause_after_file":

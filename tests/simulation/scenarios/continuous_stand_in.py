@@ -128,6 +128,7 @@ class ContinuousDriver:
                         lambda: _CONF,
                         self.parameters["retain"],
                         pool.system.nonce(),
+                        pool.system,
                     ),
                     pool,
                 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, parse_offset_entry
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState, RecoveryPlan
@@ -19,7 +20,7 @@ from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 START = {A: 0, B: 0}
@@ -27,7 +28,7 @@ CONF = {"spark.sql.shuffle.partitions": "3"}
 DRIVERS = itertools.count()
 
 
-class SimulatedCrashError(Exception):
+class SimulatedCrashError(BaseException):
     """The driver crashes."""
 
 
@@ -279,6 +280,9 @@ def test_old_epochs_are_purged() -> None:
 class FakeTransactions:
     """The epoch and offset that the transactions of each task have committed."""
 
+    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
+        return ()
+
     def __init__(self) -> None:
         self.group: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -319,6 +323,64 @@ def run_exactly_once(
             number, ends = uncommitted.pop(0)
             logs.commit(number, ends, at_ms=number)
             logs.purge(number)
+
+
+@pytest.mark.parametrize("name", ["transactions/0", "offsets/0", "commits/0", "offsets/1", "commits/1"])
+@pytest.mark.parametrize("outcome", ["fails", "fails after it was created", "reports that it exists"])
+def test_an_operation_that_fails_once_is_repeated(name: str, outcome: str) -> None:
+    """Hadoop repeats a rename whose response was lost, and then reports that the file exists."""
+
+    class FlakyFileManager(FakeFileManager):
+        has_failed = False
+
+        def create(self, created: str, text: str) -> bool:
+            if created != name or self.has_failed:
+                return super().create(created, text)
+            self.has_failed = True
+            if outcome != "fails":
+                super().create(created, text)
+            if outcome == "reports that it exists":
+                return False
+            raise OSError("503 Slow Down")
+
+    disk, time = FlakyFileManager(), FakeTimeSystem()
+    logs = prepare_at_least_once(CheckpointLogs(disk, lambda: CONF, 100, "driver", time))
+    logs.recover(None, at_ms=1)
+    logs.commit_start(START, at_ms=1)
+    logs.commit(1, {A: 1, B: 1}, at_ms=2)
+    assert disk.has_failed
+    assert logs.state() == CheckpointState(committed=1)
+    assert time.now <= 1000.1
+
+
+def test_an_operation_that_always_fails_is_an_error() -> None:
+    class BrokenFileManager(FakeFileManager):
+        def list_names(self, folder: str) -> list[str]:
+            raise OSError("no such host")
+
+    time = FakeTimeSystem()
+    logs = CheckpointLogs(BrokenFileManager(), lambda: CONF, 100, "driver", time)
+    with pytest.raises(OSError, match="no such host"):
+        logs.state()
+    assert time.now == pytest.approx(1001.5)
+
+
+def test_a_driver_that_was_replaced_while_a_file_failed_writes_nothing() -> None:
+    class ReplacedFileManager(FakeFileManager):
+        def create(self, name: str, text: str) -> bool:
+            if name == "offsets/1" and not self.writes_until_crash:
+                self.writes_until_crash = 100
+                prepare_at_least_once(open_logs_on(self))
+                raise OSError("503 Slow Down")
+            return super().create(name, text)
+
+    disk = ReplacedFileManager()
+    logs = prepare_at_least_once(CheckpointLogs(disk, lambda: CONF, 100, "driver", FakeTimeSystem()))
+    logs.recover(None, at_ms=1)
+    logs.commit_start(START, at_ms=1)
+    with pytest.raises(CheckpointFencedError, match="has taken control of the query"):
+        logs.commit(1, {A: 1, B: 1}, at_ms=2)
+    assert "offsets/1" not in disk.files
 
 
 class ConcurrentTransactions(FakeTransactions):
