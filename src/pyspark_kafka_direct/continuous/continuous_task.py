@@ -29,6 +29,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.batch_size import BatchSize
 from pyspark_kafka_direct.planning.data_loss import loss_cause, resume_offset
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
@@ -53,7 +54,7 @@ _log = logging.getLogger("pyspark_kafka_direct.continuous")
 _MAX_POLL_SECONDS: Final = 0.1  # a sink may have retries that no descriptor announces
 _CHECK_INTERVAL: Final = 0.001  # seconds between checks of sink and driver while batches are processed
 
-# The size of a batch for the user's function. Epoch requests wait until the function returns.
+# The largest batch for the user's function.
 _MAX_ROWS: Final = 8192
 _MAX_BYTES: Final = 1 << 20
 
@@ -137,6 +138,7 @@ class TaskLoop:
         self._data_loss_handler = data_loss_handler
         self._heartbeat_timeout = heartbeat_timeout
         self._system = system
+        self._batch_size = BatchSize(_MAX_ROWS)
         self._unprocessed: deque[PolledBatch] = deque()  # polled, but not passed to the function yet
         self._positions = dict(consumer.positions)
         self._written_rows = self._read_rows = self._read_bytes = 0
@@ -154,13 +156,21 @@ class TaskLoop:
             else:
                 self._unprocessed.extend(polled)
             while self._unprocessed and not self._has_stopped:
-                self._process_batch(*self._unprocessed.popleft())
+                self._process_rows(*self._next_rows())
                 if self._unprocessed and self._system.monotonic() >= self._last_check_at + _CHECK_INTERVAL:
                     self._check_sink_and_driver()
             if not self._has_stopped:
                 self._check_sink_and_driver()
 
-    def _process_batch(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+    def _next_rows(self) -> PolledBatch:
+        """Return as many polled rows as may be processed at once."""
+        polled = self._unprocessed.popleft()
+        if polled.rows.num_rows <= self._batch_size.rows:
+            return polled
+        self._unprocessed.appendleft(polled._replace(rows=polled.rows.slice(self._batch_size.rows)))
+        return polled._replace(rows=polled.rows.slice(0, self._batch_size.rows))
+
+    def _process_rows(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         if partition in self._end_offsets:
             end = self._end_offsets[partition]
             rows = rows.slice(0, bisect_left(rows.column(_OFFSET_COLUMN), end, key=lambda offset: offset.as_py()))
@@ -168,16 +178,18 @@ class TaskLoop:
                 self._positions[partition] = end
                 return
         self._read_rows += rows.num_rows
-        self._read_bytes += rows.get_total_buffer_size()
+        self._read_bytes += rows.nbytes
         next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1
         if _OFFSET_COLUMN not in self._columns:
             rows = rows.select(self._columns)
+        started_at = self._system.monotonic()
         result = rows if self._function is None else self._check_result(self._function(rows))
         if result is not None and result.num_rows:
             self._channel.check_lease()
             self._sink.write(result)
             self._written_rows += result.num_rows
         self._positions[partition] = next_offset
+        self._batch_size.adapt(rows.num_rows, self._system.monotonic() - started_at)
 
     def _check_result(self, result: object) -> pa.RecordBatch | None:
         import pyarrow as pa

@@ -185,7 +185,7 @@ def test_an_epoch_is_flushed_and_then_reported() -> None:
     )
     environment.run_loop(function=lambda batch: None if batch.num_rows == 1 else batch)
     first = {ONE: 2, TWO: 6, THREE: 0}
-    sizes = [polled(ONE, 0, 1).rows.get_total_buffer_size(), polled(ONE, 2).rows.get_total_buffer_size()]
+    sizes = [polled(ONE, 0, 1).rows.nbytes, polled(ONE, 2).rows.nbytes]  # for parts of a batch, too
     assert environment.calls[1:4] == [
         "run_once",
         (4, first),
@@ -206,6 +206,30 @@ def test_a_request_between_the_batches_of_a_poll() -> None:
         {ONE: 3, TWO: 1, THREE: 1},
     ]
     assert [each.rows for each in environment.reports] == [3, 2]
+
+
+def test_a_request_while_a_slow_function_has_a_backlog() -> None:
+    """The function took 7.4 ms for each of 8,192 rows, so that the epoch timed out after each restart."""
+    environment = FakeTaskEnvironment([polled(ONE, *range(8192))], epoch_requests={2: EpochRequest(4, stop=False)})
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        environment.now += 0.0074 * batch.num_rows
+        return batch
+
+    environment.run_loop(function=function)
+    first, last = environment.reports
+    assert 0 < first.offsets[ONE] < last.offsets[ONE] < 1000
+    assert (first.rows_read, last.rows_read) == (first.offsets[ONE], last.offsets[ONE] - first.offsets[ONE])
+    assert environment.now - 100 < 5
+
+
+def test_a_backlog_is_written_in_order() -> None:
+    environment = FakeTaskEnvironment([polled(ONE, *range(8192))])
+    environment.run_loop()
+    sizes = [len(each["value"]) for each in environment.written]
+    assert sizes == [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16]
+    assert [row for each in environment.written for row in each["value"]] == [b"%d" % row for row in range(8192)]
+    assert environment.reports[0].offsets[ONE] == 8192
 
 
 def test_a_fast_function_is_not_interrupted_by_checks() -> None:

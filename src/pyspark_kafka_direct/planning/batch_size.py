@@ -1,0 +1,38 @@
+"""How many rows a task passes to the user's function at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_FIRST_ROWS: Final = 16  # a slow function may take seconds for each row
+_MAX_GROWTH: Final = 2
+_TARGET_SECONDS: Final = 1.0
+_MIN_THROUGHPUT_SHARE: Final = 0.6
+
+
+class BatchSize:
+    """Adapts the size to the measured time of a call, because epoch requests wait until the call returns.
+
+    A call should take at most a second. If smaller batches take as long as larger ones, the time of a call hardly
+    depends on its rows, so it may take longer.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._target = _TARGET_SECONDS
+        self._larger: tuple[int, float] | None = None  # rows and seconds of the call after which the size was reduced
+        self.rows = min(_FIRST_ROWS, max_rows)
+
+    def adapt(self, rows: int, seconds: float) -> None:
+        """Take the time of a call into account."""
+        if self._larger is not None and self._larger[0] > rows and seconds > self._target:
+            larger_rows, larger_seconds = self._larger
+            if rows / seconds < _MIN_THROUGHPUT_SHARE * larger_rows / larger_seconds:
+                self._target = max(self._target, 2 * seconds)
+        self._larger = None
+        if seconds > self._target:
+            self._larger = (rows, seconds)
+            self.rows = max(1, int(rows * self._target / seconds)) if rows > 1 else 2
+        elif rows >= self.rows:
+            fitting = self._max_rows if seconds <= 0 else int(rows * self._target / seconds)
+            self.rows = max(1, min(fitting, self.rows * _MAX_GROWTH, self._max_rows))

@@ -1,0 +1,37 @@
+"""How the size of a function's batches adapts to the time of its calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.planning.batch_size import BatchSize
+
+
+def run_backlog(fixed_seconds: float, seconds_per_row: float, calls: int = 40, first: int | None = None) -> list[int]:
+    """Return the sizes of the batches of a backlog; ``first`` is a batch of live traffic before it."""
+    size, sizes = BatchSize(8192), []
+    if first is not None:
+        size.adapt(first, fixed_seconds + seconds_per_row * first)
+    for _ in range(calls):
+        sizes.append(size.rows)
+        size.adapt(size.rows, fixed_seconds + seconds_per_row * size.rows)
+    return sizes
+
+
+def test_a_fast_function_gets_large_batches_soon() -> None:
+    assert run_backlog(0.0, 1e-6)[:11] == [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 8192]
+
+
+@pytest.mark.parametrize("seconds_per_row", [0.0074, 0.3, 2.0])
+def test_a_slow_function_is_called_for_about_a_second(seconds_per_row: float) -> None:
+    """A call with 8,192 rows took 60 s, so the epoch timed out at each restart."""
+    sizes = run_backlog(0.0, seconds_per_row)
+    assert sizes[0] * seconds_per_row < 60
+    assert all(size * seconds_per_row <= max(1.0, 2 * seconds_per_row) for size in sizes[1:])
+    assert sum(sizes[10:]) * seconds_per_row > 15
+
+
+@pytest.mark.parametrize("first", [None, 1, 3, 16])
+@pytest.mark.parametrize("fixed_seconds", [0.1, 1.5, 3.0, 20.0])
+def test_batches_stay_large_if_a_call_always_takes_the_same_time(fixed_seconds: float, first: int | None) -> None:
+    assert run_backlog(fixed_seconds, 0.0, first=first)[-1] == 8192
