@@ -265,10 +265,10 @@ class ContinuousExecution:
         partitions = self._offset_reader.assigned(strict=False).partitions  # initial_offsets() is strict, and retries
         for _ in range(_MAX_PREPARE_ATTEMPTS):
             self._definition.delivery.prepare(self._state.query_info.id, partitions, tasks)
-            state = self._logs.state()
-            offsets_ahead = self._definition.delivery.offsets_ahead(state)
-            self._planner.forget_topic_ids(offsets_ahead or ())
-            recovery = self._logs.recover(offsets_ahead, self._now_ms(), state)
+            state, delivery = self._logs.state(), self._definition.delivery
+            offsets_ahead = delivery.offsets_ahead(state)
+            self._planner.replace_topic_ids({tp: delivery.topic_ids.get(tp.topic) for tp in offsets_ahead or ()})
+            recovery = self._logs.recover(offsets_ahead, self._now_ms(), state, delivery.lost_partitions(state))
             epoch, committed = recovery.next_epoch, recovery.start
             offsets = self._planner.initial_offsets() if committed is None else self._planner.resume_offsets(committed)
             if offsets.keys() != set(partitions):

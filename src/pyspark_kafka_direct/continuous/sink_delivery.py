@@ -17,7 +17,10 @@ The principal needs WRITE and DESCRIBE on the transactional ids ``<prefix>.cont.
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -28,6 +31,7 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     EpochMetadata,
     EpochOffset,
     foreign_offsets,
+    lost_planned_offsets,
     offsets_ahead,
     offsets_group_id,
     parse_epoch_metadata,
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 _TRANSACTION_TIMEOUT_OPTION: Final = "kafka.transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MARGIN: Final = 30.0  # seconds
 _METADATA_RETRY_SECONDS: Final = 1.0
+_INIT_THREADS: Final = 16
 
 
 class SinkDelivery(Protocol):
@@ -70,7 +75,7 @@ class SinkDelivery(Protocol):
         TaskPlan(writer_factory=delivery.writer_factory(query_id), ...)
         delivery.prepare(query_id, partitions, tasks)  # when all tasks have connected
         state = logs.state()
-        logs.recover(delivery.offsets_ahead(state), at_ms, state)
+        logs.recover(delivery.offsets_ahead(state), at_ms, state, delivery.lost_partitions(state))
         RunStart(producers=delivery.producers, ...)
     """
 
@@ -82,6 +87,13 @@ class SinkDelivery(Protocol):
 
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         """Return the offsets committed beyond the logs; ``None`` if only the logs count. Call ``prepare`` first."""
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID | None]:
+        """The ids of the topics for which ``offsets_ahead`` was determined."""
+
+    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
+        """Return the partitions of a planned epoch whose topics were deleted or recreated since it was planned."""
 
     def commit_offsets(
         self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
@@ -142,6 +154,7 @@ class ExactlyOnceDelivery:
 
     def check(self, query_id: str) -> None:
         """Reject a prefix that another query uses, because a query that uses it by mistake must not fence its owner."""
+        self._fencing_log.check_newest()
         self._check_cluster()
         self._query_id = query_id
         # Do not wait for open transactions: they may be this query's own, which `_init_producer_id` aborts.
@@ -156,7 +169,7 @@ class ExactlyOnceDelivery:
         self._partitions, self._tasks = frozenset(partitions), tasks
         entry = self._fencing_log.append(self._cluster.cluster_id, self._prefix, tasks)
         # If an earlier run had more tasks, `entry.tasks` is greater than `tasks`, and all its ids are fenced too.
-        self._producer_ids = [self._init_producer_id(task) for task in range(entry.tasks)]
+        self._producer_ids = self._init_producer_ids(entry.tasks)
         self._fencing_log.check_not_fenced()
         # Without partitions, the request returns all committed offsets, but omits partitions whose first offset is
         # pending in a transaction. With partitions, it waits for these.
@@ -168,12 +181,22 @@ class ExactlyOnceDelivery:
             self._reset_group(foreign)
 
     def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
-        logged_offsets: Mapping[TopicPartition, int] = {}
-        if state.committed is not None:
-            logged_offsets = self._logs.offset_entry(state.committed).offsets
+        logged_offsets = self._logged_offsets(state)
         return offsets_ahead(
             self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets, self._partitions
         )
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID | None]:
+        return self._topic_ids
+
+    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
+        if not state.uncommitted:
+            return ()
+        epoch = state.uncommitted[0]
+        start, end = self._logged_offsets(state), self._logs.offset_entry(epoch).offsets
+        topic_ids = {**self._topic_ids, **self._fetch_topic_ids([tp for tp in end if tp.topic not in self._topic_ids])}
+        return lost_planned_offsets(self._committed, self._query_id, topic_ids, epoch, start, end)
 
     @property
     def coalesces_epochs(self) -> bool:
@@ -189,6 +212,9 @@ class ExactlyOnceDelivery:
     def record_recovery(self) -> None:
         """Allow another prefix for the next run. The logs must have been recovered from ``offsets_ahead``."""
         self._fencing_log.record_recovery()
+
+    def _logged_offsets(self, state: CheckpointState) -> Mapping[TopicPartition, int]:
+        return {} if state.committed is None else self._logs.offset_entry(state.committed).offsets
 
     def _check_cluster(self) -> None:
         """Check once that the cluster supports the transactions, and that input and output are in one cluster."""
@@ -206,6 +232,31 @@ class ExactlyOnceDelivery:
                     "trigger(processingTime) and an exactly-once sink."
                 )
         self._cluster_checked = True
+
+    def _init_producer_ids(self, tasks: int) -> list[ProducerIdAndEpoch]:
+        """Acquire the ids concurrently: a coordinator needs a while to abort an open transaction."""
+        system = self._cluster.pool.system
+        remaining = iter(range(tasks))
+        acquired: dict[int, ProducerIdAndEpoch] = {}
+
+        def acquire(done: Future[None]) -> None:
+            try:
+                for task in remaining:
+                    acquired[task] = self._init_producer_id(task)
+                done.set_result(None)
+            except BaseException as error:
+                deque(remaining, maxlen=0)  # the other threads need not continue
+                done.set_exception(error)
+
+        others: list[Future[None]] = [Future() for _ in range(min(tasks, _INIT_THREADS) - 1)]
+        for done in others:
+            system.start_thread(partial(acquire, done), "pyspark-kafka-direct-init-producer-id")
+        own: Future[None] = Future()
+        acquire(own)
+        for done in (own, *others):
+            system.wait_for_future(done, None)
+            done.result()
+        return [acquired[task] for task in range(tasks)]
 
     def _init_producer_id(self, task: int) -> ProducerIdAndEpoch:
         coordinator = TransactionCoordinatorClient(self._cluster, transactional_id(self._prefix, task))
@@ -278,7 +329,7 @@ class AtLeastOnceDelivery:
     logs: CheckpointLogs
 
     def check(self, query_id: str) -> None:
-        pass
+        self.logs.fencing_log.check_newest()
 
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
         self.logs.fencing_log.append()
@@ -286,6 +337,13 @@ class AtLeastOnceDelivery:
 
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         return None
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID | None]:
+        return {}
+
+    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
+        return ()
 
     def commit_offsets(
         self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]

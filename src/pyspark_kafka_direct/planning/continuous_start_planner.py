@@ -23,7 +23,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
 from pyspark_kafka_direct.planning.offset_resolution import resolve_start_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -102,10 +102,10 @@ class ContinuousStartPlanner:
         self._known_topic_ids = {**self._known_topic_ids, **topic_ids}
         self._losses.end_batch()
 
-    def forget_topic_ids(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the topic ids of partitions whose offsets come from a source with current metadata."""
-        forgotten = set(partitions)
-        self._known_topic_ids = {tp: topic_id for tp, topic_id in self._known_topic_ids.items() if tp not in forgotten}
+    def replace_topic_ids(self, topic_ids: Mapping[TopicPartition, UUID | None]) -> None:
+        """Replace the topic ids of partitions whose offsets were committed elsewhere; ``None`` if they are unknown."""
+        replaced = {**self._known_topic_ids, **topic_ids}
+        self._known_topic_ids = {tp: topic_id for tp, topic_id in replaced.items() if topic_id is not None}
 
     def _resolve_initial_offsets(self) -> tuple[AssignedPartitions, dict[TopicPartition, int]]:
         for _ in range(MAX_METADATA_RESPONSES):

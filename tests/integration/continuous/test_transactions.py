@@ -12,6 +12,7 @@ from tests.integration.transactional_batches import cluster_of, committed
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.continuous import sink_delivery
 from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_offset_entry
 from pyspark_kafka_direct.continuous.group_offsets import parse_epoch_metadata
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
@@ -143,6 +144,7 @@ def test_a_driver_that_was_suspended_between_its_producer_ids_ends(
     query.start().run_epoch(3)
     late, second = query.driver(), query.driver()
     second.partitions.reverse()
+    monkeypatch.setattr(sink_delivery, "_INIT_THREADS", 1)  # one after the other
     acquire = late.delivery._init_producer_id
 
     def acquire_late(task: int) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,8 +14,13 @@ from pyspark_kafka_direct.client.consumer_group import CommittedOffset
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous import sink_delivery
-from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, format_offset_entry
+from pyspark_kafka_direct.continuous.checkpoint_log_format import (
+    OffsetLogEntry,
+    format_commit,
+    format_offset_entry,
+)
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointState
+from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_logs
 from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.continuous.group_offsets import (
     BEFORE_FIRST_EPOCH,
@@ -24,7 +30,13 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     reset_token,
 )
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
-from pyspark_kafka_direct.errors import BrokerTimeoutError, CheckpointFencedError, OptionError, TransactionStateError
+from pyspark_kafka_direct.errors import (
+    BrokerTimeoutError,
+    CheckpointFencedError,
+    InvalidOffsetsError,
+    OptionError,
+    TransactionStateError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +56,7 @@ class FakeCluster:
         self.other = FakeTransactionalCluster()
         self.disk = FakeFileManager()
         clusters = {"b": self.cluster, "o": self.other}
+        patch.setattr(sink_delivery, "_INIT_THREADS", 1)  # so that the order of the requests is fixed
         patch.setattr(sink_delivery, "ClusterClient", lambda settings, pool: clusters[settings.bootstrap_servers[0][0]])
 
     def options(self, servers: str = "b:1", **options: str) -> Any:
@@ -285,6 +298,32 @@ def test_the_offsets_of_a_recreated_topic_do_not_count(world: FakeCluster) -> No
     assert delivery.offsets_ahead(CheckpointState()) == {}
 
 
+@pytest.mark.parametrize("lost", [MISSING, A1], ids=["deleted", "recreated"])
+def test_a_topic_is_lost_between_the_files_of_an_epoch(world: FakeCluster, lost: TopicPartition) -> None:
+    """Brokers have deleted its committed offsets, and every later start was rejected."""
+    planned = {A0: 50, lost: 9}
+    world.commit(A0, 50, 4)
+    world.disk.files["offsets/3"] = format_offset_entry(OffsetLogEntry({A0: 40, lost: 7}))
+    world.disk.files["offsets/4"] = format_offset_entry(OffsetLogEntry(planned))
+    world.disk.files["commits/3"] = format_commit()
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert recover_logs(open_logs_on(world.disk), delivery, 0) == planned
+    assert "commits/4" in world.disk.files
+
+
+def test_the_topic_of_a_planned_epoch_exists_but_is_not_selected(world: FakeCluster) -> None:
+    """A micro-batch query may have planned the epoch, so a topic that one broker lacks is no evidence."""
+    world.disk.files["offsets/3"] = format_offset_entry(OffsetLogEntry({MISSING: 7}))
+    world.disk.files["offsets/4"] = format_offset_entry(OffsetLogEntry({MISSING: 9}))
+    world.disk.files["commits/3"] = format_commit()
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    respond_in_turn(world.cluster, {"a": ID}, {"a": ID, "missing": ID})
+    with pytest.raises(InvalidOffsetsError, match="offsets/4 without a commit"):
+        recover_logs(open_logs_on(world.disk), delivery, 0)
+
+
 def test_brokers_that_contradict_each_other_fail_the_start(world: FakeCluster) -> None:
     world.commit(MISSING, 6, 3)
     world.cluster.witness_ids = {"a": ID, "missing": ID}
@@ -310,6 +349,48 @@ def test_a_driver_that_is_fenced_while_it_prepares_fails(world: FakeCluster) -> 
     world.cluster.respond = respond_late  # type: ignore[method-assign]
     with pytest.raises(CheckpointFencedError):
         delivery.prepare("q", [A0], 1)
+
+
+def test_a_driver_that_another_one_has_replaced_is_rejected_before_its_tasks_start(world: FakeCluster) -> None:
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    delivery.check("q")
+    FencingLog(world.disk, "successor").append("c", "p", 1)
+    with pytest.raises(CheckpointFencedError, match="has taken control of the query"):
+        delivery.check("q")
+
+
+def test_producer_ids_are_acquired_concurrently(world: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_delivery, "_INIT_THREADS", 3)
+    delivery, all_requested = world.delivery(), threading.Barrier(3)
+    acquire = delivery._init_producer_id
+
+    def acquire_together(task: int) -> ProducerIdAndEpoch:
+        if task < 3:
+            all_requested.wait(20)
+        return acquire(task)
+
+    monkeypatch.setattr(delivery, "_init_producer_id", acquire_together)
+    delivery.prepare("q", [A0], 5)
+    assert {each[1] for each in world.cluster.requests_for("InitProducerId")} == {f"p.cont.{n}" for n in range(5)}
+    assert [each.id for each in delivery.producers] == [
+        world.cluster.producers[f"p.cont.{number}"].id for number in range(5)
+    ]
+
+
+def test_the_first_failure_to_acquire_a_producer_id_ends_the_others(
+    world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery, requested = world.delivery(), []
+
+    def fail(task: int) -> ProducerIdAndEpoch:
+        requested.append(task)
+        raise BrokerTimeoutError("no coordinator")
+
+    monkeypatch.setattr(delivery, "_init_producer_id", fail)
+    with pytest.raises(BrokerTimeoutError, match="no coordinator"):
+        delivery.prepare("q", [A0], 5)
+    assert requested == [0]
 
 
 def test_another_prefix_after_a_recovery(world: FakeCluster) -> None:

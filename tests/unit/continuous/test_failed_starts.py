@@ -15,7 +15,7 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
 from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
-from pyspark_kafka_direct.errors import OptionError, TaskStartTimeoutError
+from pyspark_kafka_direct.errors import OptionError, QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.planning.continuous_epochs import RestartBudget
 
 if TYPE_CHECKING:
@@ -131,6 +131,21 @@ def test_a_run_that_cannot_start_stops_listening(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RuntimeError, match="can't start new thread"):
         StartingExecution(run)._run_tasks(2)
     assert system.closed
+
+
+def test_a_query_that_fences_its_own_tasks_restarts() -> None:
+    """A delayed InitProducerId of an earlier run fenced the tasks, and the query ended for good."""
+    execution: Any = object.__new__(continuous_execution.ContinuousExecution)
+    execution._any_run_started, execution._epoch_being_committed = True, None
+    execution._context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
+    execution._restart_budget = RestartBudget(1, 600)
+    execution._system = RealSystem()
+    execution._state = SimpleNamespace(stopping=False, set_status=lambda *_, **__: None, wait_for_stop=lambda _: None)
+    failure = QueryRunError("Task 0 failed with ProducerFencedError: another producer")
+    failure.cause_class = "ProducerFencedError"
+    execution._handle_failure(failure)
+    with pytest.raises(QueryRunError):
+        execution._handle_failure(failure)  # another application uses the transactional ids
 
 
 @pytest.mark.parametrize("has_run", [False, True])

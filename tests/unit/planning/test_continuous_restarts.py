@@ -25,23 +25,29 @@ def task_error(cause_class: str | None) -> QueryRunError:
     return error
 
 
-@pytest.mark.parametrize(
-    "error_class", [AuthorizationError, CheckpointFencedError, DataLossError, ProducerFencedError, OptionError]
-)
+@pytest.mark.parametrize("error_class", [AuthorizationError, CheckpointFencedError, DataLossError, OptionError])
 def test_an_error_that_a_restart_cannot_resolve_is_final(error_class: type[KafkaDirectError]) -> None:
     error = error_class("message")
     assert final_error(error) is error
 
 
 @pytest.mark.parametrize(
-    "error", [BrokerTimeoutError("late"), TaskStartTimeoutError("late"), ValueError("x"), task_error(None)]
+    "error",
+    [
+        BrokerTimeoutError("late"),
+        TaskStartTimeoutError("late"),
+        ValueError("x"),
+        task_error(None),
+        ProducerFencedError("a late InitProducerId of this query, too"),
+    ],
 )
 def test_an_error_that_a_restart_may_resolve_is_not_final(error: Exception) -> None:
     assert final_error(error) is None
 
 
 @pytest.mark.parametrize(
-    "cause_class", ["ZeroDivisionError", "TopicNotFoundError", "TopicRecreatedError", "BrokerError"]
+    "cause_class",
+    ["ZeroDivisionError", "TopicNotFoundError", "TopicRecreatedError", "BrokerError", "ProducerFencedError"],
 )
 def test_an_error_of_a_task_that_a_restart_may_resolve_is_not_final(cause_class: str) -> None:
     assert final_error(task_error(cause_class)) is None

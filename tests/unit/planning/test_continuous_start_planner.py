@@ -109,13 +109,18 @@ def test_a_recreated_topic_that_tasks_have_detected_is_not_read_again() -> None:
     assert lenient.resume_offsets({A0: 8, A1: 2}) == {A0: 8, A1: 2}
 
 
-def test_offsets_of_transactions_belong_to_the_current_topic() -> None:
+def test_offsets_of_transactions_belong_to_the_topic_that_they_were_committed_for() -> None:
+    """The topic may be recreated again between the metadata request for the transactions and that of the planner."""
     cluster = FakeOffsetReader({A0: (0, 3)}, {"a": UUID(int=1)})
     lenient = planner(cluster, strict=False)
     lenient.initial_offsets()
     lenient.retain_topic_ids(lenient.current_topic_ids)
     cluster.recreate("a", 2, [9])
-    lenient.forget_topic_ids([A0])
+    lenient.replace_topic_ids({A0: UUID(int=2)})
+    assert lenient.resume_offsets({A0: 8}) == {A0: 8}
+    cluster.recreate("a", 3, [9])
+    assert lenient.resume_offsets({A0: 8}) == {A0: 0}
+    lenient.replace_topic_ids({A0: None})
     assert lenient.resume_offsets({A0: 8}) == {A0: 8}
 
 
