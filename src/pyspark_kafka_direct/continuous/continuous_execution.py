@@ -141,11 +141,11 @@ class ContinuousExecution:
 
     def _handle_failure(self, failure: Exception) -> None:
         """Wait before the next run, or raise the error that ends the query."""
-        if self._state.stopping:
-            raise failure
         final_failure = final_error(failure)
         if final_failure is not None:
             raise final_failure
+        if self._state.stopping:
+            raise failure
         if self._epoch_being_committed is not None:
             # The pending commit could interleave with the commits of the next run.
             _log.warning(
