@@ -207,6 +207,7 @@ class _QueryHistory:
         self._environment = Environment(world, plan)
         self._cluster = self._environment.cluster
         oracle, kinds = self._cluster.oracle, {event.kind for event in plan.events}
+        lags = [event.args.get("seconds", 0.0) for event in plan.events if event.kind in _LAGGING]
         self._cluster.oracle = TruthAndOracle(self._truth, oracle)  # type: ignore[assignment]
         self._checkpoint = Checkpoint()
         self._checker = SinkChecker(
@@ -215,7 +216,7 @@ class _QueryHistory:
             self._cluster,
             self._checkpoint,
             handler.reports,
-            look_seconds=_LONG_LOOK if kinds & _LAGGING else _LOOK,
+            look_seconds=max(_LONG_LOOK, *lags) if lags else _LOOK,
             may_hide_partitions=bool(kinds & _OUTDATED and kinds & _UNREACHABLE),
             may_deny_topics="deny_topic" in kinds,
         )

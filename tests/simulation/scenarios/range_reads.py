@@ -293,6 +293,8 @@ class _Read:
         stalled_seconds = plan.parameters["request_timeout_ms"] / 1000
         if any(event.kind == "stall_connect" for event in plan.events):
             stalled_seconds = max(stalled_seconds, _CONNECT_SECONDS)
+        # The timeout does not run while the query consumes a batch.
+        stalled_seconds += self._read_parameters["pause"]
         return bool(environment.world.now - environment.quiet_at > stalled_seconds + _RECOVERY_SECONDS)
 
     def _plan(self) -> _Planned | None:
