@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError, KafkaDirectError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
     from pyspark_kafka_direct.log.record_callbacks import LogRecord, LogView
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -77,7 +75,6 @@ class KafkaBasedLog:
             that the topic gets later.
         read_only: If true, the log has no producer and cannot send.
         start_timeout: Seconds within which ``start`` has to read the log.
-        initializer: Called by ``start`` after the topic was created and before it is read.
         view: Internal, for ``KafkaTable``: state that is read again after each error of its callback.
 
     Raises:
@@ -98,7 +95,6 @@ class KafkaBasedLog:
         partitions: Callable[[int], bool] | None = None,
         read_only: bool = False,
         start_timeout: float = START_TIMEOUT,
-        initializer: Callable[[ClusterClient], None] | None = None,
         view: LogView | None = None,
     ) -> None:
         clients = params if isinstance(params, LogClients) else LogClients.from_params(params, read_only=read_only)
@@ -118,7 +114,6 @@ class KafkaBasedLog:
         self._producer = clients.producer
         self._topic_spec = None if create is None else parse_topic_spec(create)
         self._start_timeout = start_timeout
-        self._initializer = initializer
         self._reads_partition: Callable[[int], bool] = (lambda _: True) if partitions is None else partitions
         self._process_id = os.getpid()
         self._state_changed = self._system.condition()
@@ -140,20 +135,8 @@ class KafkaBasedLog:
             LossCounter(self._system).add,
         )
 
-    @classmethod
-    def with_existing_clients(
-        cls, topic: str, *, cluster: ClusterClient, fetch: FetchSettings, producer: AsyncProducer | None, **options: Any
-    ) -> Self:
-        """Create a log from existing clients. The log owns them: ``stop`` closes them even if it was never started.
-
-        Args:
-            topic: The topic.
-            cluster: The cluster.
-            fetch: The fetch settings.
-            producer: The producer; ``None`` for a read-only log.
-            options: The other arguments of the class, except ``params`` and ``read_only``.
-        """
-        return cls(topic, LogClients(cluster, fetch, producer=producer), **options)
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(not_picklable_message(self, self.topic))
 
     def start(self) -> None:
         """Create the topic if ``create`` was given, and read the log to its end.
@@ -174,8 +157,6 @@ class KafkaBasedLog:
         try:
             if self._topic_spec is not None:
                 create_topic_if_missing(self._cluster, self.topic, self._topic_spec, deadline)
-            if self._initializer is not None:
-                self._initializer(self._cluster)
             self._producer = self._clients.open_producer()
             if self._producer is not None:
                 self._sent_records = SentRecords(
@@ -345,6 +326,14 @@ class KafkaBasedLog:
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset to read of each partition; all records before it were delivered."""
         return dict(self._worker.positions)
+
+    @property
+    def current_as_of(self) -> float | None:
+        """Seconds since 1970: each record that was acknowledged before was delivered.
+
+        The time advances with each read to the end. ``None`` while the log is read again after records were lost.
+        """
+        return self._worker.current_as_of
 
     def _start_thread(self) -> None:
         self._running, self._thread_ended = True, False
@@ -518,3 +507,12 @@ def _target_offsets(
         key if isinstance(key, TopicPartition) else TopicPartition(topic, key): offset + 1
         for key, offset in target.items()
     }
+
+
+def not_picklable_message(log: object, topic: str) -> str:
+    """Return why a log or a table cannot be pickled."""
+    name = type(log).__name__
+    return (
+        f"The {name} of topic {topic} cannot be pickled: its thread and connections belong to this process. Open one "
+        "in each process, such as an executor's Python worker, or pass a snapshot."
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError
-from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog
+from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog, not_picklable_message
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.log.record_callbacks import LogView
 from pyspark_kafka_direct.log.table_contents import TableContents
@@ -109,6 +109,9 @@ class KafkaTable(Mapping[bytes, bytes]):
             view=_View(self),
         )
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(not_picklable_message(self, self._log.topic))
+
     def start(self) -> None:
         """Read the table to the current end of the topic; raises the errors of ``KafkaBasedLog.start``."""
         self._log.start()
@@ -188,6 +191,11 @@ class KafkaTable(Mapping[bytes, bytes]):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all records that were sent are acknowledged or failed; see ``KafkaBasedLog.flush``."""
         self._log.flush(timeout)
+
+    @property
+    def current_as_of(self) -> float | None:
+        """Seconds since 1970: the table has each record that was acknowledged before; see ``KafkaBasedLog``."""
+        return self._log.current_as_of
 
     @property
     def log(self) -> KafkaBasedLog:

@@ -111,6 +111,8 @@ class LogWorker:
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None
         self._suspected_truncation: _SuspectedTruncation | None = None
+        self._ends_requested_at = 0.0  # wall time
+        self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
         self.reloading = False  # a view is read again; until it is complete, no read completes
         self.log_generation = 0  # grows with each truncation and recreation
         self._completions: deque[tuple[LogFuture, BaseException | None]] = deque()
@@ -337,7 +339,7 @@ class LogWorker:
 
     def _fetch_end_offsets(self, *, needs_ends: bool) -> None:
         """Fetch high watermarks, so that a ``read_committed`` log waits for open transactions to end."""
-        deadline = self._deadline()
+        deadline, requested_at = self._deadline(), self._system.wall_time()
         while True:
             ends, added, recreated = self._observer.fetch_ends(self._topic_id, self.positions, deadline)
             if recreated:
@@ -361,7 +363,7 @@ class LogWorker:
                 offset=self.positions[tp],
             )
         elif needs_ends:
-            self._pending_reads.ends = ends
+            self._pending_reads.ends, self._ends_requested_at = ends, requested_at
 
     def _is_stalled(self) -> bool:
         return self._pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS
@@ -386,6 +388,8 @@ class LogWorker:
             if self._callbacks.view is not None:
                 self._callbacks.view.end_reload()
             self.reloading = False
+        if self._pending_reads.are_ends_reached(self.positions):
+            self.current_as_of = self._ends_requested_at
         self._complete(self._pending_reads.pop_reached(self.positions), None)
 
     def _poll(self) -> None:
@@ -497,6 +501,7 @@ class LogWorker:
     def _start_new_generation(self, error: BaseException) -> None:
         """Fail active reads; the positions have to be changed before."""
         self._end_offsets = {}
+        self.current_as_of = None
         self.log_generation += 1
         self._complete(self._pending_reads.pop_active(), error)
 

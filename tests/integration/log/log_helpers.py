@@ -11,6 +11,7 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.log import KafkaBasedLog
+from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -64,10 +65,8 @@ def started_log(network: Network, servers: str, topic: str, **options: Any) -> I
 def new_log(network: Network, servers: str, topic: str, **options: Any) -> KafkaBasedLog:
     """Return a log that is not started."""
     client = cluster(servers, network.pool())
-    producer = AsyncProducer(client, ProducerSettings())
-    return KafkaBasedLog.with_existing_clients(
-        topic, cluster=client, fetch=FetchSettings(), producer=producer, **options
-    )
+    clients = LogClients(client, FetchSettings(), producer=AsyncProducer(client, ProducerSettings()))
+    return KafkaBasedLog(topic, clients, **options)
 
 
 def wait_result(future: Future[Any]) -> Any:

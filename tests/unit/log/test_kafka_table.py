@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -38,3 +39,11 @@ def test_a_table_whose_thread_has_failed_raises_an_error() -> None:
         with pytest.raises(IllegalLogStateError, match=r"ZeroDivisionError.* out of date"):
             read()
     assert repr(table) == "KafkaTable('t', 0 keys)"
+
+
+def test_a_table_cannot_be_pickled() -> None:
+    """Such as in the closure of a Spark function."""
+    table = KafkaTable("t", PARAMS)
+    for each in (table, table.log):
+        with pytest.raises(TypeError, match=rf"{type(each).__name__} of topic t cannot be pickled.*in each process"):
+            pickle.dumps(each)

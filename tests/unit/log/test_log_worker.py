@@ -25,6 +25,7 @@ from pyspark_kafka_direct.errors import (
     IllegalLogStateError,
     OptionError,
     TopicNotFoundError,
+    TopicRecreatedError,
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.planning.data_loss import TopicReport
@@ -508,3 +509,25 @@ def test_a_cluster_that_was_reached_may_be_away_for_longer(cluster: FakeCluster,
         harness.run_times()
     assert not future.done()
     assert harness.errors == []
+
+
+def test_a_log_is_current_as_of_the_request_for_its_ends(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    """Each record that was acknowledged before has been delivered."""
+    first_read_at = harness.worker.current_as_of
+    assert first_read_at is not None
+    assert first_read_at < cluster.system.now
+    cluster.write(3)
+    read = harness.read_to_end()
+    harness.consumer.max_records = 1
+    requested_at = cluster.system.now
+    cluster.on_request = lambda: setattr(cluster.system, "now", cluster.system.now + 1)
+    harness.run_times(2)
+    assert not read.done()
+    assert harness.worker.current_as_of == first_read_at
+    harness.run_until_done(read)
+    assert harness.worker.current_as_of == requested_at
+    cluster.recreate(2)
+    failed = harness.read_to_end()
+    harness.run_until_done(failed)
+    assert isinstance(failed.exception(0), TopicRecreatedError)
+    assert harness.worker.current_as_of is None

@@ -14,6 +14,7 @@ from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.errors import IllegalLogStateError, KafkaDirectError
 from pyspark_kafka_direct.log import KafkaBasedLog
+from pyspark_kafka_direct.log.log_clients import LogClients
 
 PARAMS = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -26,9 +27,7 @@ def test_a_stop_ends_a_request_that_gets_no_response() -> None:
     with FakeBroker() as broker, contextlib.closing(ConnectionPool()) as pool:
         broker.frozen = True
         cluster = ClusterClient(broker.settings, pool=pool)
-        log = KafkaBasedLog.with_existing_clients(
-            TOPIC, cluster=cluster, fetch=FetchSettings(), producer=None, on_error=errors.append
-        )
+        log = KafkaBasedLog(TOPIC, LogClients(cluster, FetchSettings()), on_error=errors.append)
 
         def start() -> None:
             with pytest.raises(IllegalLogStateError, match="stopped") as caught:
