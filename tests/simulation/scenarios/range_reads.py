@@ -475,9 +475,9 @@ class _Read:
             raise ViolationError(f"nothing was lost, but the read says: {error!r}") from error
 
     def _may_seem_truncated(self, planned: _Planned) -> bool:
-        """Return whether a deposed leader's log may seem truncated: without leader epochs nothing tells."""
+        """Return whether a deposed leader may look like that of a topic that was recreated with a shorter log."""
         oracle, now = self.environment.oracle, self.environment.world.now
-        return not self.environment.cluster.settings.leader_epochs and oracle.was_deposed(_TOPIC, planned.at, now)
+        return not self.environment.cluster.settings.topic_ids and oracle.was_deposed(_TOPIC, planned.at, now)
 
     def _check_unproven_gap(self, planned: _Planned, error: DataLossError) -> None:
         """Check that a broker returned no records for a minute, and does not report where its local log begins."""
