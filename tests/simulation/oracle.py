@@ -405,11 +405,16 @@ class Oracle:
             lost = [each for each in truth.truncations(since) if truth.served_until(each.epoch) >= since]
         return min((each.first for each in lost), default=end)
 
-    def markers(self, partition: TopicAndIndex, *, at: float, generation: int) -> set[int]:
-        """Return the offsets of the control records that the log has."""
+    def empty_offsets(self, partition: TopicAndIndex, isolation: int, *, at: float, generation: int) -> set[int]:
+        """Return the offsets of the log for which a reader gets nothing: control records and aborted ones."""
         truth = self.truth(partition, generation)
-        path = truth.path(truth.epoch(at))
-        return {entry.offset for entry in path if entry.commit is not None and entry.appended_at <= at}
+        epoch = truth.epoch(at)
+        outcomes = truth.outcomes(epoch, at) if isolation == READ_COMMITTED else {}
+        return {
+            entry.offset
+            for entry in truth.path(epoch)
+            if entry.appended_at <= at and (entry.commit is not None or outcomes.get(entry.offset) is False)
+        }
 
     def check_range(
         self,
