@@ -58,6 +58,8 @@ _PLANS = Path(__file__).parent / "plans"
         "log-truncated-to-an-earlier-log",
         # A log kept records that others had replaced, because those had expired before the log noticed the truncation.
         "log-truncated-to-its-start",
+        # The metadata of a broker that lagged behind lacked a partition that the log read already, and stayed cached.
+        "log-whose-metadata-lacks-an-added-partition",
         # A direct stream did not report the records of a new partition that were removed before it found the partition.
         "new-partition-without-its-first-records",
     ],

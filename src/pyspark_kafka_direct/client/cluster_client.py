@@ -157,7 +157,7 @@ class ClusterClient:
         # The epoch itself is no floor: it may be that of a topic that was deleted since. It comes with a committed
         # offset, or in a response to Fetch (KIP-951).
         known_epochs = {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
-        topics = self._fresh_topics({tp.topic for tp in known_epochs}, deadline)
+        topics = self._fresh_topics(known_epochs, deadline)
         outdated = {
             tp
             for tp, epoch in known_epochs.items()
@@ -214,7 +214,7 @@ class ClusterClient:
 
     def partition(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> PartitionMetadata:
         """Return metadata of a partition, at most ``metadata.max.age.ms`` old."""
-        return self._partition_or_raise(partition, self._fresh_topics({partition.topic}, deadline or self.deadline()))
+        return self._partition_or_raise(partition, self._fresh_topics([partition], deadline or self.deadline()))
 
     def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
         """Return the leader of a partition; wait for one if there is none."""
@@ -232,11 +232,10 @@ class ClusterClient:
         self, partitions: Collection[TopicPartition], deadline: Deadline, *, refresh_retry: Retry | None = None
     ) -> dict[TopicPartition, PartitionLeader | None]:
         """Return leaders or None, from cached metadata; ``refresh_retry`` requests new metadata instead."""
-        names = {partition.topic for partition in partitions}
         if refresh_retry is None:
-            topics = self._fresh_topics(names, deadline)
+            topics = self._fresh_topics(partitions, deadline)
         else:
-            topics = self._refresh_topics(sorted(names), deadline, refresh_retry)
+            topics = self._refresh_topics(sorted({tp.topic for tp in partitions}), deadline, refresh_retry)
         nodes = self._nodes  # another thread may replace it
         leaders: dict[TopicPartition, PartitionLeader | None] = {}
         for partition in partitions:
@@ -324,8 +323,12 @@ class ClusterClient:
         """Return a connection to the pool, which closes it if it is broken or has an outstanding response."""
         self.pool.release(connection)
 
-    def _fresh_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, TopicMetadata]:
-        """Return metadata of topics, at most ``metadata.max.age.ms`` old; missing topics are omitted."""
+    def _fresh_topics(self, partitions: Collection[TopicPartition], deadline: Deadline) -> dict[str, TopicMetadata]:
+        """Return metadata of the partitions' topics, at most ``metadata.max.age.ms`` old; missing topics are omitted.
+
+        If it lacks a partition, it is requested again: the broker that returned it may lag behind.
+        """
+        names = {tp.topic for tp in partitions}
         expired_at = self.pool.system.monotonic() - self.settings.metadata_max_age_ms / 1000
         with self._lock:
             fresh_topics = {
@@ -333,7 +336,7 @@ class ClusterClient:
                 for name in names
                 if (topic := self._cached_topics.get(name)) is not None and topic.received_at >= expired_at
             }
-        if len(fresh_topics) == len(names):
+        if all(tp.topic in fresh_topics and tp.partition in fresh_topics[tp.topic].partitions for tp in partitions):
             return fresh_topics
         return self._refresh_topics(sorted(names), deadline)
 

@@ -41,6 +41,7 @@ class FakeBroker:
         self.connections = 0
         self.leaders: list[tuple[int, FakeBroker]] = [(1, self)]
         self.epoch = 5
+        self.partition_count = 1
         self.failing_topics: list[tuple[str, int, bool]] = []  # among all topics: name, error code, is internal
         self.topic_id = TOPIC_ID
         self.topic_error: Callable[[], int] = lambda: 0
@@ -120,17 +121,20 @@ class FakeBroker:
         request = MetadataRequest.decode(body, version=version, header=True)
         assert request.allow_auto_topic_creation is False
         leader, _ = self.leaders[0]
-        partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=leader,
-            leader_epoch=self.epoch,
-            replica_nodes=self.replicas,
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
+        partitions = [
+            MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+                error_code=0,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=self.epoch,
+                replica_nodes=self.replicas,
+                isr_nodes=[1],
+                offline_replicas=[],
+            )
+            for index in range(self.partition_count)
+        ]
         topic = MetadataResponse.MetadataResponseTopic(
-            error_code=self.topic_error(), name=TOPIC, topic_id=self.topic_id, is_internal=False, partitions=[partition]
+            error_code=self.topic_error(), name=TOPIC, topic_id=self.topic_id, is_internal=False, partitions=partitions
         )
         failing_topics = [
             MetadataResponse.MetadataResponseTopic(

@@ -28,7 +28,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import EpochFloors
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -195,6 +195,18 @@ def test_outdated_metadata_is_ignored(broker: FakeBroker, other: FakeBroker) -> 
     assert cluster.leader(PARTITION).id == 1
     broker.epoch = other.epoch = 6
     assert cluster.topics([TOPIC])[TOPIC].partitions[0].leader == 2
+
+
+def test_metadata_that_lacks_a_partition_is_not_cached(broker: FakeBroker) -> None:
+    """The broker may lag behind."""
+    cluster = ClusterClient(broker.settings)
+    added = TopicPartition(TOPIC, 1)
+    with pytest.raises(TopicNotFoundError, match="it has 1"):
+        cluster.leader(added)
+    broker.partition_count = 2
+    assert cluster.leader(added).id == 1
+    assert cluster.partition(added).leader == 1
+    assert broker.request_counts["Metadata"] == 2
 
 
 @pytest.mark.parametrize(("version", "expected_epoch"), [(7, -1), (8, -1), (9, 5), (13, 5)])
