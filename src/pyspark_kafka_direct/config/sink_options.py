@@ -6,7 +6,7 @@ Options of Spark's own Kafka sink have the same names and are rejected where Spa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from pyspark_kafka_direct.config import option_messages
@@ -51,7 +51,7 @@ class SinkOptions:
     sink_state_topic: str
     reset_transaction_state: str | None  # the token of an error to override
     job_id: str | None
-    staging_location: str | None
+    staging_location: str | None = field(repr=False)  # its URI may contain secrets
     staging_threshold: int  # maximum bytes of a task that are sent through the driver
     transaction_timeout_ms: int
     stamp_batch: bool

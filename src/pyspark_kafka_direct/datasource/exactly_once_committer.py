@@ -108,7 +108,7 @@ class ExactlyOnceCommitter:
 
     def _staging_location(self, message: StagedCommitMessage) -> StagingLocation | None:
         """Return the location that the tasks have used, which the process that planned them has chosen."""
-        return dataclasses.replace(self.staging, location=message.location).open(message.attempt.run)
+        return dataclasses.replace(self.staging, location=message.location).open(message.attempt)
 
     def _sweep(self, location: StagingLocation, message: StagedCommitMessage, system: System) -> None:
         """Delete files that were left behind, once an hour in this process."""

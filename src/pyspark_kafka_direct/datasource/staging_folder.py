@@ -42,7 +42,7 @@ def prepare_staging(staging: StagingConfig, checkpoint: str | None) -> StagingCo
 
 
 def _prepared(staging: StagingConfig) -> StagingConfig:
-    location = staging.open("")
+    location = staging.open()
     assert location is not None
     return dataclasses.replace(staging, probe=location.prepare())
 

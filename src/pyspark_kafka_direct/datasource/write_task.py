@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -179,15 +179,18 @@ class StagingConfig:
 
     transactional_id: str
     threshold: int  # bytes of a task above which it uses the location (stagingThreshold)
-    location: str | None = None  # stagingLocation; `prepare_staging` replaces None by the default
+    # stagingLocation, whose URI may contain secrets; `prepare_staging` replaces None by the default.
+    location: str | None = field(default=None, repr=False)
     is_default: bool = False
     probe: str | None = None  # lets a task check that it sees the same location as the driver
 
-    def open(self, run: str) -> StagingLocation | None:
+    def open(self, attempt: BatchAttempt | None = None) -> StagingLocation | None:
+        """Return the location for the files of a batch; without one, only to check it."""
         if self.location is None:
             return None
-        from pyspark_kafka_direct.producer.staging_location import StagingLocation
+        from pyspark_kafka_direct.producer.staging_location import JOB_RUN_PREFIX, StagingLocation
 
+        run = "" if attempt is None else f"{JOB_RUN_PREFIX if attempt.kind == 'job' else ''}{attempt.run}"
         return StagingLocation(self.location, self.transactional_id, run, self.probe, is_default=self.is_default)
 
 
@@ -197,7 +200,7 @@ class StagedCommitMessage(TaskCommitMessage):
 
     attempt: BatchAttempt
     staged: StagedOutput
-    location: str | None = None  # of a staged file
+    location: str | None = field(default=None, repr=False)  # of a staged file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,7 @@ class StagingWriteTask(KafkaWriteTask):
             # No limit makes a batch smaller that Spark has planned. So a query fails in its first batch, however small,
             # and not in its first backlog. A batch write can be repeated, and fails only if it needs the folder.
             _check_location(self.staging)
-        location = self.staging.open(attempt.run)
+        location = self.staging.open(attempt)
         name = f"{attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"
         staging_writer = StagingWriter(
             self.staging.threshold, None if location is None else lambda: location.open_spill(name)
@@ -242,7 +245,7 @@ class StagingWriteTask(KafkaWriteTask):
 @functools.lru_cache(maxsize=64)  # each check is a request to an object store
 def _check_location(staging: StagingConfig) -> None:
     """Check once per process that a task sees the same location as the driver."""
-    location = staging.open("")
+    location = staging.open()
     if location is not None:
         location.check()
 

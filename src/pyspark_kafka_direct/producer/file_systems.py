@@ -15,6 +15,8 @@ DBFS_MOUNT: Final = "/dbfs"  # of Databricks
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?(.*)", re.DOTALL)
 _ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+# Its groups are secret: a password (not a port), whose slashes may not be escaped, and a query, such as a SAS token.
+_SECRETS: Final = re.compile(r"[^/:?]+://(?:[^/:@?]*:(?!\d*(?:/|$))([^@]+)@)?[^?]*(?:\?(.+))?", re.DOTALL)
 
 
 def arrow_uri(location: str, *, is_escaped: bool) -> str:
@@ -30,6 +32,14 @@ def arrow_uri(location: str, *, is_escaped: bool) -> str:
     return f"{_ARROW_SCHEMES.get(scheme, scheme)}:{authority}{path if is_escaped else quote(path)}"
 
 
+def mask_secrets(message: str, location: str) -> str:
+    """Return a message without the secrets that the URI of a location may contain."""
+    match = _SECRETS.fullmatch(location)
+    for secret in () if match is None else match.groups():
+        message = message.replace(secret, "***") if secret else message
+    return message
+
+
 def open_file_system(
     location: str,
     *,
@@ -42,8 +52,9 @@ def open_file_system(
     try:
         files, path = fs.FileSystem.from_uri(arrow_uri(location, is_escaped=is_escaped))
     except (ValueError, OSError, NotImplementedError) as error:
-        raise OptionError(
+        message = (
             f"{subject or repr(location)} cannot be opened: {error}. Use an absolute path, or a URI that pyarrow.fs "
             "supports (file:, s3:, gs:, hdfs:, abfs:)."
-        ) from None
+        )
+        raise OptionError(mask_secrets(message, location)) from None
     return files, path

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
-from pyspark_kafka_direct.producer.file_systems import open_file_system
+from pyspark_kafka_direct.producer.file_systems import mask_secrets, open_file_system
 from pyspark_kafka_direct.producer.read_ahead import ReadAhead
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedOutput, decode_frames
 
@@ -30,6 +30,9 @@ _PROBE_FILE: Final = "driver.probe"
 _HOUR = 3600.0
 SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a run that has ended cannot commit, but its late tasks may still write
 ORPHAN_RETENTION_SECONDS: Final = 7 * 24 * _HOUR  # of all other files
+
+# Of the runs of batch jobs, which end independently of the queries and jobs with the same prefix.
+JOB_RUN_PREFIX: Final = "job:"
 
 
 class StagingLocation:
@@ -76,10 +79,10 @@ class StagingLocation:
                 self._expected_probe = self._read_probe()
         except OSError as error:
             raise OptionError(
-                f"{self._subject} cannot be written to or read by the driver: {error}. {self._advice}"
+                self._masked(f"{self._subject} cannot be written to or read by the driver: {error}. {self._advice}")
             ) from None
         if not self._expected_probe:
-            raise OptionError(f"{self._subject} does not return what was written to it. {self._advice}")
+            raise OptionError(self._masked(f"{self._subject} does not return what was written to it. {self._advice}"))
         return self._expected_probe
 
     def check(self) -> None:
@@ -87,11 +90,15 @@ class StagingLocation:
         try:
             probe = self._read_probe()
         except OSError as error:
-            raise OptionError(f"{self._subject} cannot be read by this executor: {error}. {self._advice}") from None
+            raise OptionError(
+                self._masked(f"{self._subject} cannot be read by this executor: {error}. {self._advice}")
+            ) from None
         if probe != self._expected_probe:
             raise OptionError(
-                f"{self._subject} is not the same folder on this executor and on the driver: the driver's probe was "
-                f"not found in it. {self._advice}"
+                self._masked(
+                    f"{self._subject} is not the same folder on this executor and on the driver: the driver's probe "
+                    f"was not found in it. {self._advice}"
+                )
             )
 
     def open_spill(self, name: str) -> StagingFileWriter:
@@ -125,7 +132,8 @@ class StagingLocation:
         from pyarrow import fs
 
         deleted_count = 0
-        with contextlib.suppress(OSError):  # best effort: the next call retries
+        # Best effort, because the batch is committed: the next call retries. Another program's names may not be UTF-8.
+        with contextlib.suppress(OSError, UnicodeError):
             now = system.wall_time()
             for info in self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True)):
                 if (
@@ -137,13 +145,17 @@ class StagingLocation:
                 run, _, name = info.base_name.partition(".")
                 batch = name.partition("-")[0]
                 retention = ORPHAN_RETENTION_SECONDS
-                if unquote(run) != self._run:
-                    retention = SUPERSEDED_RETENTION_SECONDS if other_runs_ended else ORPHAN_RETENTION_SECONDS
+                if (run := unquote(run)) != self._run:
+                    has_ended = other_runs_ended and not run.startswith(JOB_RUN_PREFIX)
+                    retention = SUPERSEDED_RETENTION_SECONDS if has_ended else ORPHAN_RETENTION_SECONDS
                 elif batch.isdecimal() and int(batch) < committed_batch:
                     retention = -math.inf  # no message of a task is accepted any more
                 if now - info.mtime_ns / 1e9 > retention:
                     deleted_count += self._delete_file(info.path)
         return deleted_count
+
+    def _masked(self, message: str) -> str:
+        return mask_secrets(message, self._uri)
 
     def _read_probe(self) -> str | None:
         try:
@@ -157,10 +169,10 @@ class StagingLocation:
             yield from source.chunks(path)
         except FileNotFoundError:
             raise CorruptRecordError(
-                f"Staged records are missing: {path} in {self._uri!r} was deleted before it was sent."
+                self._masked(f"Staged records are missing: {path} in {self._uri!r} was deleted before it was sent.")
             ) from None
         except OSError as error:
-            raise KafkaDirectError(f"Staged records in {self._uri!r} cannot be read: {error}") from error
+            raise KafkaDirectError(self._masked(f"Staged records in {self._uri!r} cannot be read: {error}")) from None
 
     def _delete_file(self, path: str) -> bool:
         try:
@@ -168,7 +180,11 @@ class StagingLocation:
         except FileNotFoundError:
             return False
         except OSError as error:
-            _log.warning("%s in stagingLocation could not be deleted; a later batch tries again: %s", path, error)
+            _log.warning(
+                "%s in stagingLocation could not be deleted; a later batch tries again: %s",
+                path,
+                self._masked(str(error)),
+            )
             return False
         return True
 
@@ -230,6 +246,7 @@ def _quote_run(run: str) -> str:
 
 
 def _write_error(uri: str, error: OSError) -> KafkaDirectError:
-    return KafkaDirectError(
+    message = (
         f"Staged records cannot be written to {uri!r} (stagingLocation): {error}. Check its free space and permissions."
     )
+    return KafkaDirectError(mask_secrets(message, uri))

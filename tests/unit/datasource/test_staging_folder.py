@@ -39,7 +39,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def folder_of(staging: StagingConfig) -> Path:
     """Return the folder that a task writes to."""
-    location = staging.open("run")
+    location = staging.open()
     assert location is not None
     location.check()
     writer = location.open_spill("0-0-0")
@@ -112,7 +112,7 @@ def test_without_any_folder_the_error_names_the_option(tmp_path: Path, monkeypat
 
 def test_an_executor_without_the_temporary_folder_names_the_option(temporary: Path) -> None:
     staging = prepare_staging(UNSET, None)
-    location = staging.open("run")
+    location = staging.open()
     assert location is not None
     (folder,) = temporary.iterdir()
     os.rename(folder, temporary / "on-another-host")

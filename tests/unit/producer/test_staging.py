@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.producer.staged_pairs import Pair, encoded, frames, staged_pair
 
+from pyspark_kafka_direct.datasource.write_task import StagingConfig
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames
 from pyspark_kafka_direct.producer.staging import StagedBatches, StagingWriter
 from pyspark_kafka_direct.producer.staging_location import (
@@ -301,3 +304,69 @@ def test_files_of_earlier_batches_of_the_run_are_deleted_at_once(tmp_path: Path)
     system = FakeTimeSystem(now=(tmp_path / "p.sink" / "run-1.6-0-0-nonce.staged").stat().st_mtime + 1)
     assert location.delete_expired(system, committed_batch=8, other_runs_ended=True) == 2
     assert files(tmp_path) == {f"run-1.{batch}-0-0-nonce.staged" for batch in (8, 10)} | {"run-2.6-0-0-nonce.staged"}
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://ACCESS:se%2Fcret@bucket/x?unknown=se%2Fcret",
+        "s3://ACCESS:se/cret@bucket/x",
+        "s3://ACCESS:cret@[bad/x",
+        "abfss://container@account.dfs.core.windows.net/x?sig=cret&unknown",
+        "nosuch://bucket/x?token=cret",
+    ],
+)
+def test_errors_have_no_secrets_of_the_uri(uri: str) -> None:
+    with pytest.raises(OptionError, match="cannot be opened") as caught:
+        StagingLocation(uri, "p.sink", "run-1")
+    assert "cret" not in str(caught.value)
+    assert uri.partition(":")[0] in str(caught.value)
+
+
+def test_errors_of_files_have_no_secrets_of_the_uri(location: StagingLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    class BrokenFiles:
+        def __getattr__(self, _: str) -> Any:
+            raise OSError("HTTP 403 for s3://ACCESS:cret@bucket/x")
+
+    monkeypatch.setattr(location, "_files", BrokenFiles())
+    monkeypatch.setattr(location, "_uri", "s3://ACCESS:cret@bucket/x")
+    missing = StagedFile("x", 1, 1)
+    errors: list[KafkaDirectError] = []
+    for use in (
+        location.prepare,
+        location.check,
+        lambda: list(StagedBatches([missing], location)),
+    ):
+        with pytest.raises(KafkaDirectError, match="bucket") as caught:
+            use()
+        errors.append(caught.value)
+    monkeypatch.setattr(location, "check", lambda: None)
+    with pytest.raises(KafkaDirectError, match="bucket") as caught:
+        location.open_spill("5-0-1")
+    for error in [*errors, caught.value]:
+        assert "cret" not in str(error)
+
+
+def test_files_of_jobs_are_not_deleted_by_a_query_with_the_prefix(tmp_path: Path) -> None:
+    """A job may run for hours, and commits all its files at its end."""
+    system = FakeTimeSystem(now=2_000_000_000.0)
+    staging = StagingConfig("p.sink", 0, str(tmp_path))
+    ticket = Ticket("id", 1)
+    query = staging.open(BatchAttempt("stream", "query", "run-1", 7, ticket))
+    assert query is not None
+    staging = dataclasses.replace(staging, probe=query.prepare())
+    job = staging.open(BatchAttempt.of_job("monday", ticket))
+    assert job is not None
+    staged = staged_by(job, "0-0-0-nonce", 1)
+    age(staged.path, SUPERSEDED_RETENTION_SECONDS + 60, system.now)
+    assert query.delete_expired(system, committed_batch=7, other_runs_ended=True) == 0
+    assert list(StagedBatches([staged], job)) == [staged_pair(1)]
+    age(staged.path, ORPHAN_RETENTION_SECONDS + 60, system.now)
+    assert query.delete_expired(system, committed_batch=7, other_runs_ended=True) == 1
+
+
+def test_a_file_with_an_undecodable_name_does_not_fail_a_committed_batch(
+    location: StagingLocation, tmp_path: Path
+) -> None:
+    (Path(os.fsdecode(tmp_path)) / "staging" / "p.sink" / os.fsdecode(b"\xff.staged")).touch()
+    assert location.delete_expired(FakeTimeSystem(), committed_batch=8, other_runs_ended=True) == 0
