@@ -271,6 +271,11 @@ class _BatchCommitter:
         try:
             for topic, batch in batches:
                 timer.check()
+                if topic == store.topic:
+                    raise OptionError(
+                        f"Rows are to be written to the sink state topic {topic!r}, where they could replace the "
+                        "state of queries. Write them to another topic, or set another sinkStateTopic."
+                    )
                 timer.sent_bytes += len(batch.data)
                 producer.send(topic, batch, more_follows=True)
             producer.send(store.topic, store.encode(transactional_id, self._new_value()), more_follows=True)

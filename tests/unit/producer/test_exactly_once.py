@@ -22,6 +22,7 @@ from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
     KafkaDirectError,
+    OptionError,
     OutcomeUnknownError,
     ProducerFencedError,
     TransactionStateError,
@@ -300,3 +301,19 @@ def test_a_transaction_that_times_out_before_its_end_is_not_taken_for_another_wr
             commit_slowly()
     assert log.data == records_of(1 if committed else 0)
     assert steps.count("commit") == 1
+
+
+def test_records_of_the_sink_state_topic_are_rejected(log: FakeTransactionLog) -> None:
+    """Rows that name it could replace the sink state of any query."""
+    batches = [("t", single_record_batch(b"0-0")), ("m", single_record_batch(b"forged"))]
+    with pytest.raises(OptionError, match=r"sink state topic.*sinkStateTopic"):
+        commit_batch(
+            fake_cluster(),
+            ProducerSettings(),
+            FakeSinkStateStore(log),
+            ExactlyOnceOptions("p"),
+            plan(0),
+            lambda: batches,
+        )
+    assert log.data == []
+    assert not any(value == b"forged" for value, _ in log.log)
