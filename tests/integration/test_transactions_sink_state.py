@@ -141,3 +141,11 @@ def test_without_permission_the_error_has_the_acl_and_the_command() -> None:
         with pytest.raises(AuthorizationError, match=r"CREATE.*kafka-topics\.sh --create --topic sink-state") as caught:
             SinkStateStore(ClusterClient(settings.connection), "sink-state").ensure_topic()
         assert "cleanup.policy=compact" in str(caught.value)
+
+
+def test_tickets_of_each_process_have_the_id_of_the_topic(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    """Without it, tickets of a topic that was recreated or restored would be compared."""
+    ticket = SinkStateStore(cluster_of(kafka.bootstrap_servers), store.topic).append_ticket("p")
+    topic_id = cluster_of(kafka.bootstrap_servers).topics([store.topic])[store.topic].topic_id
+    assert topic_id is not None
+    assert ticket.topic_id == topic_id.hex

@@ -73,6 +73,7 @@ class SinkStateStore:
 
     def append_ticket(self, key: str) -> Ticket:
         """Append a ticket, without a transaction, so that no other writer can delay or abort it."""
+        self._cluster.leader(self.partition)  # a new client does not know the topic id yet
         topic_id = self._cluster.known_topic_ids([self.topic]).get(self.topic)
         # A ticket that is appended twice does no harm, so it needs no producer id.
         producer = BatchProducer(self._cluster, ProducerSettings(idempotent=False))
