@@ -191,7 +191,7 @@ class RecordAccumulator:
             if isinstance(error, TransientBrokerError) and self._cluster.nodes and not is_expired:
                 self._unassigned.append(record)
             else:
-                self._reports.append(DeliveryReport([record], error=with_outcome(error, outcome_unknown=False)))
+                self._report_unsent([record], error)
 
     def poll(self, wake: Collection[int] = ()) -> None:
         """Send ready records, and wait until there is something to do or a descriptor is readable."""
@@ -301,20 +301,27 @@ class RecordAccumulator:
         batches: list[_BatchCallback] = []
         encoded_count = 0
         try:
-            for encoded in self._encode(records):
-                until = encoded_count + encoded.records
-                batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports, self._cluster))
-                encoded_count = until
+            encoded_batches = self._encode(records)
+        except Exception as error:  # the producer has not failed, and has other records
+            self._report_unsent(records, error)
+            return
+        for encoded in encoded_batches:
+            until = encoded_count + encoded.records
+            batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports, self._cluster))
+            encoded_count = until
+        try:
             for batch in batches:
                 oldest = batch.records[0]
                 self._producer.enqueue(oldest.topic, batch.encoded, batch, oldest.created_at)
         except BaseException as error:
             # The producer reported the error for the batches that it received.
-            unsent = [record for batch in batches if not batch.reported for record in batch.records]
-            unsent += records[encoded_count:]
-            if unsent:
-                self._reports.append(DeliveryReport(unsent, error=with_outcome(error, outcome_unknown=False)))
+            self._report_unsent([record for batch in batches if not batch.reported for record in batch.records], error)
             raise
+
+    def _report_unsent(self, records: Sequence[PendingRecord], error: BaseException) -> None:
+        """Report records as failed that the producer never had."""
+        if records:
+            self._reports.append(DeliveryReport(records, error=with_outcome(error, outcome_unknown=False)))
 
     def _encode(self, records: Sequence[PendingRecord]) -> list[EncodedBatch]:
         import pyarrow as pa
@@ -357,7 +364,7 @@ class RecordAccumulator:
                     topic=queue.partition.topic,
                     partition=queue.partition.partition,
                 )
-                self._reports.append(DeliveryReport(expired_records, error=with_outcome(error, outcome_unknown=False)))
+                self._report_unsent(expired_records, error)
 
     def _seconds_until_due(self) -> float:
         """Return the seconds until the first queued record expires or stops lingering."""

@@ -9,8 +9,8 @@ Guarantees:
 - A record that is too large fails alone. If a broker rejects a record, all records of its batch fail. If a partition or
   topic does not exist or may not be written to, its records fail. Any other error fails all records that the current
   ``BatchProducer`` has; queued and later records are sent by another one.
-- A future is completed at most ``delivery.timeout.ms`` after ``send``. If its record is in flight then, it is completed
-  by the response, or after ``request.timeout.ms`` without one.
+- A future is completed at most ``delivery.timeout.ms`` after ``send`` has returned. If its record, or an earlier one of
+  its partition, is in flight then, it is completed after the response, or after ``request.timeout.ms`` without one.
 """
 
 from __future__ import annotations
@@ -250,6 +250,8 @@ class AsyncProducer:
                     raise RuntimeError("The producer is closed.")
                 if error is None:
                     signal = self._signal or self._start_thread()
+                    # The wait for memory does not count, and so the records of a partition expire in their order.
+                    record.created_at = self._system.monotonic()
                     record.sequence = self._sent_count
                     self._sent_count += 1
                     self._incomplete[record] = None
@@ -340,7 +342,7 @@ class AsyncProducer:
         listeners = {record.listener for record in records if record.listener is not None}
         if error is None:
             for listener in listeners:
-                listener.on_acknowledged(report)
+                _call(partial(listener.on_acknowledged, report))
         claimed_records = self._claim(records)
         if error is not None:
             for record in claimed_records:
@@ -356,7 +358,7 @@ class AsyncProducer:
         self._run_callbacks()
         self._remove_incomplete(claimed_records)
         for listener in listeners:
-            listener.on_completed()
+            _call(listener.on_completed)
 
     def _complete(self, record: PendingRecord, metadata: RecordMetadata | None, error: BaseException | None) -> None:
         """Complete a record's future; ``_run_callbacks`` then calls the callbacks."""
@@ -407,7 +409,7 @@ class AsyncProducer:
             self._run_callbacks()
         self._remove_incomplete(claimed_records)
         for listener in {record.listener for record in claimed_records if record.listener is not None}:
-            listener.on_completed()
+            _call(listener.on_completed)
 
     def _claim(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
         """Return the records that the caller has to complete: ``close`` may fail records in another thread."""
@@ -482,4 +484,4 @@ def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
     except BaseException:  # an Exception of a future's callback is logged by the future itself
-        _log.exception("A callback of a record failed.")
+        _log.exception("A callback or a listener of a record failed.")

@@ -12,19 +12,13 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.client.deadline import Deadline, Retry, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Deadline, exponential_backoff
 from pyspark_kafka_direct.client.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
 from pyspark_kafka_direct.client.system import with_jitter
-from pyspark_kafka_direct.errors import (
-    AuthorizationError,
-    BrokerTimeoutError,
-    KafkaDirectError,
-    TopicNotFoundError,
-    TransientBrokerError,
-)
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
+from pyspark_kafka_direct.producer.leader_lookup import LeaderLookup
 from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
 from pyspark_kafka_direct.producer.produce_errors import (
     WRITING,
@@ -44,7 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.metadata import Node
-    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.broker_channel import RequestBatches
     from pyspark_kafka_direct.producer.partition_queue import DeliveryCallback
@@ -54,6 +47,7 @@ __all__ = ["AssignedProducerId", "BatchProducer", "WrittenRange"]
 
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 _THROTTLED: Final = "The broker throttles this client (a quota of the cluster): raise the quota or the timeout."
+_BUSY: Final = "The broker responds slowly to earlier requests: check its load and the network, or raise the timeout."
 
 # A broker detects duplicates among the last five batches of a producer in a partition.
 _MAX_IN_FLIGHT: Final = 5
@@ -94,12 +88,12 @@ class BatchProducer:
         self._pid = os.getpid()
         self._add_partitions_to_transaction = add_partitions_to_transaction
         self._producer_ids = ProducerIdManager(cluster, settings, assigned_id)
+        self._leader_lookup = LeaderLookup(cluster)
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         # Dicts without values are ordered sets.
         self._incomplete_partitions: dict[PartitionQueue, None] = {}  # with unacknowledged batches
         self._backing_off_partitions: dict[PartitionQueue, None] = {}
         self._partitions_without_leader: dict[PartitionQueue, None] = {}
-        self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}  # of those that brokers do not know
         self._channels: dict[Node, BrokerChannel] = {}
         self._added_partitions: set[TopicPartition] = set()
         self._rejected_sizes: dict[str, int] = {}  # by topic: the smallest batch that was rejected as too large
@@ -123,7 +117,7 @@ class BatchProducer:
     def expires_at(self) -> float:
         """When the first queued batch expires, by the monotonic clock."""
         default = self._system.monotonic() + self._delivery_timeout
-        return min(map(self._expires_at, self._incomplete_partitions), default=default)
+        return min((self._expires_at(partition.head) for partition in self._incomplete_partitions), default=default)
 
     @property
     def has_queued_batches(self) -> bool:
@@ -321,8 +315,8 @@ class BatchProducer:
             for channel in self._channels.values()
             if channel.ready_partitions and channel.throttled_until > now
         ]
-        for partition in self._delayed_partitions(now):
-            wake_times += [at for at in (partition.next_attempt_at, self._expires_at(partition)) if at > now]
+        for partition in self._delayed_partitions():
+            wake_times += [at for at in (partition.next_attempt_at, self._expires_at(partition.head)) if at > now]
         if seconds is not None:
             wake_times.append(now + seconds)
         until = min(wake_times, default=now)
@@ -333,56 +327,15 @@ class BatchProducer:
         due = [partition for partition in self._partitions_without_leader if partition.next_attempt_at <= now]
         if not due:
             return
-        deadline = self._deadline()
-        # After a failed attempt the cached leaders may be outdated. Partitions back off, so one request is enough.
-        has_failed = any(partition.attempts for partition in due)
-        refresh_retry = Retry(deadline, 0, 0.0, 0.0) if has_failed else None
-        try:
-            leaders = self._cluster.leaders(
-                [partition.topic_partition for partition in due], deadline, refresh_retry=refresh_retry
-            )
-        except TopicNotFoundError as error:
-            is_missing = self._is_missing(error, deadline)
-            for partition in due:
-                topic, partition_id = partition.topic_partition
-                if is_missing and topic == error.topic and error.partition in (None, partition_id):
-                    self._fail_partition(partition, error)
-                else:
-                    self._back_off(partition, error)
-        except AuthorizationError as error:
-            if error.topic is None:
-                raise
-            for partition in due:
-                if partition.topic_partition.topic == error.topic:
-                    self._fail_partition(partition, error)
-        except TransientBrokerError as error:
-            if not self._cluster.nodes and not self._channels:
-                raise  # no broker was ever reached: a wrong address cannot be fixed by waiting
-            for partition in due:
-                self._back_off(partition, error)
-        else:
-            found_topics = {partition.topic_partition.topic for partition in due}
-            for tp in [tp for tp in self._absence_checks if tp.topic in found_topics]:
-                del self._absence_checks[tp]
-            for partition in due:
-                leader = leaders[partition.topic_partition]
-                if leader is None:
-                    topic, partition_id = partition.topic_partition
-                    code = ErrorCode.LEADER_NOT_AVAILABLE
-                    self._back_off(partition, error_for(code, WRITING, topic=topic, partition=partition_id))
-                else:
-                    partition.leader = leader.node
-                    del self._partitions_without_leader[partition]
-                    self._enqueue_partition(partition)
-
-    def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
-        """Take a step to find out whether a topic or partition is missing, and return whether that is certain."""
-        tp = TopicPartition(error.topic or "", error.partition or 0)
-        check = self._absence_checks.setdefault(tp, self._cluster.absence_check({tp: None}))
-        try:
-            return check.step(deadline)[tp] is Presence.ABSENT
-        except TransientBrokerError:
-            return False
+        for partition, result, is_final in self._leader_lookup.find(due, self._deadline()):
+            if not isinstance(result, KafkaDirectError):
+                partition.leader = result
+                del self._partitions_without_leader[partition]
+                self._enqueue_partition(partition)
+            elif is_final:
+                self._fail_partition(partition, result)
+            else:
+                self._back_off(partition, result)
 
     def _drain(self, channel: BrokerChannel) -> RequestBatches:
         """Return the batches of the next request: at most one per partition, up to ``max.request.size``."""
@@ -390,6 +343,7 @@ class BatchProducer:
         batches: RequestBatches = {}
         size = 0
         for partition in list(channel.ready_partitions):
+            self._fail_expired(partition, now)
             if not partition.may_send(now) or partition.head is None:
                 continue
             size += len(partition.head.data)
@@ -430,7 +384,7 @@ class BatchProducer:
             self._handle_disconnect(channel, error, channel.disconnect(), unsent=batches)
             return
         try:
-            channel.send(batches)
+            channel.send(batches, min(map(self._expires_at, batches.values())))
         except TransientBrokerError as error:
             self._handle_disconnect(channel, error, [*channel.disconnect(), *batches.items()])
             return
@@ -568,33 +522,41 @@ class BatchProducer:
 
     def _check_deadlines(self) -> None:
         now = self._system.monotonic()
-        for partition in self._delayed_partitions(now):
-            while partition.head is not None and self._expires_at(partition) <= now and partition.nothing_in_flight:
-                last_error = partition.last_error
-                reason = _THROTTLED if last_error is None else f"The last error: {last_error.message}"
-                topic, partition_id = partition.topic_partition
-                outcome = "; some may have been written" if partition.head.callback is None else ""
-                error = BrokerTimeoutError(
-                    f"Records were not acknowledged within {self._delivery_timeout:g} s "
-                    f"({_DELIVERY_TIMEOUT}){outcome}. {reason}",
-                    topic=topic,
-                    partition=partition_id,
-                    broker=str(partition.leader) if last_error is None else last_error.broker,
-                )
-                error.__cause__ = last_error
-                self._fail_batch(partition, partition.head, error)
+        for partition in self._delayed_partitions():
+            self._fail_expired(partition, now)
 
-    def _delayed_partitions(self, now: float) -> list[PartitionQueue]:
-        """Return the partitions that cannot send now, because they back off or a broker throttles the client."""
-        throttled = [channel.ready_partitions for channel in self._channels.values() if channel.throttled_until > now]
-        return list(dict.fromkeys(chain(self._backing_off_partitions, *throttled)))
+    def _fail_expired(self, partition: PartitionQueue, now: float) -> None:
+        while partition.head is not None and self._expires_at(partition.head) <= now and partition.nothing_in_flight:
+            last_error = partition.last_error
+            reason = (
+                self._delay_reason(partition, now) if last_error is None else f"The last error: {last_error.message}"
+            )
+            topic, partition_id = partition.topic_partition
+            outcome = "; some may have been written" if partition.head.callback is None else ""
+            error = BrokerTimeoutError(
+                f"Records were not acknowledged within {self._delivery_timeout:g} s ({_DELIVERY_TIMEOUT}){outcome}. "
+                f"{reason}",
+                topic=topic,
+                partition=partition_id,
+                broker=str(partition.leader) if last_error is None else last_error.broker,
+            )
+            error.__cause__ = last_error
+            self._fail_batch(partition, partition.head, error)
 
-    def _expires_at(self, partition: PartitionQueue) -> float:
-        started_at = None if partition.head is None else partition.head.delivery_started_at
+    def _delay_reason(self, partition: PartitionQueue, now: float) -> str:
+        channel = None if partition.leader is None else self._channels.get(partition.leader)
+        return _THROTTLED if channel is not None and channel.throttled_until > now else _BUSY
+
+    def _delayed_partitions(self) -> list[PartitionQueue]:
+        """Return the partitions that cannot send now, because they back off or their connection is in use."""
+        waiting = [channel.ready_partitions for channel in self._channels.values() if not channel.can_send]
+        return list(dict.fromkeys(chain(self._backing_off_partitions, *waiting)))
+
+    def _expires_at(self, batch: ProducerBatch | None) -> float:
+        started_at = None if batch is None else batch.delivery_started_at
         return (self._system.monotonic() if started_at is None else started_at) + self._delivery_timeout
 
     def _deadline(self, batches: Iterable[ProducerBatch] = ()) -> Deadline:
         """Return when a step that blocks has to end, because queued batches and these ones expire."""
-        started_at = [batch.delivery_started_at for batch in batches if batch.delivery_started_at is not None]
-        until = min([self.expires_at, *(each + self._delivery_timeout for each in started_at)])
+        until = min([self.expires_at, *map(self._expires_at, batches)])
         return Deadline(max(until, self._system.monotonic() + MIN_STEP_SECONDS), _DELIVERY_TIMEOUT, self._system)

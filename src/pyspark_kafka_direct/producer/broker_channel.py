@@ -23,6 +23,7 @@ RequestBatches = dict["PartitionQueue", "ProducerBatch"]  # the batches of one r
 class _InFlightRequest(NamedTuple):
     batches: RequestBatches
     sent_at: float
+    expires_at: float  # when the first of the batches expires
 
 
 class BrokerChannel:
@@ -78,8 +79,7 @@ class BrokerChannel:
         """When the oldest request times out, by the monotonic clock."""
         oldest = self._in_flight[0]
         # The time in which the broker throttles does not count, but delivery.timeout.ms does not wait for its end.
-        started_at = [each.delivery_started_at or oldest.sent_at for each in oldest.batches.values()]
-        throttled_until = min(self.throttled_until, min(started_at) + self._settings.delivery_timeout_ms / 1000)
+        throttled_until = min(self.throttled_until, oldest.expires_at)
         return max(oldest.sent_at, self._last_response_at, throttled_until) + self._request_timeout
 
     @property
@@ -91,20 +91,20 @@ class BrokerChannel:
         """Connect unless there is a connection."""
         self._ensure_connected(deadline)
 
-    def send(self, batches: RequestBatches) -> None:
+    def send(self, batches: RequestBatches, expires_at: float) -> None:
         """Send one request; after a ``BrokerError`` call ``disconnect`` for the batches in flight."""
         deadline = Deadline.after(self._request_timeout, _REQUEST_TIMEOUT, system=self._system)
         channel = self._ensure_connected(deadline)
         channel.request({partition.topic_partition: batch.data for partition, batch in batches.items()}, deadline)
         if self._settings.acks != 0:
-            self._in_flight.append(_InFlightRequest(batches, self._system.monotonic()))
+            self._in_flight.append(_InFlightRequest(batches, self._system.monotonic(), expires_at))
 
     def receive(self) -> list[tuple[PartitionQueue, ProducerBatch, PartitionProduceResponse]]:
         """Return the responses to the oldest request; one that has arrived is read even after its deadline."""
         assert self._channel is not None
         timeout = self._request_timeout if self.has_response else 0.0
         responses, throttle_ms = self._channel.response(Deadline.after(timeout, _REQUEST_TIMEOUT, system=self._system))
-        batches, _ = self._in_flight.popleft()
+        batches = self._in_flight.popleft().batches
         self._last_response_at = self._system.monotonic()
         if throttle_ms > 0:
             limited_throttle_ms = min(throttle_ms, self._settings.delivery_timeout_ms)  # brokers may return any value

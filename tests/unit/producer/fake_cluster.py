@@ -63,6 +63,7 @@ class FakeCluster:
 
     Attributes:
         script: Returns the response to the request with an index.
+        was_reached: Whether any broker has responded.
         leader: The leader of all partitions in metadata; ``None``: there is none.
         missing: How many more metadata responses lack the topic.
         metadata_refreshes: How often metadata was refreshed.
@@ -79,6 +80,7 @@ class FakeCluster:
         self.pool = SimpleNamespace(system=self.system, idle_producers=IdleProducerPool(self.system))
         self.nodes = {number: Node(number, "b", number) for number in (1, 2)}
         self.cluster_id = "c"
+        self.was_reached = True
         self.leader: int | None = 1
         self.missing = 0
         self.metadata_refreshes = 0

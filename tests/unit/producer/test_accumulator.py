@@ -46,7 +46,7 @@ class AccumulatorHarness:
 
     def __init__(self, cluster: FakeCluster, *, linger: float = 0.0, **settings: Any) -> None:
         self.cluster = cluster
-        self.outcomes: dict[bytes, tuple[int, int] | KafkaDirectError] = {}
+        self.outcomes: dict[bytes, tuple[int, int] | KafkaDirectError | MemoryError] = {}
         self.aborted: set[bytes] = set()
         how = ProducerSettings(**settings)
         self.accumulator = RecordAccumulator(cluster, how, self._on_delivery, self._claim, linger)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ class AccumulatorHarness:
                 assert record.partition is not None
                 self.outcomes[value] = (record.partition, report.base_offset + index)
             else:
-                assert isinstance(report.error, KafkaDirectError)
+                assert isinstance(report.error, KafkaDirectError | MemoryError)
                 self.outcomes[value] = report.error
 
     def _claim(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
@@ -459,3 +459,18 @@ def test_aborted_records_are_not_sent() -> None:
     harness.append(b"3")
     harness.poll_until(b"2")
     assert harness.sent() == [{0: [b"2"]}]
+
+
+def test_records_in_flight_are_delivered_although_others_cannot_be_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(**_: object) -> Any:
+        raise MemoryError
+
+    harness = AccumulatorHarness(FakeCluster(lambda _: FakeResponse(1.0)))
+    harness.append(b"in flight", poll=False)
+    harness.accumulator._send_ready_records()
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr("pyspark_kafka_direct.producer.accumulator.create_encoder", no_memory)
+        harness.append(b"fails")
+        harness.poll_until(b"fails", b"in flight")
+    assert isinstance(harness.outcomes[b"fails"], MemoryError)
+    assert harness.outcomes[b"in flight"] == (0, 0)

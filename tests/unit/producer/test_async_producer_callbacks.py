@@ -38,6 +38,7 @@ class FakeAccumulator:
 
     def append(self, records: Collection[Any], *, flush_now: bool = False) -> None:
         self.records.extend(records)
+        CREATED_AT.update({each.value: each.created_at for each in records})
 
     def poll(self, wake: Collection[int]) -> None:
         if not self.records or not self.open.is_set():
@@ -55,6 +56,7 @@ class FakeAccumulator:
 
 
 OPEN = threading.Event()
+CREATED_AT: dict[bytes, float] = {}
 
 
 @pytest.fixture
@@ -228,3 +230,36 @@ def test_a_callback_may_close_the_producer_and_sent_records_are_delivered(produc
     assert later[0].result(0).offset == 1
     with pytest.raises(RuntimeError, match="closed"):
         producer.send("t", b"k", b"3")
+
+
+def test_records_are_completed_although_their_listener_raises(
+    producer: AsyncProducer, caplog: pytest.LogCaptureFixture
+) -> None:
+    class BrokenListener:
+        def on_acknowledged(self, _: DeliveryReport) -> None:
+            raise ValueError("a defect")
+
+        def on_completed(self) -> None:
+            raise ValueError("another defect")
+
+    OPEN.set()
+    assert producer.send("t", b"k", b"1", listener=BrokenListener()).result(HANG_SECONDS).offset == 0
+    assert producer.send("t", b"k", b"2").result(HANG_SECONDS).offset == 1
+    producer.close(HANG_SECONDS)
+    assert "a defect" in caplog.text
+    assert "another defect" in caplog.text
+
+
+def test_the_delivery_timeout_starts_when_there_is_memory_for_the_record(producer: AsyncProducer) -> None:
+    """A record that waited would fail early, and late behind newer records of its partition."""
+    producer = AsyncProducer(producer._cluster, ProducerSettings(buffer_bytes=1))
+    producer.send("t", b"k", b"first")
+    thread = threading.Thread(target=producer.send, args=("t", b"k", b"waits"))
+    thread.start()
+    while not producer._flushes_in_progress:
+        time.sleep(0.001)
+    opened_at = time.monotonic()
+    OPEN.set()
+    thread.join(HANG_SECONDS)
+    producer.close(HANG_SECONDS)
+    assert CREATED_AT[b"waits"] >= opened_at

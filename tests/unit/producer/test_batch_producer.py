@@ -352,7 +352,7 @@ def test_a_missing_topic_fails_once_brokers_have_confirmed_it() -> None:
 
 def test_a_cluster_that_was_never_reached_fails_at_once() -> None:
     cluster = FakeCluster()
-    cluster.nodes = {}
+    cluster.nodes, cluster.was_reached = {}, False
 
     def unreachable(*_: object, **__: object) -> Any:
         raise BrokerUnreachableError("unreachable")

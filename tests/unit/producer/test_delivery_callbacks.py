@@ -487,3 +487,53 @@ def _check(cluster: FaultyCluster, sent: list[list[RecordOutcomes]]) -> Mapping[
                 counts["rejected"] += isinstance(outcome, InvalidRecordError)
                 counts["unknown" if unknown else "not written"] += 1
     return counts
+
+
+def test_a_batch_expires_while_other_partitions_use_the_connection() -> None:
+    """The broker responds in time, but so slowly that the last partitions are not sent before their timeout."""
+    cluster = FakeCluster(lambda _: FakeResponse(25.0), request_timeout_ms=30_000)
+    producer = new_producer(cluster, max_in_flight=1, max_request_bytes=61, delivery_timeout_ms=40_000)
+    start = cluster.system.now
+    callbacks = [RecordingCallback() for _ in range(4)]
+    for partition, callback in enumerate(callbacks):
+        producer.enqueue("t", batch(partition), callback, start)
+    producer.poll(0)
+    while not callbacks[3].errors:
+        producer.poll(60)
+        assert cluster.system.now - start < 41
+    assert cluster.system.now - start == pytest.approx(40)
+    producer.flush()
+    assert [len(each.written) for each in callbacks] == [1, 1, 0, 0]
+    for callback in callbacks[2:]:
+        assert type(callback.error) is BrokerTimeoutError
+        assert "earlier requests" in callback.error.message
+        assert callback.error.message.endswith(NOT_WRITTEN)
+    assert [sorted(each.batches) for each in cluster.sent] == [[0], [1]]
+
+
+def test_an_expired_batch_is_not_sent_when_the_connection_is_free() -> None:
+    cluster = FakeCluster(lambda _: FakeResponse(25.0), request_timeout_ms=30_000)
+    producer = new_producer(cluster, max_in_flight=1, max_request_bytes=61, delivery_timeout_ms=40_000)
+    start = cluster.system.now
+    first, expired = RecordingCallback(), RecordingCallback()
+    producer.enqueue("t", batch(0), first, start)
+    producer.poll(0)
+    producer.enqueue("t", batch(1), expired, start - 20)
+    cluster.system.now = start + 26  # the caller polled late
+    producer.flush()
+    assert len(first.written) == 1
+    assert expired.error.message.endswith(NOT_WRITTEN)
+
+
+def test_old_evidence_that_a_topic_is_missing_does_not_count() -> None:
+    cluster = FakeCluster()
+    cluster.missing = 1_000
+    producer = new_producer(cluster)
+    (first,) = send(producer, 0)
+    producer.flush()
+    assert type(first.error) is TopicNotFoundError
+    cluster.system.now += 3_600
+    cluster.missing = 2  # one broker lags behind
+    (later,) = send(producer, 0)
+    producer.flush()
+    assert later.written == [(0, 10, 0, -1)]

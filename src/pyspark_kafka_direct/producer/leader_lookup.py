@@ -1,0 +1,88 @@
+"""Finds the leaders of a producer's partitions, and which topics and partitions are missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.errors import AuthorizationError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.data_loss import Presence
+from pyspark_kafka_direct.producer.produce_errors import WRITING
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
+    from pyspark_kafka_direct.producer.partition_queue import PartitionQueue
+
+
+class LeaderResult(NamedTuple):
+    """The leader of a partition, or why it was not found."""
+
+    partition: PartitionQueue
+    result: Node | KafkaDirectError
+    is_final: bool = False  # whether the partition is missing, or may not be written to
+
+
+class LeaderLookup:
+    """Finds leaders, and collects evidence of missing partitions, one attempt at a time."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
+        self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}  # of those that brokers do not know
+
+    def find(self, partitions: Sequence[PartitionQueue], deadline: Deadline) -> Iterator[LeaderResult]:
+        """Yield the results of one attempt, which may lack partitions; raise errors that concern all partitions."""
+        # After a failed attempt the cached leaders may be outdated. Partitions back off, so one request is enough.
+        has_failed = any(partition.attempts for partition in partitions)
+        refresh_retry = Retry(deadline, 0, 0.0, 0.0) if has_failed else None
+        try:
+            leaders = self._cluster.leaders(
+                [partition.topic_partition for partition in partitions], deadline, refresh_retry=refresh_retry
+            )
+        except TopicNotFoundError as error:
+            is_missing = self._is_missing(error, deadline)
+            for partition in partitions:
+                topic, partition_id = partition.topic_partition
+                is_concerned = topic == error.topic and error.partition in (None, partition_id)
+                yield LeaderResult(partition, error, is_missing and is_concerned)
+        except AuthorizationError as error:
+            if error.topic is None:
+                raise
+            for partition in partitions:
+                if partition.topic_partition.topic == error.topic:
+                    yield LeaderResult(partition, error, True)
+        except TransientBrokerError as error:
+            if not self._cluster.was_reached:
+                raise  # a wrong address cannot be fixed by waiting
+            for partition in partitions:
+                yield LeaderResult(partition, error)
+        else:
+            found_topics = {partition.topic_partition.topic for partition in partitions}
+            for tp in [tp for tp in self._absence_checks if tp.topic in found_topics]:
+                del self._absence_checks[tp]
+            for partition in partitions:
+                leader = leaders[partition.topic_partition]
+                topic, partition_id = partition.topic_partition
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+                yield LeaderResult(
+                    partition,
+                    error_for(code, WRITING, topic=topic, partition=partition_id) if leader is None else leader.node,
+                )
+
+    def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
+        """Take a step to find out whether a topic or partition is missing, and return whether that is certain."""
+        tp = TopicPartition(error.topic or "", error.partition or 0)
+        check = self._absence_checks.setdefault(tp, self._cluster.absence_check({tp: None}))
+        try:
+            is_missing = check.step(deadline)[tp] is Presence.ABSENT
+        except TransientBrokerError:
+            return False
+        if is_missing:
+            del self._absence_checks[tp]  # the partition may be created later, and then old evidence must not count
+        return is_missing
