@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -35,11 +36,15 @@ from pyspark_kafka_direct.producer.exactly_once import (
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.records import EncodedBatch
+
 DEADLINE = 60
+
+Permission: TypeAlias = tuple[ResourceType, str, AclOperation]
 
 
 @pytest.fixture(scope="module")
@@ -125,19 +130,31 @@ class SecuredQuery:
         self.admin.create_topics([NewTopic(self.topic, 1)])[self.topic].result(DEADLINE)
         self._principal = f"User:{user.username}"
 
-    def grant(self, permissions: list[tuple[ResourceType, str, AclOperation]]) -> None:
-        for resource, name, operation in permissions:
-            is_prefix = resource is ResourceType.TRANSACTIONAL_ID
-            pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
-            acl = AclBinding(resource, name, pattern, self._principal, "*", operation, AclPermissionType.ALLOW)
+    def grant(self, permissions: Iterable[Permission]) -> None:
+        for each in permissions:
+            acl = AclBinding(*self._pattern(each), AclPermissionType.ALLOW)
             self.admin.create_acls([acl])[acl].result(DEADLINE)
+        self._wait_for_permissions()
+
+    def revoke(self, permission: Permission) -> None:
+        acl = AclBindingFilter(*self._pattern(permission), AclPermissionType.ALLOW)
+        assert self.admin.delete_acls([acl])[acl].result(DEADLINE)
+        self._wait_for_permissions()
+
+    def _pattern(self, permission: Permission) -> tuple[Any, ...]:
+        resource, name, operation = permission
+        is_prefix = resource is ResourceType.TRANSACTIONAL_ID
+        pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
+        return resource, name, pattern, self._principal, "*", operation
+
+    def _wait_for_permissions(self) -> None:
         # The broker applies changes a moment after the controller, and in order: with the topic it has the ACLs.
         topic = f"after-{uuid.uuid4().hex[:8]}"
         self.admin.create_topics([NewTopic(topic, 1)])[topic].result(DEADLINE)
         cluster = cluster_of(self._servers)
         wait_until(lambda: topic in cluster.topics([topic]), "the permissions", DEADLINE)
 
-    def needed(self) -> list[tuple[ResourceType, str, AclOperation]]:
+    def needed(self) -> list[Permission]:
         """Return the permissions that docs/sink.md lists."""
         state, prefix = self.store.topic, self.options.query_transactional_id
         return [
@@ -149,22 +166,31 @@ class SecuredQuery:
             (ResourceType.TOPIC, state, AclOperation.DESCRIBE_CONFIGS),
         ]
 
-    def commit(self, attempt: Callable[[SinkStateStore], BatchAttempt], value: bytes) -> CommitResult:
+    def commit(
+        self,
+        attempt: Callable[[SinkStateStore], BatchAttempt],
+        value: bytes,
+        in_transaction: Callable[[], None] | None = None,
+    ) -> CommitResult:
+        """Commit a batch of one record; something may happen after the record was sent, before it is sent again."""
         check_exactly_once(self.cluster, self.store, self.options)
+
+        def batches() -> Iterator[tuple[str, EncodedBatch]]:
+            yield self.topic, batch_of([value])._replace(uncompressed_bytes=1 << 20)  # sent at once
+            if in_transaction is not None:
+                in_transaction()
+                yield self.topic, batch_of([value])
+
         return commit_batch(
-            self.cluster,
-            ProducerSettings(),
-            self.store,
-            self.options,
-            attempt(self.store),
-            lambda: [(self.topic, batch_of([value]))],
+            self.cluster, ProducerSettings(), self.store, self.options, attempt(self.store), lambda: batches()
         )
 
-    def commit_batch(self, batch: int) -> CommitResult:
+    def commit_batch(self, batch: int, in_transaction: Callable[[], None] | None = None) -> CommitResult:
         key = self.options.query_transactional_id
         return self.commit(
             lambda store: BatchAttempt("stream", "query", "run", batch, store.append_ticket(key), "digest"),
             b"%d" % batch,
+            in_transaction,
         )
 
 
@@ -204,3 +230,43 @@ def test_without_a_permission_on_the_sink_state_topic_nothing_is_written(
     assert words in str(caught.value)
     assert query.store.topic in str(caught.value)
     assert committed(secured_kafka.bootstrap_servers, query.topic) == []
+
+
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["between batches", "in a transaction"])
+@pytest.mark.parametrize(
+    ("resource", "operation", "error"),
+    [
+        ("target", AclOperation.WRITE, "TOPIC_AUTHORIZATION_FAILED"),
+        ("sink-state", AclOperation.WRITE, "TOPIC_AUTHORIZATION_FAILED"),
+        ("prefix", AclOperation.WRITE, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_a_permission_that_is_lost_fails_the_batch_and_its_return_repeats_it(
+    secured_kafka: EmbeddedKafka, resource: str, operation: AclOperation, error: str, in_transaction: bool
+) -> None:
+    query = SecuredQuery(secured_kafka)
+    query.grant(query.needed())
+    assert query.commit_batch(0).newly_committed
+    (lost,) = (each for each in query.needed() if each[1].startswith(resource) and each[2] is operation)
+    if not in_transaction:
+        query.revoke(lost)
+    with pytest.raises(AuthorizationError, match=error) as caught:
+        query.commit_batch(1, (lambda: query.revoke(lost)) if in_transaction else None)
+    assert lost[1] in str(caught.value)
+    query.grant([lost])
+    assert query.commit_batch(1).newly_committed
+    assert query.commit_batch(2).newly_committed
+    assert committed(secured_kafka.bootstrap_servers, query.topic) == [b"0", b"1", b"2"]
+
+
+def test_a_permission_to_read_the_sink_state_that_is_lost_fails_the_batch(secured_kafka: EmbeddedKafka) -> None:
+    query = SecuredQuery(secured_kafka)
+    query.grant(query.needed())
+    assert query.commit_batch(0).newly_committed
+    lost = (ResourceType.TOPIC, query.store.topic, AclOperation.READ)
+    query.revoke(lost)
+    with pytest.raises(AuthorizationError, match=query.store.topic):
+        query.commit_batch(1)
+    query.grant([lost])
+    assert query.commit_batch(1).newly_committed
+    assert committed(secured_kafka.bootstrap_servers, query.topic) == [b"0", b"1"]

@@ -86,6 +86,8 @@ class BatchProducer:
         self._delivery_timeout = settings.delivery_timeout_ms / 1000
         self._system = cluster.pool.system
         self._pid = os.getpid()
+        transactional_id = None if assigned_id is None else assigned_id.transactional_id
+        self._operation = WRITING if transactional_id is None else f"{WRITING} in a transaction of {transactional_id!r}"
         self._add_partitions_to_transaction = add_partitions_to_transaction
         self._producer_ids = ProducerIdManager(cluster, settings, assigned_id)
         self._leader_lookup = LeaderLookup(cluster)
@@ -425,7 +427,12 @@ class BatchProducer:
         # Batches with a callback fail in order: until it is the oldest, such a batch is sent again.
         if decision is BatchDecision.FAIL and (is_oldest or batch.callback is None):
             error = error_for_response(
-                response, partition.topic_partition, broker, record_count=batch.record_count, data=batch.data
+                response,
+                partition.topic_partition,
+                broker,
+                record_count=batch.record_count,
+                data=batch.data,
+                operation=self._operation,
             )
             self._fail_batch(partition, batch, error)
             self._enqueue_partition(partition)
@@ -446,7 +453,7 @@ class BatchProducer:
             topic, partition_id = partition.topic_partition
             code = response.error_code
             error = error_for(
-                code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=response.message
+                code, self._operation, topic=topic, partition=partition_id, broker=broker, detail=response.message
             )
             is_short = code in _SHORT_BACKOFF_ERRORS and self._producer_ids.transactional_id is not None
             self._back_off(partition, error, is_short=is_short)

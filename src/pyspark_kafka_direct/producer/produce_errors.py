@@ -95,6 +95,7 @@ def error_for_response(
     *,
     record_count: int,
     data: WritableBytes,
+    operation: str = WRITING,
 ) -> KafkaDirectError:
     """Return the error for a batch that the broker rejected."""
     topic, partition_id = partition
@@ -111,7 +112,7 @@ def error_for_response(
         return InvalidRecordError(
             _rejection_message(response, record_count, data), topic=topic, partition=partition_id, broker=broker
         )
-    return error_for(code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=response.message)
+    return error_for(code, operation, topic=topic, partition=partition_id, broker=broker, detail=response.message)
 
 
 def _decide_for_unknown_producer(code: int, *, is_oldest: bool, can_change_epoch: bool) -> BatchDecision:

@@ -73,8 +73,6 @@ class SinkStateStore:
 
     def append_ticket(self, key: str) -> Ticket:
         """Append a ticket, without a transaction, so that no other writer can delay or abort it."""
-        self._cluster.leader(self.partition)  # a new client does not know the topic id yet
-        topic_id = self._cluster.known_topic_ids([self.topic]).get(self.topic)
         # A ticket that is appended twice does no harm, so it needs no producer id.
         producer = BatchProducer(self._cluster, ProducerSettings(idempotent=False))
         try:
@@ -85,6 +83,7 @@ class SinkStateStore:
             producer.close()
         if offset < 0:
             raise BrokerError("The broker did not return the offset of a record in the sink state topic.")
+        topic_id = self._cluster.known_topic_ids([self.topic]).get(self.topic)  # a new client did not know it before
         return Ticket("" if topic_id is None else topic_id.hex, offset)
 
     def read(self, key: str, deadline: Deadline | None = None) -> StoredSinkState:

@@ -33,7 +33,9 @@ from pyspark_kafka_direct.producer.exactly_once import CommitResult, ExactlyOnce
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from pyspark_kafka_direct.records import EncodedBatch
 
 BATCHES = 4
 
@@ -317,3 +319,77 @@ def test_records_of_the_sink_state_topic_are_rejected(log: FakeTransactionLog) -
         )
     assert log.data == []
     assert not any(value == b"forged" for value, _ in log.log)
+
+
+def test_a_query_with_a_copied_prefix_is_rejected_while_the_healthy_one_commits(log: FakeTransactionLog) -> None:
+    """The newest record of the healthy query has no control record yet."""
+    commit(log, 0)
+    rejections: list[str] = []
+
+    def step(name: str) -> None:
+        if name == "commit":
+            log.step = steps.append
+            with pytest.raises(TransactionStateError, match="Another query uses this transactionalIdPrefix") as caught:
+                commit_planned(log, plan(2, "run-9", "another query"))
+            rejections.append(str(caught.value))
+
+    steps: list[str] = []
+    log.step = step
+    assert commit(log, 1).newly_committed
+    assert rejections
+    assert "init_transactions" not in steps
+    assert log.data == records_of(2)
+
+
+def test_a_transaction_is_aborted_after_an_error(log: FakeTransactionLog) -> None:
+    """Until it ends, readers of committed records wait."""
+
+    def batches() -> Iterator[tuple[str, EncodedBatch]]:
+        yield "t", single_record_batch(b"0-0")
+        raise ValueError("the second batch cannot be read")
+
+    steps: list[str] = []
+    log.step = steps.append
+    with pytest.raises(ValueError, match="cannot be read"):
+        commit_batch(
+            fake_cluster(), ProducerSettings(), FakeSinkStateStore(log), ExactlyOnceOptions("p"), plan(0), batches
+        )
+    assert steps[-2:] == ["send", "abort"]
+
+
+def test_a_transaction_that_times_out_while_it_sends_is_not_taken_for_another_writers(log: FakeTransactionLog) -> None:
+    cluster = fake_cluster()
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if name == "flush":
+            cluster.pool.system.now += 59.9
+            log.acquire()
+            raise ProducerFencedError("fenced")
+
+    log.step = step
+    options, store = ExactlyOnceOptions("p", timeout_ms=60_000), FakeSinkStateStore(log)
+    with pytest.raises(BrokerTimeoutError, match=r"of the 60 s that kafka\.transaction.* Nothing was committed"):
+        commit_batch(cluster, ProducerSettings(), store, options, plan(0), list)
+    assert steps.count("init_transactions") == 1
+
+
+def test_a_fenced_writer_lets_the_other_one_finish(log: FakeTransactionLog) -> None:
+    """Otherwise both would fence each other: it waits longer than its own attempt took."""
+    cluster = fake_cluster()
+    times: list[float] = []
+
+    def step(name: str) -> None:
+        if name == "init_transactions":
+            times.append(cluster.pool.system.now)
+        if name == "flush" and len(times) == 1:
+            cluster.pool.system.now += 10
+            log.acquire()
+            raise ProducerFencedError("fenced")
+
+    log.step = step
+    store, options = FakeSinkStateStore(log), ExactlyOnceOptions("p")
+    assert commit_batch(cluster, ProducerSettings(), store, options, plan(0), list).newly_committed
+    first, second = times
+    assert 20.2 <= second - first <= 10 + 3 * 10.2

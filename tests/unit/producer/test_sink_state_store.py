@@ -11,6 +11,7 @@ from pyspark_kafka_direct.errors import BrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore, StoredSinkState
 from pyspark_kafka_direct.producer.transactional_records import KeyRecord
+from pyspark_kafka_direct.producer.written_range import WrittenRange
 
 OLD, NEW = KeyRecord(3, b"old"), KeyRecord(10, b"new")
 
@@ -72,3 +73,23 @@ def test_no_other_record_of_the_key_may_be_between(
         with pytest.raises(BrokerError, match="does not directly follow the one that was read"):
             store.check_newest("key", stored, 12)
     assert log.reads == [(8, 12)]
+
+
+def test_a_ticket_without_an_offset_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be older than all others."""
+
+    class FakeProducer:
+        def __init__(self, *_: object) -> None:
+            self.closed = False
+
+        def flush(self) -> dict[TopicPartition, WrittenRange]:
+            return {TopicPartition("states", 0): WrittenRange(-1, -1, 1, 100)}
+
+        def close(self) -> None:
+            self.closed = True
+
+    store = store_on(FakeLog())
+    monkeypatch.setattr(FakeLog, "encode", lambda *_: iter(()), raising=False)
+    monkeypatch.setattr("pyspark_kafka_direct.producer.sink_state_store.BatchProducer", FakeProducer)
+    with pytest.raises(BrokerError, match="did not return the offset"):
+        store.append_ticket("key")

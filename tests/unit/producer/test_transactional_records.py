@@ -1,0 +1,54 @@
+"""Which record of a key is the newest committed one, in a log that has transactions of several producers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
+
+from pyspark_kafka_direct.consumer.range_request import RangeRequest
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
+
+
+def found(*batches: Batch) -> TransactionalRecords:
+    """Return what is found in these batches of one offset each, each in a response of its own."""
+    records = TransactionalRecords(b"key", RangeRequest(OffsetRange("states", 0, 0, len(batches)), ("key",)))
+    for batch in batches:
+        records.feed(memoryview(batch.encode()))
+    assert records.next_offset == len(batches)
+    return records
+
+
+def record(offset: int, producer: int, key: bytes = b"key") -> Batch:
+    attributes = TRANSACTIONAL if producer >= 0 else 0
+    return Batch((Rec(b"%d" % offset, key),), offset, producer_id=producer, attributes=attributes)
+
+
+def summary(records: TransactionalRecords) -> tuple[int | None, int | None]:
+    """Return the offsets of the newest and of the undecided record."""
+    newest, undecided = records.newest, records.undecided
+    return None if newest is None else newest.offset, None if undecided is None else undecided.offset
+
+
+def test_a_record_is_decided_by_the_next_control_record_of_its_producer() -> None:
+    assert summary(found(record(0, 7))) == (None, 0)
+    assert summary(found(record(0, 7), marker(1, 8, commit=True))) == (None, 0)
+    assert summary(found(record(0, 7), marker(1, 7, commit=True))) == (0, None)
+    assert summary(found(record(0, 7), marker(1, 7, commit=False))) == (None, None)
+    assert summary(found(record(0, 7), marker(1, 7, commit=True), record(2, 7))) == (0, 2)
+
+
+def test_of_two_transactions_the_later_record_counts_and_not_the_later_commit() -> None:
+    committed_in_reverse = (record(0, 7), record(1, 8), marker(2, 8, commit=True), marker(3, 7, commit=True))
+    assert summary(found(*committed_in_reverse)) == (1, None)
+
+
+@pytest.mark.parametrize("later_producer", [8, -1])
+def test_an_open_record_before_the_newest_one_is_not_undecided(later_producer: int) -> None:
+    """It can no longer become the newest one."""
+    assert summary(found(record(0, 7), record(1, later_producer), marker(2, 8, commit=True))) == (1, None)
+
+
+def test_records_of_other_keys_do_not_count() -> None:
+    assert summary(found(record(0, 7), record(1, 7, b"other"), marker(2, 7, commit=True))) == (0, None)
+    assert summary(found(record(0, 7, b"other"), marker(1, 7, commit=True))) == (None, None)
