@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.topics import Admin
 from tests.integration.transactional_batches import batch_of, cluster_of, committed
 from tests.integration.waiting import wait_until
 
@@ -25,7 +24,6 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, SinkState, Ticket
-from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 from pyspark_kafka_direct.producer.exactly_once import (
     CommitResult,
     ExactlyOnceOptions,
@@ -325,25 +323,6 @@ def test_a_zombie_is_superseded_permanently(first: BatchCommitter) -> None:
             first.commit_attempt(attempt)
     assert second.commit(2).newly_committed
     assert first.committed_values() == records_of(0, 1, 2)
-
-
-def test_a_query_continues_with_a_sink_state_that_was_restored_in_another_topic(first: BatchCommitter) -> None:
-    """Its ticket has a higher offset than those of the new topic."""
-    for batch in range(3):
-        first.commit(batch)
-    state = first.sink_state()
-    assert state is not None
-    Admin(first.servers).recreate(first.sink_state_topic, 1)
-    cluster, transactional_id = cluster_of(first.servers), first.options.query_transactional_id
-    store = SinkStateStore(cluster, first.sink_state_topic)
-    restored = BatchProducer(cluster, ProducerSettings())
-    restored.send(store.topic, store.encode(transactional_id, state.to_json().encode()))
-    restored.flush()
-    restored.close()
-    second = first.restarted("run-2")
-    assert not second.commit(2).newly_committed
-    assert second.commit(3).newly_committed
-    assert first.committed_values() == records_of(0, 1, 2, 3)
 
 
 def test_another_query_does_not_wait_for_a_transaction_that_was_left_open(

@@ -7,6 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.test_transactions_histories import new_query, records_of
+from tests.integration.topics import Admin
 from tests.integration.transactional_batches import cluster_of, new_transactional_producer
 from tests.integration.waiting import wait_until
 
@@ -14,16 +16,21 @@ from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
     TopicNotFoundError,
     TransactionStateError,
 )
+from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 from pyspark_kafka_direct.producer.compacted_partition import COMPACTED_TOPIC_CONFIGS
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTopic
     from tests.integration.workbench import Workbench
 
 
@@ -149,3 +156,26 @@ def test_tickets_of_each_process_have_the_id_of_the_topic(kafka: EmbeddedKafka, 
     topic_id = cluster_of(kafka.bootstrap_servers).topics([store.topic])[store.topic].topic_id
     assert topic_id is not None
     assert ticket.topic_id == topic_id.hex
+
+
+@pytest.mark.parametrize("fixture", ["kafka", "kafka39"])
+def test_a_query_continues_with_a_sink_state_that_was_restored_in_another_topic(
+    request: pytest.FixtureRequest, topics_on: Callable[[str], MakeTopic], fixture: str
+) -> None:
+    """Its ticket has a higher offset than those of the new topic."""
+    first = new_query(request.getfixturevalue(fixture).bootstrap_servers, topics_on)
+    for batch in range(3):
+        first.commit(batch)
+    state = first.sink_state()
+    assert state is not None
+    Admin(first.servers).recreate(first.sink_state_topic, 1)
+    cluster, transactional_id = cluster_of(first.servers), first.options.query_transactional_id
+    store = SinkStateStore(cluster, first.sink_state_topic)
+    restored = BatchProducer(cluster, ProducerSettings())
+    restored.send(store.topic, store.encode(transactional_id, state.to_json().encode()))
+    restored.flush()
+    restored.close()
+    second = first.restarted("run-2")
+    assert not second.commit(2).newly_committed
+    assert second.commit(3).newly_committed
+    assert first.committed_values() == records_of(0, 1, 2, 3)

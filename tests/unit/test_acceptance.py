@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+_TEST_ALONE = re.compile(r"`(test_\w+?)(\.py)?`")  # without its file, or without the file's folder
 _ROW = re.compile(r'[Rr]ows?((?: ?"[^"]+",?)+)')
 
 
@@ -28,9 +30,26 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
             assert function in functions(ROOT / file), f"{file}::{function}"
 
 
+@functools.cache
+def all_tests() -> set[str]:
+    """Return the names of all tests, and of their files."""
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    names = {
+        name for file in files for name in re.findall(r"^ *def (test_\w+)\(", file.read_text("utf-8"), re.MULTILINE)
+    }
+    return names | {file.name for file in files}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_is_named_without_its_file_exists(page: Path) -> None:
+    named = {name + suffix for name, suffix in _TEST_ALONE.findall(page.read_text("utf-8"))}
+    assert named <= all_tests()
+
+
 def test_the_page_names_tests() -> None:
     """Guards the expression that finds them."""
     assert len(_TEST.findall((ROOT / "docs" / "acceptance.md").read_text("utf-8"))) > 60
+    assert len(_TEST_ALONE.findall((ROOT / "docs" / "guarantees.md").read_text("utf-8"))) > 40
 
 
 def test_every_row_of_numbers_that_is_named_exists() -> None:
