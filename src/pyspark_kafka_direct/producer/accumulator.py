@@ -314,8 +314,10 @@ class RecordAccumulator:
                 oldest = batch.records[0]
                 self._producer.enqueue(oldest.topic, batch.encoded, batch, oldest.created_at)
         except BaseException as error:
-            # The producer reported the error for the batches that it received.
-            self._report_unsent([record for batch in batches if not batch.reported for record in batch.records], error)
+            # The producer reported the error for the batches, or the first parts of one, that it received.
+            self._report_unsent(
+                [record for batch in batches for record in batch.records[batch.reported_count :]], error
+            )
             raise
 
     def _report_unsent(self, records: Sequence[PendingRecord], error: BaseException) -> None:
@@ -457,7 +459,7 @@ class _BatchCallback:
     ) -> None:
         self.records = records
         self.encoded = encoded
-        self.reported = False
+        self.reported_count = 0
         self._reports = reports
         self._cluster = cluster
         self._partition = TopicPartition(records[0].topic, encoded.partition)
@@ -466,7 +468,7 @@ class _BatchCallback:
         self._leader_epoch = -1 if leader is None else leader.epoch
 
     def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
-        self.reported = True
+        self.reported_count += record_count
         records = self.records[first_index : first_index + record_count]
         # For a duplicate batch, a broker returns the batch's latest timestamp as its log append time
         # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
@@ -479,7 +481,7 @@ class _BatchCallback:
         self._reports.append(report)
 
     def on_failed(self, first_index: int, record_count: int, error: BaseException) -> None:
-        self.reported = True
+        self.reported_count += record_count
         self._reports.append(DeliveryReport(self.records[first_index : first_index + record_count], error=error))
 
     def _known_topic_id(self) -> UUID | None:

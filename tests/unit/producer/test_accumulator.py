@@ -21,7 +21,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord, RecordAccumulator
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
-from pyspark_kafka_direct.records import create_decoder, create_encoder, partition_for_key
+from pyspark_kafka_direct.records import create_decoder, create_encoder, partition_for_key, split_batch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -474,3 +474,25 @@ def test_records_in_flight_are_delivered_although_others_cannot_be_encoded(monke
         harness.poll_until(b"fails", b"in flight")
     assert isinstance(harness.outcomes[b"fails"], MemoryError)
     assert harness.outcomes[b"in flight"] == (0, 0)
+
+
+def test_records_are_reported_once_if_their_batch_cannot_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory suffices for the first half, which the producer then reports."""
+    calls: list[int] = []
+
+    def exhausted(data: bytearray) -> tuple[bytearray, bytearray]:
+        calls.append(len(data))
+        if len(calls) == 2:
+            raise MemoryError
+        return split_batch(data)
+
+    monkeypatch.setattr("pyspark_kafka_direct.producer.batch_producer.split_batch", exhausted)
+    harness = AccumulatorHarness(FakeCluster(), codec="none")
+    harness.accumulator._producer._rejected_sizes["t"] = 200
+    values = [b"1", b"2", bytes(150), bytes(151)]
+    harness.append(*values)
+    harness.poll_until(*values)
+    assert len(calls) == 2
+    assert all(isinstance(outcome, MemoryError) for outcome in harness.outcomes.values())
+    harness.append(b"later")
+    harness.poll_until(b"later")
