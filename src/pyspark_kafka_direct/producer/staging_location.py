@@ -26,6 +26,7 @@ _log = logging.getLogger("pyspark_kafka_direct.producer")
 
 _STAGED_SUFFIX: Final = ".staged"
 _PROBE_FILE: Final = "driver.probe"
+_PROBE_ATTEMPTS, _PROBE_PAUSE = 10, 0.1  # seconds, for another driver that has created the file to write it
 
 _HOUR = 3600.0
 SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a run that has ended cannot commit, but its late tasks may still write
@@ -74,8 +75,7 @@ class StagingLocation:
             self._expected_probe = self._read_probe()
             if not self._expected_probe:
                 _create_private_folder(self._files, self._folder)
-                with _open_private_file(self._files, self._probe, existing=os.O_TRUNC) as out:
-                    out.write(system.nonce().encode())
+                self._write_probe(system)
                 self._expected_probe = self._read_probe()
         except OSError as error:
             raise OptionError(
@@ -153,6 +153,20 @@ class StagingLocation:
                 if now - info.mtime_ns / 1e9 > retention:
                     deleted_count += self._delete_file(info.path)
         return deleted_count
+
+    def _write_probe(self, system: System) -> None:
+        """Write the probe, unless another driver does so at this moment."""
+        for attempt in range(_PROBE_ATTEMPTS + 1):
+            # If the file stays empty, its driver was killed before it wrote.
+            existing = os.O_EXCL if attempt < _PROBE_ATTEMPTS else os.O_TRUNC
+            try:
+                with _open_private_file(self._files, self._probe, existing) as out:
+                    out.write(system.nonce().encode())
+                return
+            except FileExistsError:
+                if self._read_probe():
+                    return
+                system.sleep(_PROBE_PAUSE)
 
     def _masked(self, message: str) -> str:
         return mask_secrets(message, self._uri)

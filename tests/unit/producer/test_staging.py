@@ -226,6 +226,30 @@ def test_a_folder_retains_its_probe(tmp_path: Path) -> None:
     assert len(probes) == 1
 
 
+def test_two_drivers_that_create_the_probe_at_once_use_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one looked for it before the first one wrote it: jobs of one prefix may start together."""
+    first, second = (StagingLocation(str(tmp_path), "p.sink", run) for run in ("run-1", "run-2"))
+    probe = first.prepare()
+    reads: list[str | None] = [None]
+    read_probe = second._read_probe
+    monkeypatch.setattr(second, "_read_probe", lambda: reads.pop() if reads else read_probe())
+    assert second.prepare() == probe
+    first.check()
+
+
+def test_a_probe_that_a_killed_driver_left_empty_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "p.sink"
+    folder.mkdir()
+    (folder / "driver.probe").touch()
+    system = FakeTimeSystem()
+    location = StagingLocation(str(tmp_path), "p.sink", "run-1")
+    assert location.prepare(system) == (folder / "driver.probe").read_text() != ""
+    assert sum(system.slept) == pytest.approx(1.0)
+    location.check()
+
+
 def test_an_unusable_location_is_rejected_at_the_start(tmp_path: Path) -> None:
     for bad in ("relative/path", "nosuch://bucket/x"):
         with pytest.raises(OptionError, match="stagingLocation"):
