@@ -40,6 +40,8 @@ _PLANS = Path(__file__).parent / "plans"
         # Steps that block gave records delivery.timeout.ms again: requests for metadata and producer ids, connections,
         # and several batches.
         "late-record-behind-metadata",
+        # Failures of records were reported after later batches had been tried, each with a connection that blocks.
+        "late-record-behind-other-batches",
         "late-record-behind-producer-ids",
         "late-record-while-connects-stall",
         # Records that were queued for a broker expired only when its quota let the producer send again.

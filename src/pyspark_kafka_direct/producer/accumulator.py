@@ -282,6 +282,8 @@ class RecordAccumulator:
                 )
             self._producer.poll(0.0)
             self._expire_records()
+            if self._reports:
+                break  # the next poll continues: connecting may take long, and futures must not wait for it
 
     def _ready_queues(self) -> list[_RecordQueue]:
         now = self._system.monotonic()
