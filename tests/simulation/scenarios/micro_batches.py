@@ -356,10 +356,9 @@ class _QueryHistory:
         late = self._plan.parameters["late_list"][: self._plan.parameters["late"]]
         self._writer.schedule(late, self._world.now)
         self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
-        late_records = sum(batch["records"] for batch in late)
         for _ in range(MAX_RESTARTS):
             # A batch may be limited to one offset, and maxTriggerDelay may delay each of the last ones.
-            lag = self._checker.count_lag(options) + late_records
+            lag = self._checker.count_lag(options) + self._writer.scheduled_records
             delayed = min(lag, int(options.get("minOffsetsPerTrigger", "0")))
             triggers = lag + _FINAL_TRIGGERS * max(delayed, 1)
             if triggers > _MAX_FINAL_TRIGGERS:

@@ -169,15 +169,16 @@ class PartitionTruth:
         self._epochs[epoch] = (start, parent)
         log = {version.offset: version for version in self._log_of(epoch)}
         truncated = [version for offset, version in self.alive.items() if log.get(offset) is not version]
+        returned = [version for offset, version in log.items() if self.alive.get(offset) is not version]
         lost = any(each.readable_at <= now for each in truncated)
         for version in truncated:
             version.remove("truncated", now)
-        for offset, version in log.items():
-            if self.alive.get(offset) is not version and version.reason in ("truncated", "deposed leader"):
+        for version in returned:
+            if version.reason in ("truncated", "deposed leader"):
                 version.removed_at, version.reason, version.deposed = math.inf, "", False
         self.alive = {offset: version for offset, version in log.items() if version.removed_at > now}
         self._unreadable = deque(each for each in self.alive.values() if each.readable_at > now)
-        if truncated:
+        if truncated or returned:
             self._decide_again()
         self.end = start
         self.high_watermark = high_watermark
@@ -190,7 +191,7 @@ class PartitionTruth:
         return [each for each in inherited if each.offset < start] + self._appended.get(epoch, [])
 
     def _decide_again(self) -> None:
-        """Decide again which transactions have ended, after their markers may be truncated."""
+        """Decide again which transactions have ended, after their markers may be truncated or have come back."""
         undecided: dict[int, list[Version]] = {}
         for version in self.alive.values():
             if version.marker is not None:

@@ -23,13 +23,19 @@ class RecordWriter:
         self._topics = tuple(topics)
         self._records = 0
         self._sequences: dict[tuple[str, int, int, int], int] = {}
+        self.scheduled_records = 0  # that will be appended later
         self._open: dict[tuple[str, int, int], int] = {}  # producer ids of open transactions, with generations
         self._world.at(environment.quiet_at, self._end_transactions)
 
     def schedule(self, batches: Sequence[Mapping[str, Any]], since: float) -> None:
         """Append batches some seconds after a time."""
         for batch in batches:
-            self._world.at(since + batch["at"], self.append, batch)
+            self.scheduled_records += batch["records"]
+            self._world.at(since + batch["at"], self._append_scheduled, batch)
+
+    def _append_scheduled(self, batch: Mapping[str, Any]) -> None:
+        self.scheduled_records -= batch["records"]
+        self.append(batch)
 
     def append(self, batch: Mapping[str, Any]) -> None:
         name = self._topics[(batch["partition"] + batch["records"]) % len(self._topics)]
