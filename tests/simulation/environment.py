@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
 from tests.simulation.cluster.events import apply_event, heal
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tests.simulation.history import Plan
     from tests.simulation.oracle import Oracle
     from tests.simulation.scheduler import World
+
+OUTDATED: Final = frozenset(("stick_image", "isolate_broker"))
+"""Events after which a broker lacks new metadata."""
+UNREACHABLE: Final = frozenset(("stop_broker", "pause_broker"))
 
 
 class Environment:
@@ -57,6 +61,14 @@ class Environment:
     @property
     def is_quiet(self) -> bool:
         return self.world.now >= self.quiet_at
+
+    @property
+    def may_hide_partitions(self) -> bool:
+        """Whether brokers may lack new partitions while no other one responds, so that they are taken for deleted."""
+        events = self.plan.events
+        return any(event.kind in OUTDATED for event in events) and any(
+            event.kind in UNREACHABLE or event.args.get("repeats", 1) > 1 for event in events
+        )
 
     def process(self, name: str) -> SimulatedProcess:
         return SimulatedProcess(self.world, self.network, name)

@@ -21,7 +21,7 @@ from tests.simulation.drawing import (
     draw_reader_events,
     reader_apis,
 )
-from tests.simulation.environment import Environment
+from tests.simulation.environment import OUTDATED, UNREACHABLE, Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.micro_batch_checks import Report, SinkChecker
@@ -53,9 +53,7 @@ NAME = "micro_batches"
 SHRINKABLE = {"runs": 0, "crashes": 0, "appends": 0, "late": 0}
 MAX_RESTARTS = 6  # after the faults have stopped
 HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
-_OUTDATED = frozenset(("stick_image", "isolate_broker"))
-_UNREACHABLE = frozenset(("stop_broker", "pause_broker"))
-_LAGGING = _OUTDATED | _UNREACHABLE
+_LAGGING = OUTDATED | UNREACHABLE
 # After how many seconds a planner that looks at the topics must know that a topic was recreated.
 _LOOK = 2.5
 # After the faults have stopped.
@@ -217,7 +215,7 @@ class _QueryHistory:
             self._checkpoint,
             handler.reports,
             look_seconds=max(_LONG_LOOK, *lags) if lags else _LOOK,
-            may_hide_partitions=bool(kinds & _OUTDATED and kinds & _UNREACHABLE),
+            may_hide_partitions=self._environment.may_hide_partitions,
             may_deny_topics="deny_topic" in kinds,
         )
         self._writer = RecordWriter(self._environment, list(plan.parameters["partitions"]))

@@ -460,7 +460,8 @@ class _Read:
         # Offsets of a deleted topic, from a broker that lagged, may lie beyond the end of the recreated one.
         has_older_offsets = planned.oldest_generation != generation and "(beyond the end of the log)" in error.message
         if "deleted" in error.message.partition(":")[0]:
-            is_justified = was_deleted
+            is_new = generation > 1 or self._partition.partition >= self.environment.plan.parameters["partitions"]
+            is_justified = was_deleted or (is_new and self.environment.may_hide_partitions)
         else:
             first, until = offsets.from_offset, offsets.until_offset
             seems_truncated = "(beyond the end of the log)" in error.message and self._may_seem_truncated(planned)
