@@ -307,7 +307,7 @@ def test_many_small_records_use_bounded_memory(kafka: EmbeddedKafka, make_topic:
             max_incomplete = max(max_incomplete, number + 1 - done)
         producer.flush(TIMEOUT)
         assert done == sent
-        assert max_incomplete <= (1 << 20) // 2048 + 1
+        assert max_incomplete <= (1 << 20) // 1024 + 1
     assert len(read_back(kafka.bootstrap_servers, topic, 3)) == sent
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import BugsOf, Patch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _bug: Final = BugsOf("shared_log", "shared log: ")
 _MANY = 1 << 40
@@ -190,17 +191,17 @@ def _removed_partition_is_awaited() -> Sequence[Patch]:
 
 
 def _send_callback_twice() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log import kafka_based_log
+    from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
-    def invoke(original: Any) -> Any:
-        def _invoke_callback(callback: Callable[..., None], done: Any) -> None:
-            original(callback, done)
-            if done.exception() is not None:  # a failed record is reported by its batch, too
-                original(callback, done)
+    def complete(original: Any) -> Any:
+        def _complete(self: Any, record: Any, metadata: Any, error: Any) -> None:
+            original(self, record, metadata, error)
+            if error is not None and record.callback is not None:  # a failed record is reported by its batch, too
+                self._callbacks.append(partial(record.callback, metadata, error))
 
-        return _invoke_callback
+        return _complete
 
-    return [Patch(kafka_based_log, "_invoke_callback", invoke)]
+    return [Patch(AsyncProducer, "_complete", complete)]
 
 
 def _table_keeps_deleted_keys() -> Sequence[Patch]:
