@@ -226,7 +226,7 @@ def _batches_after_dropped_rows_are_lost() -> Sequence[Patch]:
 
         return changed
 
-    return [Patch(TaskLoop, "_process_batch", process)]
+    return [Patch(TaskLoop, "_process_rows", process)]
 
 
 BUGS: Final = (
