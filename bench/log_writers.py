@@ -1,6 +1,6 @@
 """Writing records one by one into a compacted topic: by this package's log and table, and by confluent-kafka.
 
-Each way waits until all records are acknowledged, and is told of each one. All are idempotent, with ``acks=all``.
+Each way waits until all records are acknowledged, and gets a report of each. All are idempotent, with ``acks=all``.
 """
 
 from __future__ import annotations

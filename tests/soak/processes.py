@@ -20,6 +20,11 @@ def task_workers(root: int) -> list[psutil.Process]:
     return [each for each in _below(root) if _runs(each, _DAEMON) and _is_forked(each)]
 
 
+def jvm_of(driver: int) -> psutil.Process:
+    """Return the JVM that the driver's Python process has started."""
+    return next(each for each in psutil.Process(driver).children() if "java" in each.name())
+
+
 def planners(root: int) -> list[psutil.Process]:
     """Return the processes that plan batches, one for each source of a streaming query."""
     return [each for each in _below(root) if _runs(each, _PLANNER)]

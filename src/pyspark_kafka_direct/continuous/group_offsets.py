@@ -105,14 +105,7 @@ def offsets_ahead(
     """
     last_logged_epoch = BEFORE_FIRST_EPOCH if last_epoch is None else last_epoch
     ahead = {}
-    for tp, (offset, metadata) in committed.items():
-        if (
-            metadata is None
-            or metadata.query != query
-            or tp.topic not in topic_ids
-            or metadata.topic_id != topic_ids[tp.topic]
-        ):
-            continue
+    for tp, (offset, metadata) in _current_offsets(committed, query, topic_ids).items():
         if metadata.epoch > last_logged_epoch + _MAX_EPOCHS_AHEAD and offset < logged_offsets.get(tp, offset):
             raise TransactionStateError(
                 f"A transaction committed offset {offset} of {tp} for epoch {metadata.epoch} of query {query}, but the "
@@ -155,19 +148,12 @@ def lost_planned_offsets(
     missing topic is evidence by itself. Otherwise another partition must have reached the epoch: the driver of a
     continuous query plans an epoch when all its transactions were committed, but a micro-batch query plans it before.
     """
-    current = {
-        tp: (offset, metadata.epoch)
-        for tp, (offset, metadata) in committed.items()
-        if metadata is not None
-        and metadata.query == query
-        and tp.topic in topic_ids
-        and metadata.topic_id == topic_ids[tp.topic]
-    }
+    current = _current_offsets(committed, query, topic_ids)
     moved = {tp for tp, offset in end.items() if start.get(tp) != offset}
-    reached = {tp for tp in moved & current.keys() if current[tp][0] >= end[tp] and current[tp][1] >= epoch}
+    reached = {tp for tp in moved & current.keys() if current[tp][0] >= end[tp] and current[tp][1].epoch >= epoch}
     lost = {tp for tp in moved if tp.topic not in topic_ids}
     if reached:
-        lost |= {tp for tp in moved - reached if tp not in current or current[tp][1] > epoch}
+        lost |= {tp for tp in moved - reached if tp not in current or current[tp][1].epoch > epoch}
     return lost
 
 
@@ -203,3 +189,17 @@ def prefix_in_use_error(
         f"was written. To use this prefix for query {query}, set resetTransactionState to "
         f"{reset_token(foreign, query)}, which is valid only while the group's offsets do not change."
     )
+
+
+def _current_offsets(
+    committed: Mapping[TopicPartition, EpochOffset], query: str, topic_ids: Mapping[str, UUID | None]
+) -> dict[TopicPartition, tuple[int, EpochMetadata]]:
+    """Return the offsets that the query committed for existing topics with the same ids."""
+    return {
+        tp: (offset, metadata)
+        for tp, (offset, metadata) in committed.items()
+        if metadata is not None
+        and metadata.query == query
+        and tp.topic in topic_ids
+        and metadata.topic_id == topic_ids[tp.topic]
+    }

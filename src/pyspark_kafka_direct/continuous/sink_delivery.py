@@ -195,7 +195,9 @@ class ExactlyOnceDelivery:
             return ()
         epoch = state.uncommitted[0]
         start, end = self._logged_offsets(state), self._logs.offset_entry(epoch).offsets
-        topic_ids = {**self._topic_ids, **self._fetch_topic_ids([tp for tp in end if tp.topic not in self._topic_ids])}
+        topic_ids = self._topic_ids
+        if unknown := [tp for tp in end if tp.topic not in topic_ids]:
+            topic_ids = {**topic_ids, **self._fetch_topic_ids(unknown)}
         return lost_planned_offsets(self._committed, self._query_id, topic_ids, epoch, start, end)
 
     @property

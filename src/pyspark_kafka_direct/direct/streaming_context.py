@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming import DStream, StreamingContext
@@ -164,17 +164,19 @@ class StreamingContextBinding:
         """Release the RDDs of old failed batches; keep their ranges, because a restart runs the batches again."""
         with self._lock:
             old = [time_ms for time_ms in self._rdds if time_ms < before_ms]
-        if not old:
-            return
         for time_ms in old:
             if self._is_done(time_ms):
                 with self._lock:
                     self._rdds.pop(time_ms, None)
 
+    @cached_property
+    def _job_sets(self) -> Any:
+        """The jobs of the batches that the scheduler has, by their time."""
+        return accessible_field(self._scheduler.getClass(), "jobSets").get(self._scheduler)
+
     def _is_done(self, time_ms: int) -> bool:
         """Return whether all jobs of a batch have ended, successfully or not."""
-        job_sets = accessible_field(self._scheduler.getClass(), "jobSets").get(self._scheduler)
-        jobs = job_sets.get(self._spark_context._jvm.org.apache.spark.streaming.Time(time_ms))  # type: ignore[union-attr]
+        jobs = self._job_sets.get(self._spark_context._jvm.org.apache.spark.streaming.Time(time_ms))  # type: ignore[union-attr]
         return jobs is None or bool(jobs.hasCompleted())
 
 

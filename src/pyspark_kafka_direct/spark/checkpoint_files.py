@@ -128,7 +128,7 @@ class CheckpointFiles:
 
 
 class RetryingFiles:
-    """Repeats operations that fail, for about two seconds."""
+    """Repeats operations that fail, for 1.5 seconds."""
 
     def __init__(self, files: CheckpointFileManager, system: System) -> None:
         self._files = files

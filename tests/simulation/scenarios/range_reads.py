@@ -420,7 +420,7 @@ class _Read:
             return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
         may_mix_epochs = not request.fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped
-        if not self.environment.cluster.settings.leader_epochs:  # nothing tells the records of a later leader
+        if not self.environment.cluster.settings.leader_epochs:  # the records of a later leader look the same
             may_mix_epochs = may_mix_epochs or bool(
                 oracle.loss_reasons(name, first, until, since=started, generation=generation, with_log_starts=False)
             )

@@ -12,7 +12,7 @@ import psutil
 from tests.soak.continuous.run import APP, CopyQuery, committed
 from tests.soak.driver import Driver
 from tests.soak.log.results import memory_faults
-from tests.soak.processes import kill, task_workers
+from tests.soak.processes import jvm_of, kill, task_workers
 from tests.soak.results import last_batch
 from tests.soak.stream_run import SoakError
 from tests.soak.writer import Writer
@@ -114,7 +114,7 @@ class EnduranceRun:
 
     def _processes(self, driver: Driver) -> dict[str, psutil.Process]:
         python = psutil.Process(driver.pid)
-        jvm = next(each for each in python.children() if "java" in each.name())
+        jvm = jvm_of(driver.pid)
         workers = {f"worker {number}": each for number, each in enumerate(task_workers(driver.pid))}
         return {"driver's Python": python, "driver's JVM": jvm, **workers}
 

@@ -18,7 +18,7 @@ from tests.soak.continuous.plan import ENDS_DRIVER
 from tests.soak.continuous.results import ReplayWindow, unexpected_duplicates
 from tests.soak.driver import Driver
 from tests.soak.log.results import memory_faults
-from tests.soak.processes import executors, kill, task_workers, wait_until_ended
+from tests.soak.processes import executors, jvm_of, kill, task_workers, wait_until_ended
 from tests.soak.results import ends_of, last_batch
 from tests.soak.sink.results import open_transactions, read_topic, sink_faults
 from tests.soak.stream_run import SoakError
@@ -227,9 +227,7 @@ class Resources:
     descriptors: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def measure(self, pid: int) -> None:
-        python = psutil.Process(pid)
-        jvm = next(each for each in python.children() if "java" in each.name())
-        for name, process in (("Python", python), ("JVM", jvm)):
+        for name, process in (("Python", psutil.Process(pid)), ("JVM", jvm_of(pid))):
             self.memory[name].append(process.memory_info().rss)
             self.descriptors[name].append(process.num_fds())
 

@@ -11,7 +11,7 @@ from pyspark_kafka_direct.producer.transactional_records import TransactionalRec
 
 
 def found(*batches: Batch) -> TransactionalRecords:
-    """Return what is found in these batches of one offset each, each in a response of its own."""
+    """Return what is found in these batches of one offset each, one batch in each response."""
     records = TransactionalRecords(b"key", RangeRequest(OffsetRange("states", 0, 0, len(batches)), ("key",)))
     for batch in batches:
         records.feed(memoryview(batch.encode()))
