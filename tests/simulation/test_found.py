@@ -30,6 +30,8 @@ _PLANS = Path(__file__).parent / "plans"
         "continuous-epochs-purged-while-read",
         # With exactly-once, a topic that left the subscription and returned was read from its start again.
         "continuous-topic-that-returns",
+        # A record behind failed ones was sent again in the next epoch while its first request was still on its way.
+        "copy-of-a-record-behind-a-failed-one",
         # A direct stream found a partition in a batch that no checkpoint has, and committed its records. When the batch
         # was generated again, it lacked them.
         "direct-stream-partition-without-checkpoint",

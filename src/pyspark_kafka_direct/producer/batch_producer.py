@@ -418,6 +418,7 @@ class BatchProducer:
             is_oldest=is_oldest,
             idempotent=self._producer_ids.idempotent,
             can_change_epoch=self._producer_ids.can_change_epoch,
+            copy_may_arrive=partition.has_dropped_unknown and batch.outcome_unknown,
         )
         if decision is BatchDecision.COMPLETE:
             self._acknowledge(partition, batch, response.base_offset, response.log_append_time_ms)

@@ -90,6 +90,8 @@ class PartitionQueue:
         self._in_flight: deque[ProducerBatch] = deque()
         self._sent_batches: list[ProducerBatch] = []  # the oldest unacknowledged batch, and all batches sent after it
         self._last_position = 0
+        # Whether a batch of this epoch was dropped that may still be written, and then those sent after it too.
+        self.has_dropped_unknown = False
         self._may_pipeline = False  # whether several batches may be in flight
         self._is_draining = False  # after an error, until nothing is in flight
 
@@ -196,9 +198,11 @@ class PartitionQueue:
         """Remove a batch that failed; later batches need the next epoch, in which it cannot be written any more.
 
         Later batches that were sent keep their sequence numbers, because they may have been written. If the broker
-        reports the gap, they get the next epoch too.
+        reports the gap, they fail too, unless no request with them can be written any more: then they get the next
+        epoch.
         """
         (self._in_flight if batch in self._in_flight else self._queued).remove(batch)
+        self.has_dropped_unknown |= batch.outcome_unknown
         self._remove_completed_batches()
         self._may_pipeline = False
         self._is_draining = bool(self._in_flight)
@@ -216,6 +220,7 @@ class PartitionQueue:
         assert not self._in_flight
         self.partition_sequence = partition_sequence
         self.needs_producer_id = False
+        self.has_dropped_unknown = False
         self._sent_batches.clear()
         for batch in self._queued:
             batch.sequence = _NO_SEQUENCE

@@ -152,7 +152,6 @@ class _ApplicationHistory(Observer):
         self._skip_loss = False
         self._may_reorder_commits = any(event.kind in _REORDERING for event in plan.events)
         self._is_finishing = False
-        self._last_append = 0.0
 
     def run(self) -> None:
         parameters = self._parameters
@@ -495,7 +494,7 @@ class _ApplicationHistory(Observer):
     # Liveness.
 
     def is_done(self, life: DirectStreamLife) -> bool:
-        if not self._is_finishing or self._world.now <= self._last_append or life.spark.pending_times():
+        if not self._is_finishing or not self._writer.is_finished or life.spark.pending_times():
             return False
         return not self._checker.lag(self._lineage, self._epochs[-1])
 
@@ -503,7 +502,6 @@ class _ApplicationHistory(Observer):
         """Run the application without faults until its lag is zero, then check its results."""
         late = self._parameters["late_list"][: self._parameters["late"]]
         self._writer.schedule(late, self._world.now)
-        self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
         self._is_finishing = True
         interval = self._parameters["interval_ms"] / 1000
         for _ in range(MAX_RESTARTS):

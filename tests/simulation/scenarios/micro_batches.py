@@ -222,7 +222,6 @@ class _QueryHistory:
         self._crashes = [dict(each) for each in plan.parameters["crash_list"][: plan.parameters["crashes"]]]
         self._runs: list[MicroBatchExecution] = []
         self._skip_loss = False
-        self._last_append = 0.0
         self._committed_before: dict[tuple[str, int], int] = {}
 
     def run(self) -> None:
@@ -353,7 +352,6 @@ class _QueryHistory:
         """Run the query without faults until its lag is zero, then check the sink."""
         late = self._plan.parameters["late_list"][: self._plan.parameters["late"]]
         self._writer.schedule(late, self._world.now)
-        self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
         for _ in range(MAX_RESTARTS):
             # A batch may be limited to one offset, and maxTriggerDelay may delay each of the last ones.
             lag = self._checker.count_lag(options) + self._writer.scheduled_records
@@ -400,7 +398,7 @@ class _QueryHistory:
         return True
 
     def _has_no_lag(self, options: Mapping[str, str]) -> bool:
-        return self._world.now > self._last_append and not self._checker.lag(options)
+        return self._writer.is_finished and not self._checker.lag(options)
 
 
 def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.simulation.environment import Environment
+
+_REPLICATION_SECONDS: Final = 0.5
 
 
 class RecordWriter:
@@ -25,7 +27,17 @@ class RecordWriter:
         self._sequences: dict[tuple[str, int, int, int], int] = {}
         self.scheduled_records = 0  # that will be appended later
         self._open: dict[tuple[str, int, int], int] = {}  # producer ids of open transactions, with generations
+        self._written_at = 0.0
         self._world.at(environment.quiet_at, self._end_transactions)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing will be appended, no transaction is open, and replicas had time for what was appended."""
+        return (
+            not self.scheduled_records
+            and self._world.now > self._written_at + _REPLICATION_SECONDS
+            and not any(True for _ in self._open_transactions())
+        )
 
     def schedule(self, batches: Sequence[Mapping[str, Any]], since: float) -> None:
         """Append batches some seconds after a time."""
@@ -38,6 +50,7 @@ class RecordWriter:
         self.append(batch)
 
     def append(self, batch: Mapping[str, Any]) -> None:
+        self._written_at = self._world.now
         name = self._topics[(batch["partition"] + batch["records"]) % len(self._topics)]
         topic = self._cluster.topics.get(name)
         if topic is None:
@@ -74,11 +87,16 @@ class RecordWriter:
 
     def _end_transactions(self) -> None:
         """End all open transactions of the topics, also those whose marker was truncated."""
-        for topic in [each for each in self._cluster.topics.values() if each.name in self._topics]:
-            for partition in topic.partitions:
+        for partition, producer_id in list(self._open_transactions()):
+            self._written_at = self._world.now
+            self._cluster.append_marker(partition, producer_id, 0, commit=True)
+        if self._world.now < self._environment.quiet_at + 30.0:
+            self._world.after(1.0, self._end_transactions)
+
+    def _open_transactions(self) -> Iterator[tuple[tuple[str, int], int]]:
+        for topic in self._cluster.topics.values():
+            for partition in topic.partitions if topic.name in self._topics else ():
                 log = partition.leader_log
                 for producer_id, entry in () if log is None else sorted(log.producers.items()):
                     if entry.first_open_offset is not None:
-                        self._cluster.append_marker((topic.name, partition.index), producer_id, 0, commit=True)
-        if self._world.now < self._environment.quiet_at + 30.0:
-            self._world.after(1.0, self._end_transactions)
+                        yield (topic.name, partition.index), producer_id
