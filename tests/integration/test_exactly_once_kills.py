@@ -27,7 +27,7 @@ KILL_POINTS = (
 )
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_each_record_is_written_once_for_each_kill_point(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     plan = Plan(seed=0, delivery="exactly-once", rounds=KILL_POINTS, codec="lz4", staging="files")

@@ -25,7 +25,7 @@ EXACTLY_ONCE = (
 )
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_no_record_is_lost_in_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     plan = Plan(seed=0, delivery="at-least-once", rounds=AT_LEAST_ONCE, codec="lz4")
@@ -35,7 +35,7 @@ def test_no_record_is_lost_in_three_kills(kafka: EmbeddedKafka, tmp_path: Path) 
     assert outcome.duplicates > 0, "killed tasks had written records, and wrote them again"
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_each_record_is_written_once_in_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     plan = Plan(seed=0, delivery="exactly-once", rounds=EXACTLY_ONCE, codec="zstd")

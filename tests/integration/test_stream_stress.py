@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OPERATIONS = 30
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [3, 10])
 def test_topics_deleted_and_recreated_at_random(

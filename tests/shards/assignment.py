@@ -6,6 +6,9 @@
     Tests that use these fixtures and are in ``tests/integration/direct``.
 ``apps``
     Tests marked ``spark_app``, which start Spark in separate processes.
+``soak``
+    Tests marked ``soak``: the short forms of soaks, and example applications. ``make soak-short`` runs them, not ``make
+    test``.
 ``plain``
     All other tests. They do not use Spark.
 
@@ -25,7 +28,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SHARDS = ("spark", "direct", "apps", "plain")
+SHARDS = ("spark", "direct", "apps", "plain", "soak")
 
 COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 """All collected tests, including those of other shards."""
@@ -36,6 +39,8 @@ _DIRECT = "direct"  # the shard, and its folder
 
 def shard_of(item: pytest.Item) -> str:
     """Return the shard of a test."""
+    if item.get_closest_marker("soak") is not None:
+        return "soak"
     if item.get_closest_marker("spark_app") is not None:
         return "apps"
     if _MAKER not in _fixtures(item):

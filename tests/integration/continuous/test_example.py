@@ -11,7 +11,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples" / "continuous_flights.py"
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_every_late_flight_has_an_alert() -> None:
     done = subprocess.run(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_at_least_once_repeats_only_the_last_epoch(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     plan = Plan(seed=0, delivery="at-least-once", rounds=(Round("worker"), Round("driver")))
@@ -23,7 +23,7 @@ def test_at_least_once_repeats_only_the_last_epoch(kafka: EmbeddedKafka, tmp_pat
     assert outcome.duplicates > 0, "records after the last epoch are written again"
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_exactly_once_writes_each_record_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     rounds = (Round("executor"), Round("driver"))

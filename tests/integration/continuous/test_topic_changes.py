@@ -228,6 +228,7 @@ def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path
         query.stop()
 
 
+@pytest.mark.soak
 def test_random_topic_changes(queries: Queries, make_topic: MakeTopic, admin: Admin) -> None:
     """The stress suite for failOnDataLoss=false: topics change at random, and the output has only written records."""
     random_source = random.Random(20261122)

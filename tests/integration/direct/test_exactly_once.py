@@ -23,7 +23,10 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.mark.parametrize(
     "plan",
     [
-        DirectPlan(seed=1, offsets="database", kills=2, failing=FAILING, grows=0, deletes=1),
+        pytest.param(
+            DirectPlan(seed=1, offsets="database", kills=2, failing=FAILING, grows=0, deletes=1),
+            marks=pytest.mark.soak,
+        ),
         DirectPlan(seed=2, offsets="checkpoint", kills=2, failing=FAILING, grows=1),
     ],
     ids=lambda plan: plan.offsets,

@@ -11,7 +11,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples" / "direct_stream.py"
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_no_flight_is_missing_after_a_kill() -> None:
     process = subprocess.run(

@@ -26,6 +26,7 @@ STEPS = (
 )
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_no_read_of_a_table_completes_early(tmp_path: Path) -> None:
     with EmbeddedKafka(3, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:

@@ -11,7 +11,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples" / "offset_store.py"
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_no_flight_is_lost_or_duplicated() -> None:
     done = subprocess.run(

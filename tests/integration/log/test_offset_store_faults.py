@@ -232,6 +232,7 @@ def test_a_faulty_network(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         assert sum(network.faults[each] for each in Fault if each is not Fault.PASS) > 10
 
 
+@pytest.mark.soak
 def test_saves_survive_killed_brokers() -> None:
     """Leaders and coordinators move. Saved offsets remain, and saves continue."""
     with EmbeddedKafka(3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:

@@ -99,7 +99,7 @@ class Job:
         return (self.folder / "output").read_text()[-6000:]
 
 
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["structured", "direct"])
 def test_a_killed_job_resumes_in_another_directory(

@@ -13,13 +13,13 @@ from tests.shards.assignment import SHARDS, of_part, of_shard, shard_of
 MAKEFILE = Path(__file__).parents[3] / "Makefile"
 
 
-def item(file: str, *fixtures: str, marked: bool = False, module: Any = None) -> Any:
+def item(file: str, *fixtures: str, mark: str = "", module: Any = None) -> Any:
     """As much of a test as is looked at."""
     return SimpleNamespace(
         path=Path(file),
         fixturenames=fixtures,
         module=module,
-        get_closest_marker=lambda name: name if marked and name == "spark_app" else None,
+        get_closest_marker=lambda name: name if name == mark else None,
     )
 
 
@@ -32,8 +32,9 @@ def item(file: str, *fixtures: str, marked: bool = False, module: Any = None) ->
         (item("a", "make_spark"), "spark"),
         (item("integration/direct/a", "make_spark"), "direct"),
         (item("integration/direct/a", "kafka"), "plain"),
-        (item("a", "kafka", marked=True), "apps"),
-        (item("a", "make_spark", marked=True), "apps"),
+        (item("a", "kafka", mark="spark_app"), "apps"),
+        (item("a", "make_spark", mark="spark_app"), "apps"),
+        (item("integration/direct/a", "make_spark", mark="soak"), "soak"),
     ],
 )
 def test_the_shard_of_a_test(test: Any, shard: str) -> None:
@@ -82,6 +83,7 @@ def test_each_part_of_each_shard_is_run() -> None:
     parts: dict[str, list[tuple[int, int]]] = {}
     for shard, part, of in re.findall(r"\bshard-([a-z]+)(?:-(\d)-(\d))?", variable[1]):
         parts.setdefault(shard, []).append((int(part or 1), int(of or 1)))
-    assert sorted(parts) == sorted(SHARDS)
+    assert sorted(parts) == sorted(set(SHARDS) - {"soak"})
+    assert "\nsoak-short: shard-soak " in text
     for found in parts.values():
         assert sorted(found) == [(number, len(found)) for number in range(1, len(found) + 1)]
