@@ -118,6 +118,10 @@ simulate: $(VENV)  ## run SEEDS (10,000) histories on a simulated Kafka cluster,
 mutants: $(VENV)  ## list small changes of TARGET (planning) that unit tests do not detect; MOST=n changes (300), SEED=n, AGAIN=1 retries survivors
 	$(BIN)/python -m tests.mutants $(or $(TARGET),planning) --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)) $(if $(AGAIN),--again)
 
+.PHONY: docs
+docs: .venv-docs/.made  ## build the documentation as a site in build/site; fails for a broken link
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
 .PHONY: wheels
 wheels:  ## build and check a release in dist/: wheels for Linux (requires cargo), a pure Python wheel, an sdist
 	scripts/wheels dist $(if $(PROCESSORS),"$(PROCESSORS)")
@@ -218,6 +222,11 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 
 $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
 	@PYTHON='$(or $(PYTHON),$(PYTHONS_$*) python3)' scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
+	@touch $@
+
+.venv-docs/.made: scripts/docs-requirements.txt
+	python3 -m venv --clear .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(CLASSES): $(VENV) tests/shards/jvm.py
