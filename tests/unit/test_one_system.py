@@ -64,7 +64,6 @@ Classes, except those of ``threading``, may be named as types and in except clau
 _ACQUIRES_RESOURCES = ("system", "pool", "idle_producers")
 
 ALLOWED = {
-    "continuous/query_builder.py": {"threading.enumerate"},  # finds running queries by the names of their threads
     "direct/checkpointed_stream.py": {"threading.Lock"},  # of the registry: no call of the system is made under it
     "direct/direct_stream.py": {"uuid.uuid4"},  # the id of a stream in its checkpoint, unique even in simulations
     "planning/topic_pattern.py": {"time"},  # the CPU time of matching, which no simulation replaces

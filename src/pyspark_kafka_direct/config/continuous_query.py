@@ -32,7 +32,9 @@ START_DEFAULTS: Final[Mapping[str, object]] = {
     "outputMode": "append",
     "queryName": None,
     "tasksMax": None,
+    "maxRecordsPerSecond": None,
     "taskStartTimeout": 60,
+    "taskSetupTimeout": 600,
     "epochTimeout": 60,
     "heartbeatTimeout": 10,
     "maxRestarts": 3,
@@ -51,6 +53,8 @@ class ContinuousSettings:
     epoch_interval: float
     name: str | None
     tasks_max: int | None  # None: one task per topic-partition
+    max_records_per_second: float | None  # of all tasks together
+    task_setup_timeout: float  # until the setups of all tasks are done
     task_start_timeout: float  # until all tasks of a run have started
     epoch_timeout: float  # from an epoch request until all tasks have flushed
     heartbeat_timeout: float  # a task writes for so long after a heartbeat that the driver answered
@@ -83,6 +87,10 @@ def parse_start_options(parameters: Mapping[str, object], default_checkpoint: st
         epoch_interval=_parse_seconds(values, "epochInterval", minimum=0.01),
         name=query_name,
         tasks_max=None if values["tasksMax"] is None else _parse_integer(values, "tasksMax", 1, 100_000),
+        max_records_per_second=None
+        if values["maxRecordsPerSecond"] is None
+        else _parse_integer(values, "maxRecordsPerSecond", 1, 1_000_000_000),
+        task_setup_timeout=_parse_seconds(values, "taskSetupTimeout", minimum=0.1),
         task_start_timeout=_parse_seconds(values, "taskStartTimeout", minimum=0.1),
         epoch_timeout=_parse_seconds(values, "epochTimeout", minimum=0.1),
         heartbeat_timeout=_parse_seconds(values, "heartbeatTimeout", minimum=0.1),

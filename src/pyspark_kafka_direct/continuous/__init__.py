@@ -13,7 +13,7 @@ require_spark("A continuous query")
 
 from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_checkpoint
 from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory, TaskInfo
-from pyspark_kafka_direct.continuous.query import ContinuousQuery
+from pyspark_kafka_direct.continuous.query import ContinuousQuery, active
 from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder, continuous_query
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Sink",
     "SinkFactory",
     "TaskInfo",
+    "active",
     "continuous_query",
     "recover_checkpoint",
 ]

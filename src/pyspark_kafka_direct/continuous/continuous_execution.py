@@ -38,13 +38,13 @@ from pyspark_kafka_direct.spark.task_slots import max_concurrent_tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.read_options import ContinuousOptions
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+    from pyspark_kafka_direct.continuous.map_function import MapFunction
     from pyspark_kafka_direct.continuous.query_state import QueryState
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -65,7 +65,7 @@ _STARTING_TASKS: Final = "Starting tasks"
 class QueryDefinition:
     read_options: ContinuousOptions
     columns: tuple[str, ...]
-    function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None  # None: write the records unchanged
+    functions: tuple[MapFunction, ...]  # none: write the records unchanged
     delivery: SinkDelivery
 
 
@@ -356,7 +356,8 @@ class ContinuousExecution:
                 columns=definition.columns,
                 fail_on_data_loss=definition.read_options.fail_on_data_loss,
                 max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
-                function=definition.function,
+                functions=definition.functions,
+                max_records_per_second=None if (rate := settings.max_records_per_second) is None else rate / tasks,
                 writer_factory=definition.delivery.writer_factory(query_info.id),
                 start_timeout=settings.task_start_timeout,
                 heartbeat_timeout=settings.heartbeat_timeout,
@@ -370,6 +371,7 @@ class ContinuousExecution:
             timings=RunTimings(
                 settings.epoch_interval,
                 settings.task_start_timeout,
+                settings.task_setup_timeout,
                 settings.epoch_timeout,
                 lease=settings.heartbeat_timeout,
             ),

@@ -5,13 +5,16 @@ partition, and is flushed at the end of each epoch::
 
     class Counter:
         def write(self, batch: pa.RecordBatch) -> None: ...
-        def flush(self, epoch: int) -> None: ...
+        def flush(self, positions: Mapping[TopicPartition, int]) -> None: ...
         def close(self) -> None: ...
 
     query = continuous_query(spark).read(...).to(lambda task: Counter()).start(...)
 
 Offsets are committed when all tasks have flushed. After a failure, everything written after the last committed epoch
-is written again, and its epoch ids may differ. A sink that must not repeat records has to store offsets itself.
+is written again. A sink that must not repeat records stores the positions of ``flush`` with its output, and returns
+them in one more method::
+
+        def stored_positions(self) -> Mapping[TopicPartition, int]: ...
 """
 
 from __future__ import annotations
@@ -44,18 +47,21 @@ class TaskInfo:
         run_id: The id of the run, which changes with each restart.
         task: The number of the task within the run.
         partitions: The partitions that the task reads.
-        epoch: The first epoch of the run.
     """
 
     query_id: str
     run_id: str
     task: int
     partitions: tuple[TopicPartition, ...]
-    epoch: int = 0
 
 
 class Sink(Protocol):
-    """Receives the output of one task. All methods are called in the task's thread."""
+    """Receives the output of one task. All methods are called in the task's thread.
+
+    A sink may also have a method ``stored_positions``, without arguments. It is called once, before the first
+    ``write``, and returns the next offset to read of partitions, as the sink has stored them with its output. They take
+    precedence over the offsets of the checkpoint.
+    """
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows. They need not be durable when this returns.
@@ -64,11 +70,11 @@ class Sink(Protocol):
             batch: At least one row.
         """
 
-    def flush(self, epoch: int) -> None:
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
         """Return when all rows written before are durable.
 
         Args:
-            epoch: The id of the epoch that ends.
+            positions: The next offset to read of each partition of the task. Everything before was written.
         """
 
     def close(self) -> None:
@@ -81,6 +87,9 @@ SinkFactory: TypeAlias = Callable[[TaskInfo], Sink]
 
 class SinkWriter(Protocol):
     """The interface of a task to its sink: a user's ``Sink``, or a writer to Kafka. Flink: ``SinkWriter``."""
+
+    def stored_positions(self) -> Mapping[TopicPartition, int]:
+        """Return the next offsets to read that are stored with the output; empty if the driver has them."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, and send them at once if possible."""
@@ -117,14 +126,14 @@ def custom_writer_factory(sink: Sink | SinkFactory) -> SinkWriterFactory:
     if _is_sink(sink):
         return _CopyWriterFactory(sink)  # type: ignore[arg-type]
     raise OptionError(
-        f"{_type_name(sink)} is not a sink: it needs the methods write(batch), flush(epoch) and close(), or must be a "
-        "function that takes a TaskInfo and returns such an object"
+        f"{_type_name(sink)} is not a sink: it needs the methods write(batch), flush(positions) and close(), or must "
+        "be a function that takes a TaskInfo and returns such an object"
     )
 
 
-def function_writer_factory(function: Callable[[pa.RecordBatch, int], None]) -> SinkWriterFactory:
+def function_writer_factory(function: Callable[[pa.RecordBatch], None]) -> SinkWriterFactory:
     """Return the writer factory for ``foreach_batch``."""
-    return _FunctionWriterFactory(function)
+    return _CopyWriterFactory(_FunctionSink(function))
 
 
 class _CustomSinkWriter:
@@ -132,6 +141,10 @@ class _CustomSinkWriter:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+
+    def stored_positions(self) -> Mapping[TopicPartition, int]:
+        stored_positions = getattr(self._sink, "stored_positions", None)
+        return {} if stored_positions is None else stored_positions()
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._sink.write(batch)
@@ -142,7 +155,7 @@ class _CustomSinkWriter:
         positions: Mapping[TopicPartition, int],
         recreated_topic_ids: Mapping[TopicPartition, UUID] | None = None,
     ) -> None:
-        self._sink.flush(epoch)
+        self._sink.flush(positions)
 
     def descriptors(self) -> Collection[int]:
         return ()
@@ -163,7 +176,7 @@ class _FactoryWriterFactory:
         if not _is_sink(sink):
             raise OptionError(
                 f"The query's sink factory returned {_type_name(sink)}, which is not a sink: it needs the methods "
-                "write(batch), flush(epoch) and close()"
+                "write(batch), flush(positions) and close()"
             )
         return _CustomSinkWriter(sink)
 
@@ -177,23 +190,11 @@ class _CopyWriterFactory:
 
 
 @dataclass(frozen=True, slots=True)
-class _FunctionWriterFactory:
-    function: Callable[[pa.RecordBatch, int], None]
-
-    def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
-        return _CustomSinkWriter(_FunctionSink(self.function, task.epoch))
-
-
 class _FunctionSink:
-    def __init__(self, function: Callable[[pa.RecordBatch, int], None], epoch: int) -> None:
-        self._function = function
-        self._epoch = epoch
+    write: Callable[[pa.RecordBatch], None]
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._function(batch, self._epoch)
-
-    def flush(self, epoch: int) -> None:
-        self._epoch = epoch + 1
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -20,6 +20,7 @@ from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_messages import EpochReport
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import START_TIMEOUT_OPTION
+from pyspark_kafka_direct.continuous.map_function import open_functions
 from pyspark_kafka_direct.continuous.task_lease import HEARTBEAT_TIMEOUT_OPTION
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory
     from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+    from pyspark_kafka_direct.continuous.map_function import MapFunction
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
@@ -67,12 +69,11 @@ def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POO
     """Run a task until the driver ends the run."""
     begin_task()
     deadline = Deadline.after(plan.start_timeout, START_TIMEOUT_OPTION, system=pool.system)
-    with (
-        TaskChannel.connect(plan.address, task, attempt, deadline) as channel,
-        channel.hold_lease(plan.heartbeat_timeout),
-    ):
+    with TaskChannel.connect(plan.address, task, attempt, deadline) as channel:
         try:
-            _run_task_loop(plan, task, channel, channel.wait_for_start(), pool)
+            function = open_functions(plan.functions)
+            with channel.hold_lease(plan.heartbeat_timeout):
+                _run_task_loop(plan, task, function, channel, channel.wait_for_start(), pool)
         except BaseException as error:
             channel.report_failure(
                 error, Deadline.after(plan.heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=pool.system)
@@ -92,7 +93,8 @@ class TaskPlan:
     columns: tuple[str, ...]
     fail_on_data_loss: bool
     max_record_batch_bytes: int
-    function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
+    functions: tuple[MapFunction, ...]
+    max_records_per_second: float | None  # of each task
     writer_factory: SinkWriterFactory
     start_timeout: float  # seconds
     heartbeat_timeout: float  # seconds
@@ -128,6 +130,7 @@ class TaskLoop:
         heartbeat_timeout: float,
         system: System,
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
+        batch_size: BatchSize | None = None,
     ) -> None:
         self._end_offsets = end_offsets
         self._consumer = consumer
@@ -138,7 +141,7 @@ class TaskLoop:
         self._data_loss_handler = data_loss_handler
         self._heartbeat_timeout = heartbeat_timeout
         self._system = system
-        self._batch_size = BatchSize(_MAX_ROWS)
+        self._batch_size = batch_size or BatchSize(_MAX_ROWS)
         self._unprocessed: deque[PolledBatch] = deque()  # polled, but not passed to the function yet
         self._positions = dict(consumer.positions)
         self._written_rows = self._read_rows = self._read_bytes = 0
@@ -156,6 +159,11 @@ class TaskLoop:
             else:
                 self._unprocessed.extend(polled)
             while self._unprocessed and not self._has_stopped:
+                if (pause := self._batch_size.next_at - self._system.monotonic()) > 0:
+                    descriptors = [self._channel.fileno(), *self._sink.descriptors()]
+                    self._system.wait_ready(descriptors, [], min(pause, _MAX_POLL_SECONDS))
+                    self._check_sink_and_driver()
+                    continue
                 self._process_rows(*self._next_rows())
                 if self._unprocessed and self._system.monotonic() >= self._last_check_at + _CHECK_INTERVAL:
                     self._check_sink_and_driver()
@@ -189,7 +197,7 @@ class TaskLoop:
             self._sink.write(result)
             self._written_rows += result.num_rows
         self._positions[partition] = next_offset
-        self._batch_size.adapt(rows.num_rows, self._system.monotonic() - started_at)
+        self._batch_size.adapt(rows.num_rows, started_at, self._system.monotonic())
 
     def _check_result(self, result: object) -> pa.RecordBatch | None:
         import pyarrow as pa
@@ -265,12 +273,19 @@ class DataLossHandler:
         topic deleted          not; the topic may come back, or the driver drops the partition
     """
 
-    def __init__(self, consumer: Seekable, cluster: ClusterClient, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self,
+        consumer: Seekable,
+        cluster: ClusterClient,
+        stored_positions: Mapping[TopicPartition, int] = MappingProxyType({}),  # of the sink
+        *,
+        fail_on_data_loss: bool,
+    ) -> None:
         self._consumer = consumer
         self._cluster = cluster
         self._fail_on_data_loss = fail_on_data_loss
         self._missing_partitions: set[TopicPartition] = set()
-        self._reset_positions: dict[TopicPartition, int] = {}
+        self._reset_positions = dict(stored_positions)  # they may be lower than those of the driver
         self._recreated_topic_ids: dict[TopicPartition, UUID] = {}
         self._skipped_offsets: dict[DataLossCause, dict[TopicPartition, int]] = {}
 
@@ -335,37 +350,45 @@ class DataLossHandler:
 
 
 def _run_task_loop(
-    plan: TaskPlan, task: int, channel: TaskChannel, start_message: StartTask, pool: ConnectionPool
+    plan: TaskPlan,
+    task: int,
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
+    channel: TaskChannel,
+    start_message: StartTask,
+    pool: ConnectionPool,
 ) -> None:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 
     cluster = ClusterClient(plan.connection, pool=pool)
-    task_info = TaskInfo(
-        plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)), start_message.epoch
-    )
-    consumer = PartitionConsumer(
-        cluster,
-        plan.fetch,
-        start_message.offsets,
-        columns=plan.columns if _OFFSET_COLUMN in plan.columns else (*plan.columns, _OFFSET_COLUMN),
-        max_rows=_MAX_ROWS,
-        max_bytes=_MAX_BYTES,
-        max_batch_bytes=plan.max_record_batch_bytes,
-        topic_ids=start_message.topic_ids,
-    )
-    with consumer, _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
-        TaskLoop(
-            consumer,
-            channel,
-            sink,
-            plan.function,
-            plan.columns,
-            DataLossHandler(consumer, cluster, fail_on_data_loss=plan.fail_on_data_loss),
-            plan.heartbeat_timeout,
-            pool.system,
-            start_message.end_offsets,
-        ).run()
+    task_info = TaskInfo(plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)))
+    max_rows = min([_MAX_ROWS, *(each.max_rows for each in plan.functions if each.max_rows is not None)])
+    with _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
+        stored = {tp: offset for tp, offset in sink.stored_positions().items() if tp in start_message.offsets}
+        consumer = PartitionConsumer(
+            cluster,
+            plan.fetch,
+            {**start_message.offsets, **stored},
+            columns=plan.columns if _OFFSET_COLUMN in plan.columns else (*plan.columns, _OFFSET_COLUMN),
+            max_rows=max_rows,
+            max_bytes=_MAX_BYTES,
+            max_batch_bytes=plan.max_record_batch_bytes,
+            topic_ids=start_message.topic_ids,
+        )
+        data_loss_handler = DataLossHandler(consumer, cluster, stored, fail_on_data_loss=plan.fail_on_data_loss)
+        with consumer:
+            TaskLoop(
+                consumer,
+                channel,
+                sink,
+                function,
+                plan.columns,
+                data_loss_handler,
+                plan.heartbeat_timeout,
+                pool.system,
+                start_message.end_offsets,
+                BatchSize(max_rows, plan.max_records_per_second),
+            ).run()
 
 
 @contextmanager

@@ -63,6 +63,11 @@ class HandshakeRejected:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskReady:
+    """The setup of the task is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartTask:
     """All tasks have connected and the run is prepared, so the task may start to read."""
 
@@ -133,6 +138,7 @@ ControlMessage: TypeAlias = (
     | TaskHandshake
     | DriverHandshake
     | HandshakeRejected
+    | TaskReady
     | StartTask
     | Heartbeat
     | EpochRequest
@@ -280,6 +286,7 @@ _MESSAGE_TYPES: Final[dict[str, type[ControlMessage]]] = {
         TaskHandshake,
         DriverHandshake,
         HandshakeRejected,
+        TaskReady,
         StartTask,
         Heartbeat,
         EpochRequest,

@@ -20,6 +20,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
     StartTask,
     TaskFailure,
     TaskHandshake,
+    TaskReady,
     decode_message,
     encode_message,
 )
@@ -147,7 +148,6 @@ class TaskChannel:
         self._messages: list[ControlMessage] = []  # received after the handshake, without heartbeats
         self._session: MessageSession | None = None  # None until the driver is authenticated
         self._sending = system.condition()  # the thread of the heartbeats sends, too
-        self._handshake_at = 0.0
         self._lease: TaskLease | None = None
 
     @classmethod
@@ -186,9 +186,14 @@ class TaskChannel:
         return self._connection.fileno()
 
     def hold_lease(self, seconds: float) -> TaskLease:
-        """Return the lease of this task, which sends heartbeats while it is used as a context manager."""
-        self._lease = TaskLease(lambda number: self._send(Heartbeat(number)), seconds, self._handshake_at, self._system)
+        """Return the lease of a task that is ready to start. As a context manager, it sends heartbeats."""
+        ready_at = self._system.monotonic()
+        self.report_ready()
+        self._lease = TaskLease(lambda number: self._send(Heartbeat(number)), seconds, ready_at, self._system)
         return self._lease
+
+    def report_ready(self) -> None:
+        self._send(TaskReady())
 
     def check_lease(self) -> None:
         """Raise if the driver has not answered a heartbeat for too long, so that it may have started another run."""
@@ -261,7 +266,6 @@ class TaskChannel:
         nonce = deadline.system.nonce()
         handshake = TaskHandshake(address.run, task, attempt, socket.gethostname(), os.getpid(), nonce)
         handshake = replace(handshake, proof=task_proof(address.secret, challenge.nonce, handshake))
-        self._handshake_at = self._system.monotonic()
         self._send(handshake)
         if not self._wait_for_line(deadline):
             return False

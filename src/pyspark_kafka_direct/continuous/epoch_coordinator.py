@@ -19,6 +19,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
     Heartbeat,
     StartTask,
     TaskFailure,
+    TaskReady,
     encode_message,
 )
 from pyspark_kafka_direct.continuous.handshake import HandshakeServer
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.continuous_epochs import TaskAssignment
 
 START_TIMEOUT_OPTION: Final = "taskStartTimeout"
+SETUP_TIMEOUT_OPTION: Final = "taskSetupTimeout"
 EPOCH_TIMEOUT_OPTION: Final = "epochTimeout"
 
 _MAX_POLL_SECONDS: Final = 60.0  # a signal interrupts the wait
@@ -72,7 +74,7 @@ class RunPlan:
     secret: Secret  # shared by the driver and the tasks of this run
     tasks: int
 
-    # Called when all tasks have connected, so that a driver without free cores fences no other one. ``None`` if there
+    # Called when all tasks are ready, so that a driver without free cores fences no other one. ``None`` if there
     # is nothing to read.
     prepare: Callable[[], RunStart | None]
 
@@ -87,6 +89,7 @@ class RunTimings:
 
     interval: float  # between epoch requests
     start: float = 60.0  # taskStartTimeout: until all tasks have connected
+    setup: float = 600.0  # taskSetupTimeout: until their setups are done
     report: float = 60.0  # epochTimeout: until all tasks have reported; also for the commit
     handshake: float = 10.0  # from a new connection to its handshake
     lease: float = 10.0  # heartbeatTimeout: a task may write for so long after a heartbeat that was answered
@@ -108,7 +111,7 @@ class _Task:
 class EpochCoordinator:
     """Listens as soon as it is created. Use it from one thread, except for ``stop`` and ``abort``.
 
-    Order: all tasks connect, the run is prepared, each task gets its ``StartTask``, epochs follow.
+    Order: all tasks connect and run their setups, the run is prepared, each task gets its ``StartTask``, epochs follow.
     """
 
     def __init__(
@@ -133,6 +136,7 @@ class EpochCoordinator:
             raise
         self._tasks: dict[int, _Task] = {}
         self._tasks_by_descriptor: dict[int, _Task] = {}
+        self._ready_tasks: set[int] = set()
         self._assignment: TaskAssignment = ()
         self._offsets: Mapping[TopicPartition, int] = {}
         self._epoch = 0
@@ -286,6 +290,18 @@ class EpochCoordinator:
             self._poll(deadline.at)
             if expired and not self._all_connected:
                 raise self._start_timeout_error(deadline)
+        deadline = Deadline.after(self._timings.setup, SETUP_TIMEOUT_OPTION, system=self._system)
+        while len(self._ready_tasks) < len(self._tasks):
+            if self._is_stopping:
+                return False
+            expired = deadline.expired
+            self._poll(deadline.at)
+            if expired and (unready := [task for task in self._tasks if task not in self._ready_tasks]):
+                raise QueryRunError(
+                    f"The setup of {len(unready)} of {len(self._tasks)} tasks took longer than {self._timings.setup:g} "
+                    f"s: task {abbreviated([self._tasks[task] for task in sorted(unready)])}. If it is slow, raise "
+                    f"{deadline.setting}."
+                )
         return True
 
     def _wait_for_epoch_end(self, due: float) -> bool:
@@ -353,7 +369,6 @@ class EpochCoordinator:
             )
         self._tasks[handshake.task] = task
         self._tasks_by_descriptor[connection.fileno()] = task
-        self._answered_at[handshake.task] = self._system.monotonic()
         connection.send(encode_message(accepted.reply))
 
     def _receive(self, descriptor: int, *, may_disconnect: bool) -> None:
@@ -378,6 +393,9 @@ class EpochCoordinator:
                 self._reports.append(_task_report(task_index, report))
                 if self._is_last_epoch:
                     self._ended_tasks.add(task_index)
+            case TaskReady():
+                self._ready_tasks.add(task_index)
+                self._answered_at[task_index] = self._system.monotonic()  # its lease begins
             case Heartbeat() if self._is_disconnected:
                 pass  # the task has to end
             case Heartbeat():

@@ -59,6 +59,10 @@ class KafkaWriter:
         self._output = output
         self._has_open_batches = False
 
+    def stored_positions(self) -> Mapping[TopicPartition, int]:
+        """Return nothing: at-least-once output has no positions."""
+        return {}
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
         for rows in self._output.convert(batch):
@@ -123,7 +127,7 @@ class ExactlyOnceKafkaWriterFactory:
             producer,
             ConsumerGroup(cluster, offsets_group_id(prefix)),
             RowWriter(cluster, options.produce, producer.send, topic=options.topic, first_sticky_partition=task.task),
-            OutputConverter(options.topic, stamp=options.stamp_batch, task=task, system=cluster.pool.system),
+            OutputConverter(options.topic, options.stamp_batch, task, start.epoch, cluster.pool.system),
             cluster,
             self.query_id,
             start.topic_ids,
@@ -167,6 +171,10 @@ class ExactlyOnceKafkaWriter:
         self._next_full_commit_at = 0.0  # by the monotonic clock
         self._transaction_started_at: float | None = None  # None: no open transaction
         self._has_open_batches = False
+
+    def stored_positions(self) -> Mapping[TopicPartition, int]:
+        """Return nothing: the driver reads the offsets of the transactions."""
+        return {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
@@ -271,15 +279,15 @@ class ExactlyOnceKafkaWriter:
 class OutputConverter:
     """Converts the output of a query's function to rows for the producer, by the rules of the sink."""
 
-    def __init__(self, topic: str | None, *, stamp: bool, task: TaskInfo, system: System) -> None:
+    def __init__(self, topic: str | None, stamps_rows: bool, task: TaskInfo, epoch: int, system: System) -> None:
         self._topic = topic
         self._system = system
         self._task = task
-        self._stamps_rows = stamp
+        self._stamps_rows = stamps_rows
         self._stamp: dict[str, bytes] | None = None
         self._schema: pa.Schema | None = None
         self._columns: WriteSchema | None = None
-        self.begin_epoch(task.epoch)
+        self.begin_epoch(epoch)
 
     def begin_epoch(self, epoch: int) -> None:
         """Stamp the following rows with this epoch."""
@@ -305,7 +313,7 @@ class _KafkaWriterFactory:
     topic: str | None
     stamp: bool
 
-    def __call__(self, task: TaskInfo, _: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
+    def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
@@ -314,5 +322,5 @@ class _KafkaWriterFactory:
         producer = BatchProducer(cluster, with_half_buffer(self.produce))
         send = functools.partial(producer.send, more_follows=True)
         rows = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky_partition=task.task)
-        output = OutputConverter(self.topic, stamp=self.stamp, task=task, system=cluster.pool.system)
+        output = OutputConverter(self.topic, self.stamp, task, start.epoch, cluster.pool.system)
         return KafkaWriter(producer, rows, output)

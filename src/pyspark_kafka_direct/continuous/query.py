@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from pyspark_kafka_direct.errors import QueryRunError
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
 
-THREAD_NAME_PREFIX: Final = "pyspark-kafka-direct-continuous-"  # followed by the query's name or id
+_active: WeakSet[ContinuousQuery] = WeakSet()
 _EXIT_STOP_SECONDS: Final = 5.0
+
+
+def active() -> tuple[ContinuousQuery, ...]:
+    """Return the continuous queries of this process that are running.
+
+    Returns:
+        The queries, by name or id.
+    """
+    return tuple(sorted(_active, key=lambda query: (query.name or "", query.id)))
 
 
 class ContinuousQuery:
@@ -40,11 +50,12 @@ class ContinuousQuery:
         self._end_offsets = end_offsets
         self._stop_timeout = stop_timeout
         atexit.register(self._at_exit)
-        name = THREAD_NAME_PREFIX + (state.query_info.name or state.query_info.id)
+        _active.add(self)
+        name = f"pyspark-kafka-direct-continuous-{state.query_info.name or state.query_info.id}"
         try:
             system.start_thread(lambda: self._run(execution), name)
         except BaseException:
-            atexit.unregister(self._at_exit)
+            self._unregister()
             raise
 
     @property
@@ -136,7 +147,11 @@ class ContinuousQuery:
         try:
             execution.run()
         finally:
-            atexit.unregister(self._at_exit)
+            self._unregister()
+
+    def _unregister(self) -> None:
+        atexit.unregister(self._at_exit)
+        _active.discard(self)
 
     def _at_exit(self) -> None:
         self._state.stop()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark_kafka_direct.config.continuous_query import options_as_strings, parse_start_options, with_input_connection
+from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
@@ -85,7 +85,7 @@ class ContinuousQueryBuilder:
     _spark: SparkSession
     _read_options: Mapping[str, str] | None = None
     _columns: tuple[str, ...] | None = None
-    _functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...] = ()
+    _functions: tuple[MapFunction, ...] = ()
     _output: _QueryOutput | None = None
 
     def read(self, options: Mapping[str, object] | None = None, **keywords: object) -> ContinuousQueryBuilder:
@@ -134,21 +134,34 @@ class ContinuousQueryBuilder:
             raise OptionError(f"select(): a column is repeated: {', '.join(columns)}")
         return replace(self, _columns=columns)
 
-    def map_batches(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None]) -> ContinuousQueryBuilder:
+    def map_batches(
+        self,
+        function: Callable[..., pa.RecordBatch | None],
+        *,
+        setup: Callable[[], Any] | None = None,
+        max_rows: int | None = None,
+    ) -> ContinuousQueryBuilder:
         """Transform each batch in the tasks. Several functions are applied one after the other.
 
         Args:
             function: Receives a batch of records of one partition, in offset order. Returns a batch with any columns,
                 or ``None`` to drop all rows.
+            setup: Called once in each task, before the task reads, such as to load a model. Its result is the second
+                argument of each call of ``function``.
+            max_rows: The maximum number of rows in a batch that is read. Default: 8,192.
 
         Returns:
             A builder with this function added.
 
         Raises:
-            OptionError: The function is not callable.
+            OptionError: A function is not callable, or ``max_rows`` is not a positive integer.
         """
         _check_callable(function, "map_batches()")
-        return replace(self, _functions=(*self._functions, function))
+        if setup is not None:
+            _check_callable(setup, "setup of map_batches()")
+        if max_rows is not None and (not isinstance(max_rows, int) or isinstance(max_rows, bool) or max_rows < 1):
+            raise OptionError(f"max_rows of map_batches() must be a positive integer, got {max_rows!r}")
+        return replace(self, _functions=(*self._functions, MapFunction(function, setup, max_rows)))
 
     def to_kafka(
         self, topic: str | None = None, options: Mapping[str, object] | None = None, **keywords: object
@@ -193,8 +206,8 @@ class ContinuousQueryBuilder:
 
         return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
 
-    def foreach_batch(self, function: Callable[[pa.RecordBatch, int], None]) -> ContinuousQueryBuilder:
-        """Call a function with each batch and the id of its epoch, in the tasks.
+    def foreach_batch(self, function: Callable[[pa.RecordBatch], None]) -> ContinuousQueryBuilder:
+        """Call a function with each batch, in the tasks.
 
         Args:
             function: A batch counts as written when the function returns.
@@ -245,7 +258,9 @@ class ContinuousQueryBuilder:
         outputMode: str | None = None,  # noqa: N803
         queryName: str | None = None,  # noqa: N803
         tasksMax: int | None = None,  # noqa: N803
+        maxRecordsPerSecond: int | None = None,  # noqa: N803
         taskStartTimeout: float | str | None = None,  # noqa: N803
+        taskSetupTimeout: float | str | None = None,  # noqa: N803
         epochTimeout: float | str | None = None,  # noqa: N803
         heartbeatTimeout: float | str | None = None,  # noqa: N803
         maxRestarts: int | None = None,  # noqa: N803
@@ -264,7 +279,9 @@ class ContinuousQueryBuilder:
             queryName: A name.
             tasksMax: The maximum number of tasks; each needs a core. By default, one for each topic-partition,
                 but at most as many as the application can run at once.
+            maxRecordsPerSecond: The maximum rate of all tasks together; each has an equal share. Default: no limit.
             taskStartTimeout: How long to wait until all tasks have started. Default: 60 seconds.
+            taskSetupTimeout: How long the ``setup`` of ``map_batches`` may take. Default: 600 seconds.
             epochTimeout: How long tasks may take to flush at the end of an epoch, and how long the checkpoint's file
                 system may take to store it. A function or sink that takes longer is cancelled. Default: 60 seconds.
             heartbeatTimeout: A task whose heartbeats the driver does not answer for this time writes nothing more, and
@@ -290,7 +307,9 @@ class ContinuousQueryBuilder:
                 "outputMode": outputMode,
                 "queryName": queryName,
                 "tasksMax": tasksMax,
+                "maxRecordsPerSecond": maxRecordsPerSecond,
                 "taskStartTimeout": taskStartTimeout,
+                "taskSetupTimeout": taskSetupTimeout,
                 "epochTimeout": epochTimeout,
                 "heartbeatTimeout": heartbeatTimeout,
                 "maxRestarts": maxRestarts,
@@ -314,7 +333,7 @@ class ContinuousQueryBuilder:
     ) -> ContinuousQuery:
         from pyspark_kafka_direct.config.read_options import parse_continuous_options
         from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution, QueryDefinition
-        from pyspark_kafka_direct.continuous.query import THREAD_NAME_PREFIX, ContinuousQuery
+        from pyspark_kafka_direct.continuous.query import ContinuousQuery, active
         from pyspark_kafka_direct.continuous.query_run import new_id
         from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
 
@@ -331,14 +350,12 @@ class ContinuousQueryBuilder:
             read_options=read_options,
             columns=self._columns
             or tuple(name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers),
-            function=_compose(self._functions),
+            functions=self._functions,
             delivery=self._output.create_delivery(read_options, logs, settings, pool),
         )
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
-        _check_picklable(definition.function, "the function of map_batches()")
-        if settings.name is not None and any(
-            thread.name == THREAD_NAME_PREFIX + settings.name for thread in threading.enumerate()
-        ):
+        _check_picklable(definition.functions, "the function of map_batches()")
+        if settings.name is not None and any(each.name == settings.name for each in active()):
             raise OptionError(f"queryName: a continuous query named {settings.name!r} is running; stop it first")
         query_info = QueryInfo(
             id=logs.query_id(new_id(pool.system)),
@@ -355,27 +372,6 @@ class ContinuousQueryBuilder:
             2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,  # one timeout to flush, one to commit
             pool.system,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _ComposedFunction:
-    functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...]
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        result: pa.RecordBatch | None = batch
-        for function in self.functions:
-            result = function(result)
-            if result is None:
-                return None
-        return result
-
-
-def _compose(
-    functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...],
-) -> Callable[[pa.RecordBatch], pa.RecordBatch | None] | None:
-    if len(functions) <= 1:
-        return functions[0] if functions else None
-    return _ComposedFunction(functions)
 
 
 def _check_callable(function: object, where: str) -> None:

@@ -1,4 +1,4 @@
-"""How many rows a task passes to the user's function at once."""
+"""How many rows a task passes to the user's function at once, and when."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 _FIRST_ROWS: Final = 16  # a slow function may take seconds for each row
 _MAX_GROWTH: Final = 2
 _TARGET_SECONDS: Final = 1.0
+_RATE_INTERVAL: Final = 0.1  # seconds of the rate in a batch
 _MIN_THROUGHPUT_SHARE: Final = 0.6
 
 
@@ -17,14 +18,21 @@ class BatchSize:
     depends on its rows, so it may take longer.
     """
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, max_rows_per_second: float | None = None) -> None:
+        self._max_rows_per_second = max_rows_per_second
+        if max_rows_per_second is not None:
+            max_rows = max(1, min(max_rows, int(max_rows_per_second * _RATE_INTERVAL)))
         self._max_rows = max_rows
         self._target = _TARGET_SECONDS
         self._larger: tuple[int, float] | None = None  # rows and seconds of the call after which the size was reduced
         self.rows = min(_FIRST_ROWS, max_rows)
+        self.next_at = 0.0  # when the rate allows the next call
 
-    def adapt(self, rows: int, seconds: float) -> None:
-        """Take the time of a call into account."""
+    def adapt(self, rows: int, started_at: float, ended_at: float) -> None:
+        """Take a call into account. Times are those of the monotonic clock."""
+        seconds = ended_at - started_at
+        if self._max_rows_per_second is not None:
+            self.next_at = max(self.next_at, started_at) + rows / self._max_rows_per_second
         if self._larger is not None and self._larger[0] > rows and seconds > self._target:
             larger_rows, larger_seconds = self._larger
             if rows / seconds < _MIN_THROUGHPUT_SHARE * larger_rows / larger_seconds:

@@ -107,7 +107,7 @@ class ExactlyOnceDriver:
         self.query_id = self.logs.query_id(f"query-of-{self.files.path('')}")
         self.delivery.prepare(self.query_id, self.partitions, len(self.partitions))
         state = self.logs.state()
-        recovery = self.logs.recover(self.delivery.offsets_ahead(state), 0, state)
+        recovery = self.logs.recover(self.delivery.offsets_ahead(state), 0, state, self.delivery.lost_partitions(state))
         if recovery.start is None:
             self.logs.commit_start(dict.fromkeys(self.partitions, 0), 0)
         self.positions = dict.fromkeys(self.partitions, 0) | dict(recovery.start or {})
@@ -117,7 +117,7 @@ class ExactlyOnceDriver:
         for number, tp in enumerate(self.partitions):
             topic_ids = {tp: topic_id} if (topic_id := self.delivery._topic_ids.get(tp.topic)) is not None else {}
             start = StartTask(self.epoch, {tp: self.positions[tp]}, {}, topic_ids, self.delivery.producers[number])
-            sink = factory(TaskInfo(self.query_id, "run", number, (tp,), self.epoch), start)
+            sink = factory(TaskInfo(self.query_id, "run", number, (tp,)), start)
             assert isinstance(sink, ExactlyOnceKafkaWriter)
             self.sinks.append(sink)
         self._all_sinks += self.sinks

@@ -27,6 +27,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -187,31 +188,32 @@ def test_a_function_as_the_output(queries: Queries, make_topic: MakeTopic, tmp_p
     queries.put(source, range(5))
     folder = str(tmp_path)
 
-    def write(batch: pa.RecordBatch, epoch: int) -> None:
-        with open(f"{folder}/out-{epoch}", "ab") as file:
+    def write(batch: pa.RecordBatch) -> None:
+        with open(f"{folder}/out", "ab") as file:
             file.write(b"".join(value + b"\n" for value in batch["value"].to_pylist()))
 
     query = queries.start(queries.read(subscribe=source).foreach_batch(write))
     query.processAllAvailable()
-    written = b"".join(file.read_bytes() for file in sorted(tmp_path.glob("out-*")))
-    assert written.split() == [b"0", b"1", b"2", b"3", b"4"]
+    assert (tmp_path / "out").read_bytes().split() == [b"0", b"1", b"2", b"3", b"4"]
     assert query.lastProgress is not None
     assert query.lastProgress["sink"]["description"] == "foreach_batch"
 
 
 class FileSink:
-    """A sink that writes a file for each epoch."""
+    """A sink that writes a file for each flush with rows."""
 
     def __init__(self, folder: str, task: int) -> None:
         self.folder, self.task = folder, task
         self.rows: list[bytes] = []
+        self.files = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.rows += batch["value"].to_pylist()
 
-    def flush(self, epoch: int) -> None:
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
         if self.rows:
-            with open(f"{self.folder}/part-{epoch}-{self.task}", "xb") as file:
+            self.files += 1
+            with open(f"{self.folder}/part-{self.files}-{self.task}", "xb") as file:
                 file.write(b"\n".join(self.rows))
         self.rows = []
 
@@ -479,7 +481,7 @@ class TestRejections:
         with pytest.raises(OptionError, match="cannot be sent to the executors"):
             queries.start(input_query.map_batches(locked).to_kafka(make_topic()))
 
-        def write(batch: pa.RecordBatch, epoch: int) -> None:
+        def write(batch: pa.RecordBatch) -> None:
             with lock:
                 pass
 

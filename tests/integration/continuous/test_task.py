@@ -16,11 +16,12 @@ from tests.integration.read_back import consume, values
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory, function_writer_factory
+from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import ColumnError, DataLossError, OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.integration.workbench import Workbench
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RecordingSink:
-    """A sink that records its calls: the values of ``write``, the epochs of ``flush``, and ``close``."""
+    """A sink that records its calls: the values of ``write``, the positions of ``flush``, and ``close``."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -37,8 +38,8 @@ class RecordingSink:
     def write(self, batch: pa.RecordBatch) -> None:
         self.calls.append(batch.column("value").to_pylist())
 
-    def flush(self, epoch: int) -> None:
-        self.calls.append(epoch)
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.calls.append(dict(positions))
 
     def close(self) -> None:
         self.calls.append("closed")
@@ -235,14 +236,14 @@ class TestEpochRequests:
                 bench.write(source, numbers(number, 1))
             run.until_at(offsets_of(source, 30))
             run.stop()
-        assert sink.calls[-2:] == [run.epochs[-1].epoch, "closed"]
+        assert sink.calls[-2:] == [run.epochs[-1].offsets, "closed"]
         written, epochs = 0, iter(run.epochs)
         for call in sink.calls[:-1]:
             if isinstance(call, list):
                 written += len(call)
             else:
                 epoch = next(epochs)
-                assert (epoch.epoch, epoch.offsets) == (call, offsets_of(source, written))
+                assert epoch.offsets == call == offsets_of(source, written)
 
     def test_a_silent_driver_is_considered_dead(self, bench: Workbench) -> None:
         source = bench.make_topic()
@@ -487,17 +488,17 @@ class TestCustomSinks:
             run.stop()
         for number in range(2):
             task, sink = created[number]
-            assert (task.query_id, task.run_id, task.epoch) == ("query-1", "run-1", 0)
+            assert (task.query_id, task.run_id) == ("query-1", "run-1")
             assert task.partitions == (TopicPartition(source, number),)
             assert sink.values == numbers(5 * number, 5)
-            assert [call for call in sink.calls if isinstance(call, int)] == [each.epoch for each in run.epochs]
+            assert len([call for call in sink.calls if isinstance(call, dict)]) == len(run.epochs)
 
-    def test_a_function_receives_batches_and_epochs(self, bench: Workbench) -> None:
+    def test_a_function_receives_batches(self, bench: Workbench) -> None:
         source = bench.make_topic()
-        calls: list[tuple[int, int]] = []
+        calls: list[int] = []
 
-        def record_call(batch: pa.RecordBatch, epoch: int) -> None:
-            calls.append((batch.num_rows, epoch))
+        def record_call(batch: pa.RecordBatch) -> None:
+            calls.append(batch.num_rows)
 
         with ThreadedRun(bench, offsets_of(source, 0), function_writer_factory(record_call)).start() as run:
             bench.write(source, numbers(0, 5))
@@ -505,9 +506,44 @@ class TestCustomSinks:
             bench.write(source, numbers(5, 7))
             run.until_at(offsets_of(source, 12))
             run.stop()
-        rows = {each.epoch: each.rows for each in run.epochs if each.rows}
-        epochs = [epoch for _, epoch in calls]
-        assert epochs == sorted(epochs)
-        # The id of an epoch without progress is reused, but the function has the next id then.
-        assert {*epochs} <= {*rows, *(epoch + 1 for epoch in rows)}
-        assert sum(rows.values()) == sum(rows for rows, _ in calls) == 12
+        assert sum(each.rows for each in run.epochs) == sum(calls) == 12
+
+    @pytest.mark.parametrize("stored", [3, 0, 9], ids=["ahead", "behind", "at the end"])
+    def test_a_task_starts_at_the_positions_that_its_sink_has_stored(self, bench: Workbench, stored: int) -> None:
+        """The offsets of the checkpoint may lie before them, after a crash, or behind, if the sink was restored."""
+        source = bench.make_topic()
+        bench.write(source, numbers(0, 9))
+        sink = RecordingSink()
+        sink.stored_positions = lambda: {  # type: ignore[attr-defined]
+            TopicPartition(source, 0): stored,
+            TopicPartition("other", 0): 77,
+        }
+        with ThreadedRun(bench, offsets_of(source, 2), custom_writer_factory(lambda _: sink)).start() as run:
+            run.until_at(offsets_of(source, 9))
+            run.stop()
+        assert sink.values == numbers(stored, 9 - stored)
+
+    def test_a_slow_setup_delays_the_run_and_does_not_end_it(self, bench: Workbench) -> None:
+        source, sink, released = bench.make_topic(), RecordingSink(), threading.Event()
+        bench.write(source, numbers(0, 5))
+
+        def load_model() -> bytes:
+            assert released.wait(TIMEOUT)
+            return b"!"
+
+        def apply_model(batch: pa.RecordBatch, model: bytes) -> pa.RecordBatch:
+            return pa.record_batch({"value": [value + model for value in batch.column("value").to_pylist()]})
+
+        with ThreadedRun(
+            bench,
+            offsets_of(source, 0),
+            custom_writer_factory(lambda _: sink),
+            functions=(MapFunction(apply_model, load_model),),
+            heartbeat_timeout=0.3,
+        ).start() as run:
+            assert not released.wait(1)  # longer than the lease of a task that has started
+            assert not run.coordinator.started
+            released.set()
+            run.until_at(offsets_of(source, 5))
+            run.stop()
+        assert sink.values == [value + b"!" for value in numbers(0, 5)]

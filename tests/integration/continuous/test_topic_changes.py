@@ -195,7 +195,7 @@ def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path
     """The tasks retry, and the status shows the error. A failure in the meantime counts once."""
     arrived = tmp_path / "arrived"
 
-    def record_arrival(batch: pa.RecordBatch, epoch: int) -> None:
+    def record_arrival(batch: pa.RecordBatch) -> None:
         arrived.touch()
 
     with EmbeddedKafka() as own:

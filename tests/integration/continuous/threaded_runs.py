@@ -18,6 +18,7 @@ from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart, RunTimings
 from pyspark_kafka_direct.continuous.kafka_writer import kafka_writer_factory
+from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.planning.continuous_epochs import assign_partitions
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class ThreadedRun:
         tasks: int = 1,
         kafka: Mapping[str, object] | None = None,
         topic_ids: Mapping[TopicPartition, UUID] | None = None,
+        function: Callable[..., Any] | None = None,
         **plan: Any,
     ) -> None:
         self.epochs: list[EpochResult] = []  # completed ones
@@ -79,7 +81,8 @@ class ThreadedRun:
             "columns": ("key", "value"),
             "fail_on_data_loss": True,
             "max_record_batch_bytes": 1 << 30,
-            "function": None,
+            "functions": () if function is None else (MapFunction(function),),
+            "max_records_per_second": None,
             "writer_factory": writer_factory,
             "start_timeout": TIMEOUT,
             "heartbeat_timeout": TIMEOUT,

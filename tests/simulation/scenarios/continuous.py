@@ -38,6 +38,7 @@ from pyspark_kafka_direct.errors import (
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
     import pyarrow as pa
     from tests.simulation.history import Size
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
+    from pyspark_kafka_direct.offsets import TopicPartition
 
 NAME = "continuous"
 SHRINKABLE = {
@@ -88,7 +90,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     cluster = draw_transactional_cluster(rng)
     partitions = {topic: rng.randint(1, 2) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
     seconds = rng.choice((0.4, 1.0, 1.0, 3.0)) * (15 if long else 1)
-    guarantee = rng.choice(("exactly-once", "exactly-once", "at-least-once", "function"))
+    guarantee = rng.choice(("exactly-once", "exactly-once", "at-least-once", "function", "database"))
     epoch_timeout = rng.choice((2.0, 5.0))
     requests = 1000 if long else 60
 
@@ -145,7 +147,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
             [rng.randrange(60 * scale), rng.choice(FILE_FAULTS), rng.choice((0.5, 2.0, _MAX_PAUSE))]
             for _ in range(rng.choice((0, 0, 1, 2)) * scale)
         ],
-        "micro_batches": _draw_micro_batches(rng, scale) if guarantee != "exactly-once" else [],
+        "micro_batches": _draw_micro_batches(rng, scale) if guarantee in ("at-least-once", "function") else [],
         "executors": 2,
         "speculation": 0.0,
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
@@ -238,12 +240,33 @@ class RowSink:
     def write(self, batch: pa.RecordBatch) -> None:
         self._rows += batch["value"].to_pylist()
 
-    def flush(self, epoch: int) -> None:
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
         self._history.flush(self._rows, self._run)
         self._rows = []
 
     def close(self) -> None:
         pass
+
+
+class DatabaseSinkFactory(RowSinkFactory):
+    def __call__(self, task: TaskInfo) -> DatabaseSink:
+        _histories[self._name].open_sink(task.run_id)
+        return DatabaseSink(_histories[self._name], task)
+
+
+class DatabaseSink(RowSink):
+    """A sink of the user that stores rows and positions in one transaction."""
+
+    def __init__(self, history: _QueryHistory, task: TaskInfo) -> None:
+        super().__init__(history, task.run_id)
+        self._known = {tp: history.database.get(tp) for tp in task.partitions}
+
+    def stored_positions(self) -> Mapping[TopicPartition, int]:
+        return {tp: offset for tp, offset in self._known.items() if offset is not None}
+
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._history.store(self._rows, self._run, self._known, positions)
+        self._known, self._rows = dict(positions), []
 
 
 class UserError(Exception):
@@ -272,6 +295,7 @@ class _QueryHistory:
         self._restart_at: float | None = None
         self._skip_loss = False
         self._flushes = 0
+        self.database: dict[TopicPartition, int] = {}  # positions that are stored with the rows
         self._last_append = 0.0
         self._micro_batches: MicroBatchRun | None = None
         self._shared: set[int] = set()  # numbers of drivers before which a micro-batch query has run
@@ -317,16 +341,33 @@ class _QueryHistory:
         job = self._checker.jobs[run]
         self._checker.jobs[run] = job._replace(committed=self._store.committed_offsets())
 
-    def flush(self, rows: list[bytes], run: str) -> None:
+    def store(
+        self,
+        rows: list[bytes],
+        run: str,
+        known: Mapping[TopicPartition, int | None],
+        positions: Mapping[TopicPartition, int],
+    ) -> None:
+        """Store rows and positions, unless another task has moved them."""
+        self.sleep(self._parameters["flush_seconds"])
+        if any(self.database.get(tp) != known[tp] for tp in positions):
+            raise UserError("another task has stored other positions")
+        self.database.update(positions)
+        self.flush(rows, run, stored=True)
+
+    def flush(self, rows: list[bytes], run: str, *, stored: bool = False) -> None:
         parameters = self._parameters
         number = self._flushes
         self._flushes += 1
-        self.sleep(parameters["flush_seconds"])
-        if number in parameters["sink_failures"] and not self._environment.is_quiet:
+        fails = number in parameters["sink_failures"] and not self._environment.is_quiet
+        if not stored:
+            self.sleep(parameters["flush_seconds"])
+        if not fails or stored:  # a commit may fail after it had its effect
+            self._checker.deliveries += [Delivery(value, run, self._world.now) for value in rows]
+            if rows:
+                self._world.trace("flush", run, len(rows))
+        if fails:
             raise UserError("the sink fails")
-        self._checker.deliveries += [Delivery(value, run, self._world.now) for value in rows]
-        if rows:
-            self._world.trace("flush", run, len(rows))
 
     # The operator.
 
@@ -496,6 +537,8 @@ class _QueryHistory:
             builder = builder.map_batches(UserFunction(self.name, seconds, drops_rows=parameters["drops_rows"]))
         if parameters["guarantee"] == "function":
             return builder.to(RowSinkFactory(self.name))
+        if parameters["guarantee"] == "database":
+            return builder.to(DatabaseSinkFactory(self.name))
         options: dict[str, object] = {"kafka.delivery.timeout.ms": api_timeout_ms + parameters["request_timeout_ms"]}
         if parameters["guarantee"] == "exactly-once":
             options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"}

@@ -55,7 +55,7 @@ class OutputChecker:
 
     def written(self) -> Counter[bytes]:
         """Return how often each value is in the output."""
-        if self._guarantee == "function":
+        if self._guarantee in ("function", "database"):
             return Counter(self.other_output) + Counter(each.value for each in self.deliveries)
         visible = Counter(value for values in self._visible() for value in values if value is not None)
         return Counter(self.other_output) + visible
@@ -97,6 +97,10 @@ class OutputChecker:
             if duplicates:
                 raise ViolationError(f"records are duplicated\n{duplicates}")
             self._check_order(sources)
+        elif self._guarantee == "database":
+            duplicates = sorted(value for value, count in written.items() if count > 1)
+            if duplicates:
+                raise ViolationError(f"records are duplicated in the database\n{duplicates}")
         elif self._guarantee == "function":
             self._check_repeated(sources)
             if not self.has_suspended_workers:

@@ -76,6 +76,7 @@ class CoordinatorThread:
 
     def connect(self, task: int, attempt: int = 0, **changes: Any) -> TaskChannel:
         self._channels.append(TaskChannel.connect(replace(self.address, **changes), task, attempt, deadline_in()))
+        self._channels[-1].report_ready()
         return self._channels[-1]
 
     def start_tasks(self) -> list[TaskChannel]:

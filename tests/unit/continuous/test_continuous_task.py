@@ -16,6 +16,7 @@ from pyspark_kafka_direct.continuous.continuous_task import TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochReport, EpochRequest
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.batch_size import BatchSize
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ class FakeTaskEnvironment(RealSystem):
         self.calls.append(report)
 
     # The sink.
+    def stored_positions(self) -> Mapping[TopicPartition, int]:
+        return {}
+
     def write(self, batch: pa.RecordBatch) -> None:
         self.calls.append(batch)
 
@@ -130,9 +134,10 @@ class FakeTaskEnvironment(RealSystem):
         columns: Collection[str] = ("value",),
         heartbeat_timeout: float = 60.0,
         end_offsets: Mapping[TopicPartition, int] | None = None,
+        batch_size: BatchSize | None = None,
     ) -> None:
         channel, data_loss_handler = cast("TaskChannel", self), cast("DataLossHandler", self)
-        settings = (tuple(columns), data_loss_handler, heartbeat_timeout, self, end_offsets or {})
+        settings = (tuple(columns), data_loss_handler, heartbeat_timeout, self, end_offsets or {}, batch_size)
         TaskLoop(self, channel, self, function, *settings).run()
 
     @property
@@ -230,6 +235,22 @@ def test_a_backlog_is_written_in_order() -> None:
     assert sizes == [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16]
     assert [row for each in environment.written for row in each["value"]] == [b"%d" % row for row in range(8192)]
     assert environment.reports[0].offsets[ONE] == 8192
+
+
+def test_a_rate_limit_applies_between_the_ends_of_epochs() -> None:
+    environment = FakeTaskEnvironment([polled(ONE, *range(100))], epoch_requests={15: EpochRequest(4, stop=False)})
+
+    def wait_ready(to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        assert set(to_read) == {7, 8, 9}
+        environment.now += seconds
+        return set()
+
+    environment.wait_ready = wait_ready  # type: ignore[method-assign]
+    environment.run_loop(batch_size=BatchSize(8192, 50.0))
+    first, last = environment.reports
+    assert 0 < first.offsets[ONE] < last.offsets[ONE]
+    assert max(len(each["value"]) for each in environment.written) == 5
+    assert last.offsets[ONE] <= 5 + 50.0 * (environment.now - 100)
 
 
 def test_a_fast_function_is_not_interrupted_by_checks() -> None:

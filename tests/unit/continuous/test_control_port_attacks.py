@@ -269,6 +269,8 @@ class TestThirdPartyOnTheConnection:
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             other = driver.connect(1)
             for task in (channel, other):
+                task.report_ready()
+            for task in (channel, other):
                 task.wait_for_start()
                 next_epoch_request(task)
             report(other, 3, {A1: 6})
@@ -295,6 +297,7 @@ class TestThirdPartyOnTheConnection:
         driver = drivers(timings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
+            channel.report_ready()
             channel.wait_for_start()
             interceptor.send("task", encode_message(EpochRequest(3, stop=True)))
             with pytest.raises(QueryRunError, match="sent an invalid message"):
@@ -304,6 +307,7 @@ class TestThirdPartyOnTheConnection:
         driver = drivers(timings=replace(TIMINGS, interval=0.5))
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
+            channel.report_ready()
             channel.wait_for_start()
             assert next_epoch_request(channel).epoch == 3
             interceptor.send("task", interceptor.lines["task"][-1])
@@ -315,6 +319,8 @@ class TestThirdPartyOnTheConnection:
         driver = drivers()
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             other = driver.connect(1)
+            for task in (channel, other):
+                task.report_ready()
             for task in (channel, other):
                 task.wait_for_start()
                 assert next_epoch_request(task).epoch == 3
@@ -331,6 +337,7 @@ class TestThirdPartyOnTheConnection:
         driver = drivers(timings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
+            channel.report_ready()
             channel.wait_for_start()
             interceptor.send("driver", interceptor.lines["task"][-1])
             assert "sent an invalid message (its authentication code is wrong" in str(driver.failure())

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.continuous import continuous_query
-from pyspark_kafka_direct.continuous.query_builder import _compose
+from pyspark_kafka_direct.continuous.map_function import MapFunction, open_functions
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_incomplete_definitions(new_builder: ContinuousQueryBuilder) -> None:
     with pytest.raises(OptionError, match="the query has no output"):
         new_builder.start(checkpointLocation="/c")
     with pytest.raises(OptionError, match="the query has no input"):
-        empty.foreach_batch(lambda batch, epoch: None).start(checkpointLocation="/c")
+        empty.foreach_batch(lambda batch: None).start(checkpointLocation="/c")
     with pytest.raises(OptionError, match=r"call read\(...\) before the output"):
         new_builder.to_kafka("out").read(subscribe="t")
     with pytest.raises(OptionError, match="checkpointLocation is missing"):
@@ -109,6 +109,11 @@ def test_incomplete_definitions(new_builder: ContinuousQueryBuilder) -> None:
     wrong: Any = "text"
     with pytest.raises(OptionError, match=r"map_batches\(\) needs a function, got str"):
         new_builder.map_batches(wrong)
+    with pytest.raises(OptionError, match=r"setup of map_batches\(\) needs a function, got str"):
+        new_builder.map_batches(len, setup=wrong)
+    for rows in (0, True, wrong):
+        with pytest.raises(OptionError, match=r"max_rows of map_batches\(\) must be a positive integer, got"):
+            new_builder.map_batches(len, max_rows=rows)
     with pytest.raises(OptionError, match=r"foreach_batch\(\) needs a function, got str"):
         new_builder.foreach_batch(wrong)
     with pytest.raises(OptionError, match="is not a sink"):
@@ -125,9 +130,20 @@ def test_functions_are_applied_in_order() -> None:
     def drop(batch: Any) -> Any:
         called.append(batch)
 
-    assert _compose(()) is None
-    assert _compose((keep,)) is keep
-    three: Any = _compose((keep, drop, keep))
+    def loaded(batch: Any, model: str) -> Any:
+        return f"{batch}{model}"
+
+    assert open_functions(()) is None
+    three: Any = open_functions([MapFunction(keep), MapFunction(drop), MapFunction(keep)])
     assert three("it") is None
     assert called == ["it", "it+"]
-    assert _compose((keep, keep))("it") == "it++"  # type: ignore[misc]
+    two: Any = open_functions([MapFunction(keep), MapFunction(loaded, lambda: "!")])
+    assert two("it") == "it+!"
+
+
+def test_a_setup_runs_once_in_each_task() -> None:
+    calls: list[str] = []
+    step = MapFunction(lambda batch, resource: resource, lambda: calls.append("setup"))
+    function: Any = open_functions([step])
+    assert [function("x"), function("y")] == [None, None]
+    assert calls == ["setup"]

@@ -17,12 +17,16 @@ from pyspark_kafka_direct.continuous.control_messages import StartTask
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriter, OutputConverter, kafka_writer_factory
 from pyspark_kafka_direct.continuous.sink_delivery import max_transaction_seconds
 from pyspark_kafka_direct.errors import ColumnError, OptionError
+from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
 
-TASK = TaskInfo("query", "run", 3, (), 7)
+TASK = TaskInfo("query", "run", 3, ())
+PARTITION = TopicPartition("t", 0)
 STARTED = StartTask(7, {})
 BATCH = pa.record_batch({"value": pa.array([b"x", b"y"])})
 
@@ -44,8 +48,8 @@ class Counter:
     def write(self, batch: pa.RecordBatch) -> None:
         self.calls.append(batch)
 
-    def flush(self, epoch: int) -> None:
-        self.calls.append(epoch)
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.calls.append(positions)
 
     def close(self) -> None:
         self.calls.append("closed")
@@ -62,10 +66,18 @@ class TestCustomSinks:
         sink = custom_writer_factory(counter)(TASK, STARTED)
         sink.write(BATCH)
         sink.run_once()
-        sink.end_epoch(7, {})
+        sink.end_epoch(7, {PARTITION: 5})
         sink.close()
-        assert counter.calls == [BATCH, 7, "closed"]
+        assert counter.calls == [BATCH, {PARTITION: 5}, "closed"]
         assert list(sink.descriptors()) == []
+        assert sink.stored_positions() == {}
+
+    def test_an_object_that_stores_positions(self) -> None:
+        class Table(Counter):
+            def stored_positions(self) -> Mapping[TopicPartition, int]:
+                return {PARTITION: 3}
+
+        assert custom_writer_factory(Table())(TASK, STARTED).stored_positions() == {PARTITION: 3}
 
     def test_an_object_that_can_be_called(self) -> None:
         custom_writer_factory(CallableCounter())(TASK, STARTED).close()
@@ -77,21 +89,21 @@ class TestCustomSinks:
 
     @pytest.mark.parametrize("value", [None, 3, [], object()], ids=["None", "number", "list", "object"])
     def test_other_values_are_rejected(self, value: Any) -> None:
-        with pytest.raises(OptionError, match=r"is not a sink: it needs the methods write\(batch\), flush\(epoch\)"):
+        with pytest.raises(OptionError, match=r"is not a sink: it needs the methods write\(batch\), flush\("):
             custom_writer_factory(value)
 
     def test_the_result_of_a_factory_is_checked(self) -> None:
         with pytest.raises(OptionError, match=r"sink factory returned a builtins.dict, which is not a sink"):
             custom_writer_factory(lambda _: {})(TASK, STARTED)  # type: ignore[arg-type, return-value]
 
-    def test_a_function_receives_the_epoch(self) -> None:
+    def test_a_function(self) -> None:
         calls: list[Any] = []
-        sink = function_writer_factory(lambda batch, epoch: calls.append((batch, epoch)))(TASK, STARTED)
+        sink = function_writer_factory(calls.append)(TASK, STARTED)
         sink.write(BATCH)
         sink.end_epoch(7, {})
         sink.write(BATCH)
         sink.close()
-        assert calls == [(BATCH, 7), (BATCH, 8)]
+        assert calls == [BATCH, BATCH]
 
     def test_factories_are_picklable(self) -> None:
         local_variable = "pickled"
@@ -101,7 +113,7 @@ class TestCustomSinks:
             custom_writer_factory(lambda _: Counter(TASK) if local_variable else None),  # type: ignore[arg-type, return-value]
         ):
             pickle.loads(cloudpickle.dumps(factory))(TASK, STARTED).write(BATCH)  # type: ignore[no-untyped-call]
-        packed = cloudpickle.dumps(function_writer_factory(lambda batch, _: calls.append(batch)))  # type: ignore[no-untyped-call]
+        packed = cloudpickle.dumps(function_writer_factory(lambda batch: calls.append(batch)))  # type: ignore[no-untyped-call]
         pickle.loads(packed)(TASK, STARTED).write(BATCH)
 
 
@@ -131,7 +143,7 @@ class FakeProducer:
 
 def fake_writer() -> tuple[KafkaWriter, FakeProducer]:
     producer = FakeProducer()
-    output = OutputConverter("t", stamp=False, task=TASK, system=RealSystem())
+    output = OutputConverter("t", False, TASK, 7, RealSystem())
     return KafkaWriter(cast("BatchProducer", producer), cast("RowWriter", producer), output), producer
 
 
@@ -168,7 +180,7 @@ class TestKafka:
     def test_rows_are_stamped_with_the_epoch_that_they_belong_to(self) -> None:
         producer, stamps = FakeProducer(), []
         producer.write = lambda rows: stamps.append(rows.column("headers")[0][1]["value"].as_py())  # type: ignore[method-assign]
-        output = OutputConverter("t", stamp=True, task=TASK, system=RealSystem())
+        output = OutputConverter("t", True, TASK, 7, RealSystem())
         sink = KafkaWriter(cast("BatchProducer", producer), cast("RowWriter", producer), output)
         for epoch in (7, 8):
             sink.write(BATCH)
@@ -199,7 +211,7 @@ def rows(output: OutputConverter, batch: pa.RecordBatch) -> dict[str, Any]:
 
 class TestOutputConverter:
     def test_each_batch_may_have_another_schema(self) -> None:
-        output = OutputConverter("t", stamp=False, task=TASK, system=Clock())
+        output = OutputConverter("t", False, TASK, 7, Clock())
         for value, key in ((0, 1), (1, 0)):
             columns: dict[str, Any] = {"value": pa.array(["v"]), "key": pa.array([b"k"], pa.large_binary())}
             batch = pa.record_batch({name: columns[name] for name in sorted(columns, reverse=value < key)})
@@ -208,10 +220,10 @@ class TestOutputConverter:
             list(output.convert(pa.record_batch({"value": pa.array([1])})))
 
     def test_no_rows(self) -> None:
-        assert list(OutputConverter("t", stamp=False, task=TASK, system=Clock()).convert(BATCH.slice(2))) == []
+        assert list(OutputConverter("t", False, TASK, 7, Clock()).convert(BATCH.slice(2))) == []
 
     def test_a_stamp_has_query_epoch_and_task(self) -> None:
-        output = OutputConverter("t", stamp=True, task=TASK, system=Clock())
+        output = OutputConverter("t", True, TASK, 7, Clock())
         for epoch in (7, 8):
             stamp = {each["key"]: each["value"] for each in rows(output, BATCH)["headers"][1]}
             assert stamp == {
@@ -223,7 +235,7 @@ class TestOutputConverter:
             output.begin_epoch(8)
 
     def test_a_null_topic_is_rejected_without_the_topic_option(self) -> None:
-        output = OutputConverter(None, stamp=False, task=TASK, system=Clock())
+        output = OutputConverter(None, False, TASK, 7, Clock())
         with pytest.raises(ColumnError, match="topic option required"):
             list(output.convert(BATCH))
 

@@ -11,10 +11,10 @@ def run_backlog(fixed_seconds: float, seconds_per_row: float, calls: int = 40, f
     """Return the sizes of the batches of a backlog; ``first`` is a batch of live traffic before it."""
     size, sizes = BatchSize(8192), []
     if first is not None:
-        size.adapt(first, fixed_seconds + seconds_per_row * first)
+        size.adapt(first, 5.0, 5.0 + fixed_seconds + seconds_per_row * first)
     for _ in range(calls):
         sizes.append(size.rows)
-        size.adapt(size.rows, fixed_seconds + seconds_per_row * size.rows)
+        size.adapt(size.rows, 5.0, 5.0 + fixed_seconds + seconds_per_row * size.rows)
     return sizes
 
 
@@ -35,3 +35,14 @@ def test_a_slow_function_is_called_for_about_a_second(seconds_per_row: float) ->
 @pytest.mark.parametrize("fixed_seconds", [0.1, 1.5, 3.0, 20.0])
 def test_batches_stay_large_if_a_call_always_takes_the_same_time(fixed_seconds: float, first: int | None) -> None:
     assert run_backlog(fixed_seconds, 0.0, first=first)[-1] == 8192
+
+
+@pytest.mark.parametrize(("rate", "rows"), [(1, 1), (50, 5), (1000, 16), (1_000_000, 16)])
+def test_a_rate_limits_batches_and_the_time_between_them(rate: float, rows: int) -> None:
+    size = BatchSize(8192, rate)
+    assert size.rows == rows
+    size.adapt(rows, 10.0, 10.0)
+    assert size.next_at == pytest.approx(10 + rows / rate)
+    size.adapt(rows, size.next_at, size.next_at + 1e-9)
+    assert size.next_at == pytest.approx(10 + 2 * rows / rate)
+    assert BatchSize(8192).next_at == 0.0
