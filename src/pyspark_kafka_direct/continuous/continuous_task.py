@@ -131,8 +131,10 @@ class TaskLoop:
         system: System,
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
         batch_size: BatchSize | None = None,
+        stored_ahead: Mapping[TopicPartition, int] = MappingProxyType({}),  # not read: the sink is beyond the end
     ) -> None:
         self._end_offsets = end_offsets
+        self._stored_ahead = stored_ahead
         self._consumer = consumer
         self._channel = channel
         self._sink = sink
@@ -143,7 +145,7 @@ class TaskLoop:
         self._system = system
         self._batch_size = batch_size or BatchSize(_MAX_ROWS)
         self._unprocessed: deque[PolledBatch] = deque()  # polled, but not passed to the function yet
-        self._positions = dict(consumer.positions)
+        self._positions = {**consumer.positions, **stored_ahead}
         self._written_rows = self._read_rows = self._read_bytes = 0
         self._last_check_at = system.monotonic()
         self._has_stopped = False
@@ -227,7 +229,7 @@ class TaskLoop:
         skipped_offsets = self._data_loss_handler.take_skipped_offsets()
         self._channel.check_lease()
         if request.stop or not self._end_offsets:  # otherwise the rows so far are a part of an epoch
-            self._sink.end_epoch(request.epoch, positions, recreated_topic_ids)
+            self._sink.end_epoch(request.epoch, {**positions, **self._stored_ahead}, recreated_topic_ids)
         flush_ms = (self._system.monotonic() - started_at) * 1000
         report = EpochReport(
             request.epoch,
@@ -277,7 +279,7 @@ class DataLossHandler:
         self,
         consumer: Seekable,
         cluster: ClusterClient,
-        stored_positions: Mapping[TopicPartition, int] = MappingProxyType({}),  # of the sink
+        reset_positions: Mapping[TopicPartition, int] = MappingProxyType({}),  # lower than those of the driver
         *,
         fail_on_data_loss: bool,
     ) -> None:
@@ -285,7 +287,7 @@ class DataLossHandler:
         self._cluster = cluster
         self._fail_on_data_loss = fail_on_data_loss
         self._missing_partitions: set[TopicPartition] = set()
-        self._reset_positions = dict(stored_positions)  # they may be lower than those of the driver
+        self._reset_positions = dict(reset_positions)
         self._recreated_topic_ids: dict[TopicPartition, UUID] = {}
         self._skipped_offsets: dict[DataLossCause, dict[TopicPartition, int]] = {}
 
@@ -365,17 +367,21 @@ def _run_task_loop(
     max_rows = min([_MAX_ROWS, *(each.max_rows for each in plan.functions if each.max_rows is not None)])
     with _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
         stored = {tp: offset for tp, offset in sink.stored_positions().items() if tp in start_message.offsets}
+        end_offsets = start_message.end_offsets
+        stored_ahead = {tp: offset for tp, offset in stored.items() if tp in end_offsets and offset >= end_offsets[tp]}
+        starts = {**start_message.offsets, **stored}
         consumer = PartitionConsumer(
             cluster,
             plan.fetch,
-            {**start_message.offsets, **stored},
+            {tp: offset for tp, offset in starts.items() if tp not in stored_ahead},
             columns=plan.columns if _OFFSET_COLUMN in plan.columns else (*plan.columns, _OFFSET_COLUMN),
             max_rows=max_rows,
             max_bytes=_MAX_BYTES,
             max_batch_bytes=plan.max_record_batch_bytes,
             topic_ids=start_message.topic_ids,
         )
-        data_loss_handler = DataLossHandler(consumer, cluster, stored, fail_on_data_loss=plan.fail_on_data_loss)
+        moved_back = {tp: offset for tp, offset in stored.items() if offset < start_message.offsets[tp]}
+        data_loss_handler = DataLossHandler(consumer, cluster, moved_back, fail_on_data_loss=plan.fail_on_data_loss)
         with consumer:
             TaskLoop(
                 consumer,
@@ -386,8 +392,9 @@ def _run_task_loop(
                 data_loss_handler,
                 plan.heartbeat_timeout,
                 pool.system,
-                start_message.end_offsets,
+                end_offsets,
                 BatchSize(max_rows, plan.max_records_per_second),
+                stored_ahead,
             ).run()
 
 

@@ -523,6 +523,22 @@ class TestCustomSinks:
             run.stop()
         assert sink.values == numbers(stored, 9 - stored)
 
+    @pytest.mark.parametrize("stored", [2, 4, 6], ids=["behind", "at the end", "ahead"])
+    def test_a_planned_epoch_does_not_move_stored_positions_back(self, bench: Workbench, stored: int) -> None:
+        """A sink may have stored the epoch after the planned one before the driver died."""
+        source = bench.make_topic()
+        bench.write(source, numbers(0, 9))
+        sink = RecordingSink()
+        sink.stored_positions = lambda: offsets_of(source, stored)  # type: ignore[attr-defined]
+        with ThreadedRun(
+            bench, offsets_of(source, 0), custom_writer_factory(lambda _: sink), end_offsets=offsets_of(source, 4)
+        ).start() as run:
+            run.until(lambda: bool(run.epochs))
+            run.join()
+        assert (run.error, run.failures, run.positions) == (None, {}, offsets_of(source, 4))
+        assert sink.values == numbers(stored, max(4 - stored, 0))
+        assert sink.calls[-2:] == [offsets_of(source, max(stored, 4)), "closed"]
+
     def test_a_slow_setup_delays_the_run_and_does_not_end_it(self, bench: Workbench) -> None:
         source, sink, released = bench.make_topic(), RecordingSink(), threading.Event()
         bench.write(source, numbers(0, 5))

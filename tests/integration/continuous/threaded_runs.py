@@ -62,6 +62,7 @@ class ThreadedRun:
         tasks: int = 1,
         kafka: Mapping[str, object] | None = None,
         topic_ids: Mapping[TopicPartition, UUID] | None = None,
+        end_offsets: Mapping[TopicPartition, int] | None = None,  # of a planned epoch
         function: Callable[..., Any] | None = None,
         **plan: Any,
     ) -> None:
@@ -69,7 +70,7 @@ class ThreadedRun:
         self.error: BaseException | None = None
         self.failures: dict[int, BaseException] = {}  # by task
         secret = Secret(SYSTEM.nonce())
-        start = RunStart(assign_partitions(starts, tasks), dict(starts), 0, topic_ids=topic_ids or {})
+        start = RunStart(assign_partitions(starts, tasks), dict(starts), 0, end_offsets or {}, topic_ids or {})
         run = RunPlan("run-1", secret, len(start.assignment), lambda: start)
         self.coordinator = EpochCoordinator(run, RunTimings(interval, report=report), self.epochs.append, "127.0.0.1")
         settings = bench.settings(**({"retry_backoff_ms": 20} | dict(kafka or {})))
