@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tests.simulation.coordinator_cases import Caller, producer_batch
-from tests.simulation.wire import FETCH
 from tests.unit.records.batches import CONTROL, TRANSACTIONAL, crc
 
 from pyspark_kafka_direct.client.connection import Connection
@@ -224,7 +223,7 @@ class LogCaller(Caller):
             "isolation_level": isolation,
             "topics": [{"topic": name, "topic_id": topic_id, "partitions": [requested]}],
         }
-        response = self._send(FETCH, version, values)
+        response = self._send(messages.FETCH, version, values)
         found = response.responses[0].partitions[0]
         aborted = found.aborted_transactions
         self._note(

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulation import kio_codec
-from tests.simulation.wire import APIS, FETCH
+from tests.simulation.wire import APIS
 from tests.unit.protocol.message_values import plain, values
 
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_reader, compile_writer
+from pyspark_kafka_direct.protocol.messages import FETCH
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.protocol.schema import ApiMessageType, StructSpec

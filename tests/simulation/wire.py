@@ -9,133 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_reader, compile_writer
-from pyspark_kafka_direct.protocol.schema import (
-    ApiMessageType,
-    ArrayType,
-    StructSpec,
-    array,
-    message_type,
-    scalar,
-    tagged_struct,
-)
-from pyspark_kafka_direct.protocol.schema import struct as record
+from pyspark_kafka_direct.protocol.schema import ApiMessageType, ArrayType, StructSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The package's codec of Fetch has no table (protocol/fetch_codec.py). After FetchRequest.json and FetchResponse.json.
-FETCH: Final = message_type(
-    "Fetch",
-    1,
-    "4-17",
-    12,
-    request=record(
-        "FetchRequest",
-        scalar("replica_id", "int32", "0-14", default=-1, ignorable=True),
-        scalar("max_wait_ms", "int32"),
-        scalar("min_bytes", "int32"),
-        scalar("max_bytes", "int32", "3+", default=0x7FFF_FFFF, ignorable=True),
-        scalar("isolation_level", "int8", "4+"),
-        scalar("session_id", "int32", "7+", ignorable=True),
-        scalar("session_epoch", "int32", "7+", default=-1, ignorable=True),
-        array(
-            "topics",
-            record(
-                "FetchTopic",
-                scalar("topic", "string", "0-12", ignorable=True),
-                scalar("topic_id", "uuid", "13+", ignorable=True),
-                array(
-                    "partitions",
-                    record(
-                        "FetchPartition",
-                        scalar("partition", "int32"),
-                        scalar("current_leader_epoch", "int32", "9+", default=-1, ignorable=True),
-                        scalar("fetch_offset", "int64"),
-                        scalar("last_fetched_epoch", "int32", "12+", default=-1),
-                        scalar("log_start_offset", "int64", "5+", default=-1, ignorable=True),
-                        scalar("partition_max_bytes", "int32"),
-                    ),
-                ),
-            ),
-        ),
-        array(
-            "forgotten_topics_data",
-            record(
-                "ForgottenTopic",
-                scalar("topic", "string", "7-12", ignorable=True),
-                scalar("topic_id", "uuid", "13+", ignorable=True),
-                array("partitions", "int32", "7+"),
-            ),
-            "7+",
-        ),
-        scalar("rack_id", "string", "11+", ignorable=True),
-    ),
-    response=record(
-        "FetchResponse",
-        scalar("throttle_time_ms", "int32", "1+", ignorable=True),
-        scalar("error_code", "int16", "7+", ignorable=True),
-        scalar("session_id", "int32", "7+"),
-        array(
-            "responses",
-            record(
-                "FetchableTopicResponse",
-                scalar("topic", "string", "0-12", ignorable=True),
-                scalar("topic_id", "uuid", "13+", ignorable=True),
-                array(
-                    "partitions",
-                    record(
-                        "PartitionData",
-                        scalar("partition_index", "int32"),
-                        scalar("error_code", "int16"),
-                        scalar("high_watermark", "int64"),
-                        scalar("last_stable_offset", "int64", "4+", default=-1, ignorable=True),
-                        scalar("log_start_offset", "int64", "5+", default=-1, ignorable=True),
-                        tagged_struct(
-                            "diverging_epoch",
-                            record(
-                                "EpochEndOffset",
-                                scalar("epoch", "int32", "12+", default=-1),
-                                scalar("end_offset", "int64", "12+", default=-1),
-                            ),
-                            "12+",
-                            tag=0,
-                        ),
-                        tagged_struct(
-                            "current_leader",
-                            record(
-                                "LeaderIdAndEpoch",
-                                scalar("leader_id", "int32", "12+", default=-1),
-                                scalar("leader_epoch", "int32", "12+", default=-1),
-                            ),
-                            "12+",
-                            tag=1,
-                        ),
-                        array(
-                            "aborted_transactions",
-                            record(
-                                "AbortedTransaction",
-                                scalar("producer_id", "int64", "4+"),
-                                scalar("first_offset", "int64", "4+"),
-                            ),
-                            "4+",
-                            nullable="4+",
-                            ignorable=True,
-                        ),
-                        scalar("preferred_read_replica", "int32", "11+", default=-1, ignorable=True),
-                        scalar("records", "records", nullable="0+"),
-                    ),
-                ),
-            ),
-        ),
-    ),
-)
-
 APIS: Final[Mapping[int, ApiMessageType]] = {
-    api.key: api
-    for api in (
-        FETCH,
-        *(value for value in vars(messages).values() if isinstance(value, ApiMessageType)),
-    )
+    api.key: api for api in vars(messages).values() if isinstance(api, ApiMessageType)
 }
 _HEADER = struct.Struct(">ihhih")  # size, API key, API version, correlation id, length of the client id
 _RESPONSE_HEADER = struct.Struct(">ii")

@@ -1,29 +1,5 @@
 """Produce requests: record batches of many partitions to the broker that leads them, and their responses.
 
-    request   [9+] TAG_BUFFER of the request header
-              nullable STRING transactional id
-              INT16 acks (-1 all replicas in sync, 1 the leader, 0: no response), INT32 timeout ms
-              ARRAY of topic:
-                STRING name
-                ARRAY of partition:
-                  INT32 partition, RECORDS: one record batch of message format 2
-                  [9+] TAG_BUFFER
-                [9+] TAG_BUFFER
-              [9+] TAG_BUFFER
-
-    response  [9+] TAG_BUFFER of the response header
-              ARRAY of topic:
-                STRING name
-                ARRAY of partition:
-                  INT32 partition, INT16 error code, INT64 base offset, INT64 log append time ms
-                  [5+] INT64 log start offset
-                  [8+] ARRAY of record error: INT32 index in the batch, nullable STRING message, [9+] TAG_BUFFER
-                  [8+] nullable STRING message
-                  [9+] TAG_BUFFER: 0 [10+] current leader: INT32 leader id, INT32 leader epoch, TAG_BUFFER
-                [9+] TAG_BUFFER
-              INT32 throttle time ms
-              [9+] TAG_BUFFER: 0 [10+] node endpoints, which the next metadata request returns too
-
 A request has at most one record batch per partition: brokers reject two. Records are sent without a copy
 (``protocol.codec.MessageBuffer``).
 

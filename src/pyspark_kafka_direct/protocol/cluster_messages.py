@@ -6,431 +6,292 @@ the request; a comment at each schema has the reason.
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.protocol.schema import (
-    array,
-    message_type,
-    scalar,
-    struct,
-)
+from pyspark_kafka_direct.protocol.schema import message_type
 
 # From version 4 on, which introduced allow_auto_topic_creation (KIP-204): before, the request creates missing topics.
-METADATA = message_type(
-    "Metadata",
-    3,
-    "4-13",
-    9,
-    request=struct(
-        "MetadataRequest",
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("topic_id", "uuid", "10+", ignorable=True),
-                scalar("name", "string", nullable="10+"),
-            ),
-            nullable="1+",
-        ),
-        scalar("allow_auto_topic_creation", "bool", "4+", default=True),
-        scalar("include_cluster_authorized_operations", "bool", "8-10"),
-        scalar("include_topic_authorized_operations", "bool", "8+"),
-    ),
-    response=struct(
-        "MetadataResponse",
-        scalar("throttle_time_ms", "int32", "3+", ignorable=True),
-        array(
-            "brokers",
-            struct(
-                "Broker",
-                scalar("node_id", "int32"),
-                scalar("host", "string"),
-                scalar("port", "int32"),
-                scalar("rack", "string", "1+", nullable="1+", ignorable=True, default=None),
-            ),
-        ),
-        scalar("cluster_id", "string", "2+", nullable="2+", ignorable=True, default=None),
-        scalar("controller_id", "int32", "1+", ignorable=True, default=-1),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("error_code", "int16"),
-                scalar("name", "string", nullable="12+"),
-                scalar("topic_id", "uuid", "10+", ignorable=True),
-                scalar("is_internal", "bool", "1+", ignorable=True),
-                array(
-                    "partitions",
-                    struct(
-                        "Partition",
-                        scalar("error_code", "int16"),
-                        scalar("partition_index", "int32"),
-                        scalar("leader_id", "int32"),
-                        scalar("leader_epoch", "int32", "7+", ignorable=True, default=-1),
-                        array("replica_nodes", "int32"),
-                        array("isr_nodes", "int32"),
-                        array("offline_replicas", "int32", "5+", ignorable=True),
-                    ),
-                ),
-                scalar("topic_authorized_operations", "int32", "8+", default=-(2**31)),
-            ),
-        ),
-        scalar("cluster_authorized_operations", "int32", "8-10", default=-(2**31)),
-        scalar("error_code", "int16", "13+", ignorable=True),
-    ),
-)
+METADATA = message_type("""
+    Metadata: key 3, versions 4-13, flexible 9+
+    request
+        topics: [Topic]?
+            topic_id: uuid 10+ ignorable
+            name: string?10+
+        allow_auto_topic_creation: bool = true
+        include_cluster_authorized_operations: bool 8-10
+        include_topic_authorized_operations: bool 8+
+    response
+        throttle_time_ms: int32 ignorable
+        brokers: [Broker]
+            node_id: int32
+            host: string
+            port: int32
+            rack: string? = null ignorable
+        cluster_id: string? = null ignorable
+        controller_id: int32 = -1 ignorable
+        topics: [Topic]
+            error_code: int16
+            name: string?12+
+            topic_id: uuid 10+ ignorable
+            is_internal: bool ignorable
+            partitions: [Partition]
+                error_code: int16
+                partition_index, leader_id: int32
+                leader_epoch: int32 7+ = -1 ignorable
+                replica_nodes, isr_nodes: [int32]
+                offline_replicas: [int32] 5+ ignorable
+            topic_authorized_operations: int32 8+ = -2147483648
+        cluster_authorized_operations: int32 8-10 = -2147483648
+        error_code: int16 13+ ignorable
+""")
+
+# From version 4 on, which introduced message format 2 (KIP-98). ``fetch_codec`` encodes and decodes it.
+FETCH = message_type("""
+    Fetch: key 1, versions 4-18, flexible 12+
+    request
+        replica_id: int32 0-14 = -1  # followers only, as the tagged fields
+        max_wait_ms, min_bytes: int32
+        max_bytes: int32 = 2147483647 ignorable
+        isolation_level: int8 ignorable
+        session_id: int32 7+ ignorable  # 0 and epoch -1: no fetch session
+        session_epoch: int32 7+ = -1 ignorable
+        topics: [FetchTopic]
+            topic: string 0-12 ignorable
+            topic_id: uuid 13+ ignorable
+            partitions: [FetchPartition]
+                partition: int32
+                current_leader_epoch: int32 9+ = -1 ignorable
+                fetch_offset: int64
+                last_fetched_epoch: int32 12+ = -1
+                log_start_offset: int64 5+ = -1 ignorable  # followers only
+                partition_max_bytes: int32
+                replica_directory_id: uuid 17+ ignorable tag 0
+                high_watermark: int64 18+ = 9223372036854775807 ignorable tag 1
+        forgotten_topics_data: [ForgottenTopic] 7+
+            topic: string 7-12 ignorable
+            topic_id: uuid 13+ ignorable
+            partitions: [int32]
+        rack_id: string 11+ ignorable
+        cluster_id: string? 12+ = null ignorable tag 0
+        replica_state: ReplicaState 15+ ignorable tag 1
+            replica_id: int32 = -1
+            replica_epoch: int64 = -1
+    response
+        throttle_time_ms: int32 ignorable
+        error_code: int16 7+ ignorable
+        session_id: int32 7+
+        responses: [FetchableTopicResponse]
+            topic: string 0-12 ignorable
+            topic_id: uuid 13+ ignorable
+            partitions: [PartitionData]
+                partition_index: int32
+                error_code: int16
+                high_watermark: int64
+                last_stable_offset: int64 = -1 ignorable
+                log_start_offset: int64 5+ = -1 ignorable
+                aborted_transactions: [AbortedTransaction]? ignorable
+                    producer_id, first_offset: int64
+                preferred_read_replica: int32 11+ = -1
+                records: records?
+                diverging_epoch: EpochEndOffset 12+ ignorable tag 0
+                    epoch: int32 = -1
+                    end_offset: int64 = -1
+                current_leader: LeaderIdAndEpoch 12+ ignorable tag 1
+                    leader_id, leader_epoch: int32 = -1
+                snapshot_id: SnapshotId 12+ ignorable tag 2  # not for consumers
+                    end_offset: int64 0+ = -1
+                    epoch: int32 0+ = -1
+        node_endpoints: [NodeEndpoint] 16+ ignorable tag 0  # the next metadata response has them too
+            node_id: int32
+            host: string
+            port: int32
+            rack: string? = null
+""")
 
 # From version 2 on, which introduced the isolation level (KIP-98): before, the end of a read_committed range is wrong.
-LIST_OFFSETS = message_type(
-    "ListOffsets",
-    2,
-    "2-11",
-    6,
-    request=struct(
-        "ListOffsetsRequest",
-        scalar("replica_id", "int32"),
-        scalar("isolation_level", "int8", "2+"),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string"),
-                array(
-                    "partitions",
-                    struct(
-                        "Partition",
-                        scalar("partition_index", "int32"),
-                        scalar("current_leader_epoch", "int32", "4+", ignorable=True, default=-1),
-                        scalar("timestamp", "int64"),
-                    ),
-                ),
-            ),
-        ),
-        scalar("timeout_ms", "int32", "10+", ignorable=True),
-    ),
-    response=struct(
-        "ListOffsetsResponse",
-        scalar("throttle_time_ms", "int32", "2+", ignorable=True),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string"),
-                array(
-                    "partitions",
-                    struct(
-                        "Partition",
-                        scalar("partition_index", "int32"),
-                        scalar("error_code", "int16"),
-                        scalar("timestamp", "int64", "1+", default=-1),
-                        scalar("offset", "int64", "1+", default=-1),
-                        scalar("leader_epoch", "int32", "4+", default=-1),
-                    ),
-                ),
-            ),
-        ),
-    ),
-)
+LIST_OFFSETS = message_type("""
+    ListOffsets: key 2, versions 2-11, flexible 6+
+    request
+        replica_id: int32
+        isolation_level: int8
+        topics: [Topic]
+            name: string
+            partitions: [Partition]
+                partition_index: int32
+                current_leader_epoch: int32 4+ = -1 ignorable
+                timestamp: int64
+        timeout_ms: int32 10+ ignorable
+    response
+        throttle_time_ms: int32 ignorable
+        topics: [Topic]
+            name: string
+            partitions: [Partition]
+                partition_index: int32
+                error_code: int16
+                timestamp, offset: int64 = -1
+                leader_epoch: int32 4+ = -1
+""")
 
 # Up to version 3: from 4 on a request has many keys (KIP-699), and its response has another shape.
-FIND_COORDINATOR = message_type(
-    "FindCoordinator",
-    10,
-    "1-3",
-    3,
-    request=struct(
-        "FindCoordinatorRequest",
-        scalar("key", "string", "0-3"),
-        scalar("key_type", "int8", "1+"),
-    ),
-    response=struct(
-        "FindCoordinatorResponse",
-        scalar("throttle_time_ms", "int32", "1+", ignorable=True),
-        scalar("error_code", "int16", "0-3"),
-        scalar("error_message", "string", "1-3", nullable="1-3", ignorable=True),
-        scalar("node_id", "int32", "0-3"),
-        scalar("host", "string", "0-3"),
-        scalar("port", "int32", "0-3"),
-    ),
-)
+FIND_COORDINATOR = message_type("""
+    FindCoordinator: key 10, versions 1-3, flexible 3+
+    request
+        key: string
+        key_type: int8
+    response
+        throttle_time_ms: int32 ignorable
+        error_code: int16
+        error_message: string? ignorable
+        node_id: int32
+        host: string
+        port: int32
+""")
 
 # Up to version 7: from 8 on a request has many groups (KIP-709), and 10 has topic ids.
-OFFSET_FETCH = message_type(
-    "OffsetFetch",
-    9,
-    "2-7",
-    6,
-    request=struct(
-        "OffsetFetchRequest",
-        scalar("group_id", "string", "0-7"),
-        array(
-            "topics",
-            struct("Topic", scalar("name", "string", "0-7"), array("partition_indexes", "int32", "0-7")),
-            "0-7",
-            nullable="2-7",
-        ),
-        scalar("require_stable", "bool", "7+"),
-    ),
-    response=struct(
-        "OffsetFetchResponse",
-        scalar("throttle_time_ms", "int32", "3+", ignorable=True),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string", "0-7"),
-                array(
-                    "partitions",
-                    struct(
-                        "Partition",
-                        scalar("partition_index", "int32", "0-7"),
-                        scalar("committed_offset", "int64", "0-7"),
-                        scalar("committed_leader_epoch", "int32", "5-7", ignorable=True, default=-1),
-                        scalar("metadata", "string", "0-7", nullable="0-7"),
-                        scalar("error_code", "int16", "0-7"),
-                    ),
-                    "0-7",
-                ),
-            ),
-            "0-7",
-        ),
-        scalar("error_code", "int16", "2-7", ignorable=True),
-    ),
-)
+OFFSET_FETCH = message_type("""
+    OffsetFetch: key 9, versions 2-7, flexible 6+
+    request
+        group_id: string
+        topics: [Topic]?
+            name: string
+            partition_indexes: [int32]
+        require_stable: bool 7+
+    response
+        throttle_time_ms: int32 3+ ignorable
+        topics: [Topic]
+            name: string
+            partitions: [Partition]
+                partition_index: int32
+                committed_offset: int64
+                committed_leader_epoch: int32 5-7 = -1 ignorable
+                metadata: string?
+                error_code: int16
+        error_code: int16 ignorable
+""")
 
 # Up to version 9: 10 has topic ids.
-OFFSET_COMMIT = message_type(
-    "OffsetCommit",
-    8,
-    "2-9",
-    8,
-    request=struct(
-        "OffsetCommitRequest",
-        scalar("group_id", "string"),
-        scalar("generation_id_or_member_epoch", "int32", "1+", ignorable=True, default=-1),
-        scalar("member_id", "string", "1+", ignorable=True),
-        scalar("group_instance_id", "string", "7+", nullable="7+", default=None),
-        scalar("retention_time_ms", "int64", "2-4", ignorable=True, default=-1),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string", "0-9", ignorable=True),
-                array(
-                    "partitions",
-                    struct(
-                        "Partition",
-                        scalar("partition_index", "int32"),
-                        scalar("committed_offset", "int64"),
-                        scalar("committed_leader_epoch", "int32", "6+", ignorable=True, default=-1),
-                        scalar("committed_metadata", "string", nullable="0+"),
-                    ),
-                ),
-            ),
-        ),
-    ),
-    response=struct(
-        "OffsetCommitResponse",
-        scalar("throttle_time_ms", "int32", "3+", ignorable=True),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string", "0-9", ignorable=True),
-                array(
-                    "partitions", struct("Partition", scalar("partition_index", "int32"), scalar("error_code", "int16"))
-                ),
-            ),
-        ),
-    ),
-)
+OFFSET_COMMIT = message_type("""
+    OffsetCommit: key 8, versions 2-9, flexible 8+
+    request
+        group_id: string
+        generation_id_or_member_epoch: int32 = -1 ignorable
+        member_id: string ignorable
+        group_instance_id: string? 7+ = null
+        retention_time_ms: int64 2-4 = -1 ignorable
+        topics: [Topic]
+            name: string ignorable
+            partitions: [Partition]
+                partition_index: int32
+                committed_offset: int64
+                committed_leader_epoch: int32 6+ = -1 ignorable
+                committed_metadata: string?
+    response
+        throttle_time_ms: int32 3+ ignorable
+        topics: [Topic]
+            name: string ignorable
+            partitions: [Partition]
+                partition_index: int32
+                error_code: int16
+""")
 
 # Version 1 only: after version 0, the mechanism's bytes follow without SaslAuthenticate requests around them.
-SASL_HANDSHAKE = message_type(
-    "SaslHandshake",
-    17,
-    "1",
-    None,
-    request=struct("SaslHandshakeRequest", scalar("mechanism", "string")),
-    response=struct("SaslHandshakeResponse", scalar("error_code", "int16"), array("mechanisms", "string")),
-)
+SASL_HANDSHAKE = message_type("""
+    SaslHandshake: key 17, versions 1, flexible none
+    request
+        mechanism: string
+    response
+        error_code: int16
+        mechanisms: [string]
+""")
 
-SASL_AUTHENTICATE = message_type(
-    "SaslAuthenticate",
-    36,
-    "0-2",
-    2,
-    request=struct("SaslAuthenticateRequest", scalar("auth_bytes", "bytes")),
-    response=struct(
-        "SaslAuthenticateResponse",
-        scalar("error_code", "int16"),
-        scalar("error_message", "string", nullable="0+"),
-        scalar("auth_bytes", "bytes"),
-        scalar("session_lifetime_ms", "int64", "1+", ignorable=True),
-    ),
-)
+SASL_AUTHENTICATE = message_type("""
+    SaslAuthenticate: key 36, versions 0-2, flexible 2+
+    request
+        auth_bytes: bytes
+    response
+        error_code: int16
+        error_message: string?
+        auth_bytes: bytes
+        session_lifetime_ms: int64 1+ ignorable
+""")
 
-API_VERSIONS = message_type(
-    "ApiVersions",
-    18,
-    "0-3",
-    3,
-    is_version_request=True,
-    request=struct(
-        "ApiVersionsRequest",
-        scalar("client_software_name", "string", "3+", ignorable=True),
-        scalar("client_software_version", "string", "3+", ignorable=True),
-    ),
-    response=struct(
-        "ApiVersionsResponse",
-        scalar("error_code", "int16"),
-        array(
-            "api_keys",
-            struct(
-                "ApiVersion", scalar("api_key", "int16"), scalar("min_version", "int16"), scalar("max_version", "int16")
-            ),
-        ),
-        scalar("throttle_time_ms", "int32", "1+", ignorable=True),
-        array(
-            "supported_features",
-            struct(
-                "SupportedFeature",
-                scalar("name", "string", "3+"),
-                scalar("min_version", "int16", "3+"),
-                scalar("max_version", "int16", "3+"),
-            ),
-            "3+",
-            ignorable=True,
-            tag=0,
-        ),
-        scalar("finalized_features_epoch", "int64", "3+", ignorable=True, tag=1, default=-1),
-        array(
-            "finalized_features",
-            struct(
-                "FinalizedFeature",
-                scalar("name", "string", "3+"),
-                scalar("max_version_level", "int16", "3+"),
-                scalar("min_version_level", "int16", "3+"),
-            ),
-            "3+",
-            ignorable=True,
-            tag=2,
-        ),
-        scalar("zk_migration_ready", "bool", "3+", ignorable=True, tag=3),
-    ),
-)
+API_VERSIONS = message_type("""
+    ApiVersions: key 18, versions 0-3, flexible 3+
+    request
+        client_software_name, client_software_version: string 3+ ignorable
+    response
+        error_code: int16
+        api_keys: [ApiVersion]
+            api_key, min_version, max_version: int16
+        throttle_time_ms: int32 1+ ignorable
+        supported_features: [SupportedFeature] 3+ ignorable tag 0
+            name: string
+            min_version, max_version: int16
+        finalized_features_epoch: int64 3+ = -1 ignorable tag 1
+        finalized_features: [FinalizedFeature] 3+ ignorable tag 2
+            name: string
+            max_version_level, min_version_level: int16
+        zk_migration_ready: bool 3+ ignorable tag 3
+""")
 
 # From version 4 on (Kafka 2.4), which introduced the cluster's default replication factor (KIP-464).
-CREATE_TOPICS = message_type(
-    "CreateTopics",
-    19,
-    "4-7",
-    5,
-    request=struct(
-        "CreateTopicsRequest",
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string"),
-                scalar("num_partitions", "int32"),
-                scalar("replication_factor", "int16"),
-                array(
-                    "assignments",
-                    struct("Assignment", scalar("partition_index", "int32"), array("broker_ids", "int32")),
-                ),
-                array("configs", struct("Config", scalar("name", "string"), scalar("value", "string", nullable="0+"))),
-            ),
-        ),
-        scalar("timeout_ms", "int32", default=60_000),
-        scalar("validate_only", "bool", "1+"),
-    ),
-    response=struct(
-        "CreateTopicsResponse",
-        scalar("throttle_time_ms", "int32", "2+", ignorable=True),
-        array(
-            "topics",
-            struct(
-                "Topic",
-                scalar("name", "string"),
-                scalar("topic_id", "uuid", "7+", ignorable=True),
-                scalar("error_code", "int16"),
-                scalar("error_message", "string", "1+", nullable="0+", ignorable=True),
-                scalar("topic_config_error_code", "int16", "5+", ignorable=True, tag=0),
-                scalar("num_partitions", "int32", "5+", ignorable=True, default=-1),
-                scalar("replication_factor", "int16", "5+", ignorable=True, default=-1),
-                array(
-                    "configs",
-                    struct(
-                        "Config",
-                        scalar("name", "string", "5+"),
-                        scalar("value", "string", "5+", nullable="5+"),
-                        scalar("read_only", "bool", "5+"),
-                        scalar("config_source", "int8", "5+", ignorable=True, default=-1),
-                        scalar("is_sensitive", "bool", "5+"),
-                    ),
-                    "5+",
-                    nullable="5+",
-                    ignorable=True,
-                ),
-            ),
-        ),
-    ),
-)
+CREATE_TOPICS = message_type("""
+    CreateTopics: key 19, versions 4-7, flexible 5+
+    request
+        topics: [Topic]
+            name: string
+            num_partitions: int32
+            replication_factor: int16
+            assignments: [Assignment]
+                partition_index: int32
+                broker_ids: [int32]
+            configs: [Config]
+                name: string
+                value: string?
+        timeout_ms: int32 = 60000
+        validate_only: bool
+    response
+        throttle_time_ms: int32 ignorable
+        topics: [Topic]
+            name: string
+            topic_id: uuid 7+ ignorable
+            error_code: int16
+            error_message: string? ignorable
+            topic_config_error_code: int16 5+ ignorable tag 0
+            num_partitions: int32 5+ = -1 ignorable
+            replication_factor: int16 5+ = -1 ignorable
+            configs: [Config]? 5+ ignorable
+                name: string
+                value: string?
+                read_only: bool
+                config_source: int8 = -1 ignorable
+                is_sensitive: bool
+""")
 
-DESCRIBE_CONFIGS = message_type(
-    "DescribeConfigs",
-    32,
-    "1-4",
-    4,
-    request=struct(
-        "DescribeConfigsRequest",
-        array(
-            "resources",
-            struct(
-                "Resource",
-                scalar("resource_type", "int8"),
-                scalar("resource_name", "string"),
-                array("configuration_keys", "string", nullable="0+"),
-            ),
-        ),
-        scalar("include_synonyms", "bool", "1+"),
-        scalar("include_documentation", "bool", "3+"),
-    ),
-    response=struct(
-        "DescribeConfigsResponse",
-        scalar("throttle_time_ms", "int32"),
-        array(
-            "results",
-            struct(
-                "Result",
-                scalar("error_code", "int16"),
-                scalar("error_message", "string", nullable="0+"),
-                scalar("resource_type", "int8"),
-                scalar("resource_name", "string"),
-                array(
-                    "configs",
-                    struct(
-                        "Config",
-                        scalar("name", "string"),
-                        scalar("value", "string", nullable="0+"),
-                        scalar("read_only", "bool"),
-                        scalar("config_source", "int8", "1+", ignorable=True, default=-1),
-                        scalar("is_sensitive", "bool"),
-                        array(
-                            "synonyms",
-                            struct(
-                                "Synonym",
-                                scalar("name", "string", "1+"),
-                                scalar("value", "string", "1+", nullable="0+"),
-                                scalar("source", "int8", "1+"),
-                            ),
-                            "1+",
-                            ignorable=True,
-                        ),
-                        scalar("config_type", "int8", "3+", ignorable=True),
-                        scalar("documentation", "string", "3+", nullable="0+", ignorable=True),
-                    ),
-                ),
-            ),
-        ),
-    ),
-)
+DESCRIBE_CONFIGS = message_type("""
+    DescribeConfigs: key 32, versions 1-4, flexible 4+
+    request
+        resources: [Resource]
+            resource_type: int8
+            resource_name: string
+            configuration_keys: [string]?
+        include_synonyms: bool
+        include_documentation: bool 3+
+    response
+        throttle_time_ms: int32
+        results: [Result]
+            error_code: int16
+            error_message: string?
+            resource_type: int8
+            resource_name: string
+            configs: [Config]
+                name: string
+                value: string?
+                read_only: bool
+                config_source: int8 = -1 ignorable
+                is_sensitive: bool
+                synonyms: [Synonym] ignorable
+                    name: string
+                    value: string?
+                    source: int8
+                config_type: int8 3+ ignorable
+                documentation: string?0+ 3+ ignorable
+""")

@@ -14,8 +14,9 @@ null in a field that is not nullable, and values of fields that the version lack
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from uuid import UUID
 
 from pyspark_kafka_direct.protocol.primitives import MalformedError, encode_unsigned_varint, read_unsigned_varint
@@ -27,10 +28,12 @@ from pyspark_kafka_direct.protocol.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    Reader: TypeAlias = Callable[[bytes, int, list[Any]], int]
+    Buffer: TypeAlias = bytes | memoryview
+    Reader: TypeAlias = Callable[[Buffer, int, list[Any]], int]
     Writer: TypeAlias = Callable[[bytearray, Any], None]
+    _FieldKind: TypeAlias = Literal["fixed size", "variable size", "not sent"]
 
 FIXED_FORMATS: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 _INT32 = struct.Struct(">i")
@@ -43,7 +46,7 @@ def compile_reader(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
     read_tags = _tagged_fields_reader(struct_spec, version) if flexible else None
     to_named_tuple = functools.partial(tuple.__new__, struct_spec.value_class)
 
-    def read(data: bytes, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
         values: list[Any] = []
         for read_field in field_readers:
             position = read_field(data, position, values)
@@ -73,21 +76,31 @@ def _is_untagged(field: FieldSpec, version: int) -> bool:
     return field.versions.has(version) and field.tag is None
 
 
+def _field_groups(struct_spec: StructSpec, version: int) -> Iterator[tuple[_FieldKind, list[FieldSpec]]]:
+    """Group adjacent fields of one kind: those of fixed size are read and written by one call."""
+
+    def kind_of(field: FieldSpec) -> _FieldKind:
+        if not _is_untagged(field, version):
+            return "not sent"
+        return "fixed size" if field.type in FIXED_FORMATS else "variable size"
+
+    return ((kind, list(fields)) for kind, fields in itertools.groupby(struct_spec.fields, kind_of))
+
+
+def _fixed_size_layout(fields: Iterable[FieldSpec]) -> struct.Struct:
+    return struct.Struct(">" + "".join(FIXED_FORMATS[cast("Primitive", field.type)] for field in fields))
+
+
 def _field_readers(struct_spec: StructSpec, version: int, flexible: bool) -> list[Reader]:
     """Return readers for all fields of a struct; fields that the version lacks get their defaults."""
     field_readers: list[Reader] = []
-    formats = ""
-    for field in struct_spec.fields:
-        is_untagged = _is_untagged(field, version)
-        if is_untagged and isinstance(field.type, str) and field.type in FIXED_FORMATS:
-            formats += FIXED_FORMATS[field.type]
-            continue
-        if formats:
-            field_readers.append(_fixed_size_reader(formats))
-            formats = ""
-        field_readers.append(_field_reader(field, version, flexible) if is_untagged else _default_reader(field.default))
-    if formats:
-        field_readers.append(_fixed_size_reader(formats))
+    for kind, fields in _field_groups(struct_spec, version):
+        if kind == "fixed size":
+            field_readers.append(_fixed_size_reader(_fixed_size_layout(fields)))
+        elif kind == "not sent":
+            field_readers.append(_default_reader([field.default for field in fields]))
+        else:
+            field_readers += [_field_reader(field, version, flexible) for field in fields]
     return field_readers
 
 
@@ -102,60 +115,56 @@ def _field_reader(field: FieldSpec, version: int, flexible: bool) -> Reader:
 
 def _primitive_reader(primitive: Primitive, flexible: bool, nullable: bool, name: str) -> Reader:
     if primitive in FIXED_FORMATS:
-        return _fixed_size_reader(FIXED_FORMATS[primitive])
-    return (
-        _read_uuid
-        if primitive == "uuid"
-        else _length_prefixed_reader(flexible, nullable, name, is_string=primitive == "string")
-    )
+        return _fixed_size_reader(struct.Struct(f">{FIXED_FORMATS[primitive]}"))
+    return _read_uuid if primitive == "uuid" else _length_prefixed_reader(flexible, nullable, name, primitive)
 
 
-def _fixed_size_reader(formats: str) -> Reader:
-    layout = struct.Struct(">" + formats)
+def _fixed_size_reader(layout: struct.Struct) -> Reader:
     unpack, size = layout.unpack_from, layout.size
 
-    def read(data: bytes, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
         output += unpack(data, position)
         return position + size
 
     return read
 
 
-def _default_reader(default: Any) -> Reader:
-    def read(data: bytes, position: int, output: list[Any]) -> int:
-        output.append(default)
+def _default_reader(defaults: list[Any]) -> Reader:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
+        output += defaults
         return position
 
     return read
 
 
-def _read_uuid(data: bytes, position: int, output: list[Any]) -> int:
+def _read_uuid(data: Buffer, position: int, output: list[Any]) -> int:
     _check_remaining(16, data, position, "a UUID")
-    output.append(UUID(bytes=data[position : position + 16]))
+    output.append(UUID(bytes=bytes(data[position : position + 16])))
     return position + 16
 
 
-def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[bytes, int], tuple[int, int]]:
+def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[Buffer, int], tuple[int, int]]:
     """Return a function that reads a length or count; it returns the number, -1 for null, and the next position."""
 
-    def read_compact(data: bytes, position: int) -> tuple[int, int]:
+    def read_compact(data: Buffer, position: int) -> tuple[int, int]:
         size = data[position]
         if size < 0x80:
             return size - 1, position + 1
         size, position = read_unsigned_varint(data, position)
         return size - 1, position
 
-    def read(data: bytes, position: int) -> tuple[int, int]:
+    def read(data: Buffer, position: int) -> tuple[int, int]:
         return layout.unpack_from(data, position)[0], position + layout.size
 
     return read_compact if flexible else read
 
 
-def _length_prefixed_reader(flexible: bool, nullable: bool, name: str, *, is_string: bool) -> Reader:
-    """Return the reader of STRING, BYTES and their compact forms."""
+def _length_prefixed_reader(flexible: bool, nullable: bool, name: str, primitive: Primitive) -> Reader:
+    """Return the reader of STRING, BYTES, RECORDS and their compact forms; records are a part of the data."""
+    is_string, is_bytes = primitive == "string", primitive == "bytes"
     read_size = _size_reader(_INT16 if is_string else _INT32, flexible)
 
-    def read(data: bytes, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
         size, position = read_size(data, position)
         if size < 0:
             _check_nullable(size, nullable, name, position)
@@ -163,7 +172,8 @@ def _length_prefixed_reader(flexible: bool, nullable: bool, name: str, *, is_str
             return position
         _check_remaining(size, data, position, name)
         end = position + size
-        output.append(data[position:end].decode() if is_string else data[position:end])
+        value = data[position:end]
+        output.append(str(value, "utf-8") if is_string else bytes(value) if is_bytes else value)
         return end
 
     return read
@@ -183,7 +193,7 @@ def _array_reader(
         else _primitive_reader(element_type, flexible, False, name)
     )
 
-    def read(data: bytes, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
         count, position = read_count(data, position)
         if count < 0:
             _check_nullable(count, nullable, name, position)
@@ -202,14 +212,14 @@ def _array_reader(
 def _number_array_reader(
     number_format: str,
     number_size: int,
-    read_count: Callable[[bytes, int], tuple[int, int]],
+    read_count: Callable[[Buffer, int], tuple[int, int]],
     nullable: bool,
     name: str,
 ) -> Reader:
     """Return the reader of a number array; layouts of short ones are precompiled, since replicas are few."""
     layouts = [struct.Struct(f">{count}{number_format}").unpack_from for count in range(8)]
 
-    def read(data: bytes, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
         count, position = read_count(data, position)
         if 0 <= count < len(layouts):
             output.append(layouts[count](data, position))
@@ -233,7 +243,7 @@ def _tagged_fields_reader(struct_spec: StructSpec, version: int) -> Reader:
         if field.tag is not None and field.versions.has(version)
     }
 
-    def read(data: bytes, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
         count, position = read_unsigned_varint(data, position)
         for _ in range(count):
             tag, position = read_unsigned_varint(data, position)
@@ -252,7 +262,7 @@ def _tagged_fields_reader(struct_spec: StructSpec, version: int) -> Reader:
     return read
 
 
-def _check_remaining(size: int, data: bytes, position: int, name: str) -> None:
+def _check_remaining(size: int, data: Buffer, position: int, name: str) -> None:
     if size > len(data) - position:
         raise MalformedError(f"{name} at byte {position} declares {size} bytes, but {len(data) - position} remain")
 
@@ -285,24 +295,26 @@ class MessageBuffer(bytearray):
 def compile_writer(struct_spec: StructSpec, version: int, *, flexible: bool) -> Writer:
     """Return the writer of a struct, which takes its values by field name."""
     names = frozenset(field.name for field in struct_spec.fields)
-    untagged_fields: list[tuple[FieldSpec, Writer | None]] = []
-    tagged_fields: list[tuple[int, FieldSpec, Writer]] = []
-    for field in struct_spec.fields:
-        write_value = _field_writer(field, version, flexible) if field.versions.has(version) else None
-        if write_value is not None and field.tag is not None:
-            tagged_fields.append((field.tag, field, write_value))
-        else:
-            untagged_fields.append((field, write_value))
-    tagged_fields.sort(key=lambda entry: entry[0])
+    field_writers: list[Writer] = []
+    for kind, fields in _field_groups(struct_spec, version):
+        if kind == "fixed size":
+            field_writers.append(_fixed_size_fields_writer(fields))
+        elif kind == "variable size":
+            field_writers += [_named_field_writer(field, version, flexible) for field in fields]
+    required_fields = [field for field in struct_spec.fields if not field.versions.has(version) and not field.ignorable]
+    tagged_fields = sorted(
+        (field.tag, field, _field_writer(field, version, True))
+        for field in struct_spec.fields
+        if field.tag is not None and field.versions.has(version)
+    )
 
     def write(out: bytearray, values: Mapping[str, Any]) -> None:
         if not values.keys() <= names:
             raise ValueError(f"{struct_spec.name} has no field {', '.join(sorted(values.keys() - names))}")
-        for field, write_value in untagged_fields:
-            value = values.get(field.name, field.default)
-            if write_value is not None:
-                write_value(out, value)
-            elif not field.is_default(value) and not field.ignorable:
+        for write_fields in field_writers:
+            write_fields(out, values)
+        for field in required_fields:
+            if field.name in values and not field.is_default(values[field.name]):
                 raise ValueError(f"{struct_spec.name} version {version} has no field {field.name}")
         if flexible:
             _write_tagged_fields(out, values, tagged_fields)
@@ -310,9 +322,31 @@ def compile_writer(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
     return write
 
 
+def _fixed_size_fields_writer(fields: list[FieldSpec]) -> Writer:
+    pack = _fixed_size_layout(fields).pack
+    names, defaults = [field.name for field in fields], [field.default for field in fields]
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        out += pack(*map(values.get, names, defaults))
+
+    return write
+
+
+def _named_field_writer(field: FieldSpec, version: int, flexible: bool) -> Writer:
+    name, default, write_value = field.name, field.default, _field_writer(field, version, flexible)
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        write_value(out, values.get(name, default))
+
+    return write
+
+
 def _write_tagged_fields(
     out: bytearray, values: Mapping[str, Any], tagged_fields: list[tuple[int, FieldSpec, Writer]]
 ) -> None:
+    if not tagged_fields:
+        out.append(0)
+        return
     sent_fields = [
         (tag, values[field.name], write_value)
         for tag, field, write_value in tagged_fields

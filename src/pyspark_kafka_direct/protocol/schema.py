@@ -1,17 +1,28 @@
-"""Schemas of Kafka's messages: one specification per field, as in Kafka's own message definitions.
+"""Schemas of Kafka's messages, parsed from tables with one line per group of fields.
 
 One schema covers all versions of a message: each field has the versions in which it exists and is nullable, and its tag
 if it is a tagged field (KIP-482). ``codec`` compiles a reader and a writer for each version in use.
 
-Version ranges are written as in Kafka's definitions: ``"4+"`` from 4 on, ``"0-3"``, ``"8"`` only that one, ``""`` none.
+A table has the message's name, API key, supported versions and first flexible version, then the fields of the request
+and of the response in wire order. The fields of a struct follow it, indented. ``#`` starts a comment.
+
+    NAME: key KEY, versions VERSIONS, flexible VERSION+ (or none)
+    request
+        NAME, NAME: TYPE VERSIONS = DEFAULT ignorable tag TAG
+
+    TYPE        a primitive type or a struct's name; ``[TYPE]`` is an array, ``TYPE?`` nullable, ``TYPE?8+`` from 8 on
+    VERSIONS    as in Kafka's definitions: ``4+`` from 4 on, ``0-3``, ``8`` only that one; by default the struct's
+    DEFAULT     of a field that is not sent: a number, ``true``, or ``null``; by default zero or empty
+    ignorable   a version without the field drops its value; otherwise such a value is an error
 """
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 # "records" are bytes too, but large ones: requests are sent without a copy of them.
@@ -38,7 +49,7 @@ class Versions(NamedTuple):
 
     @classmethod
     def parse(cls, notation: str) -> Versions:
-        """Parse a range as written in the module's docstring."""
+        """Parse a range as written in a table."""
         if not notation:
             return cls(1, 0)
         lowest, separator, highest = notation.partition("-")
@@ -95,12 +106,28 @@ class ApiMessageType:
     key: int
     versions: Versions  # supported here; a comment at the schema explains a maximum below Kafka's
     flexible: int | None  # first version with compact lengths and tag buffers (KIP-482), None if there is none
-    request: StructSpec
-    response: StructSpec
-    # Whether a client sends it first, to learn the broker's versions. Its response header has no tag buffer in any
-    # version, and brokers that do not support the request's version return an error in version 0 (KIP-511).
-    is_version_request: bool = False
+    request_table: str
+    response_table: str
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    # Parsed at the first use, because a process uses few of the messages.
+
+    @cached_property
+    def request(self) -> StructSpec:
+        return StructSpec(f"{self.name}Request", _parse_fields(_lines(self.request_table), _ALL_VERSIONS))
+
+    @cached_property
+    def response(self) -> StructSpec:
+        return StructSpec(f"{self.name}Response", _parse_fields(_lines(self.response_table), _ALL_VERSIONS))
+
+    @property
+    def is_version_request(self) -> bool:
+        """Return whether a client sends it first, to learn the broker's versions.
+
+        Its response header has no tag buffer in any version, and brokers that do not support the request's version
+        return an error in version 0 (KIP-511).
+        """
+        return self.name == "ApiVersions"
 
     def is_flexible(self, version: int) -> bool:
         return self.flexible is not None and version >= self.flexible
@@ -110,59 +137,72 @@ class ApiMessageType:
         return replace(self, versions=Versions(self.versions.lowest, min(version, self.versions.highest)))
 
 
-def scalar(
-    name: str,
-    type: Primitive,
-    versions: str = "0+",
-    *,
-    nullable: str = "",
-    ignorable: bool = False,
-    tag: int | None = None,
-    **default: Any,
-) -> FieldSpec:
-    """Specify a field with one value; ``default`` is zero or empty unless given."""
-    return FieldSpec(
-        name,
-        type,
-        Versions.parse(versions),
-        Versions.parse(nullable),
-        default.get("default", _DEFAULTS[type]),
-        ignorable,
-        tag,
-    )
+_LINE: Final = re.compile(
+    r"(?P<names>[\w, ]+): (?P<array>\[)?(?P<type>\w+)\]?(?P<null>\?\S*)?(?: (?P<versions>\d\S*))?"
+    r"(?: = (?P<default>\S+))?(?P<ignorable> ignorable)?(?: tag (?P<tag>\d+))?"
+)
+_PARTS: Final = re.compile(r"\n *(?:request|response)\n")
+_HEADER: Final = re.compile(r"(\w+): key (\d+), versions (\S+), flexible (\S+)")
+_ALL_VERSIONS: Final = Versions.parse("0+")
 
 
-def array(
-    name: str,
-    of: Primitive | StructSpec,
-    versions: str = "0+",
-    *,
-    nullable: str = "",
-    ignorable: bool = False,
-    tag: int | None = None,
-) -> FieldSpec:
-    """Specify a field with an array."""
-    return FieldSpec(name, ArrayType(of), Versions.parse(versions), Versions.parse(nullable), (), ignorable, tag)
+def message_type(table: str) -> ApiMessageType:
+    """Parse the table of a message."""
+    header, request, response = _PARTS.split(table.strip())
+    name, key, versions, flexible = _match(_HEADER, header).groups()
+    first_flexible = None if flexible == "none" else Versions.parse(flexible).lowest
+    return ApiMessageType(name, int(key), Versions.parse(versions), first_flexible, request, response)
 
 
-def tagged_struct(name: str, of: StructSpec, versions: str, *, tag: int) -> FieldSpec:
-    """Specify a tagged field with a struct, which has its defaults if it is not sent."""
-    default = of.value_class(*[field_spec.default for field_spec in of.fields])
-    return FieldSpec(name, of, Versions.parse(versions), Versions.parse(""), default, True, tag)
+def _lines(table: str) -> list[str]:
+    return [code for line in table.splitlines() if (code := line.partition("#")[0].rstrip())]
 
 
-def struct(name: str, *fields: FieldSpec) -> StructSpec:
-    return StructSpec(name, fields)
+def _parse_fields(lines: list[str], struct_versions: Versions) -> tuple[FieldSpec, ...]:
+    fields: list[FieldSpec] = []
+    while lines:
+        row = _match(_LINE, lines[0])
+        siblings = (index for index in range(1, len(lines)) if _indentation(lines[index]) <= _indentation(lines[0]))
+        following = next(siblings, len(lines))
+        nested, lines = lines[1:following], lines[following:]
+        versions = Versions.parse(row["versions"]) if row["versions"] else struct_versions
+        nullable = Versions.parse("") if row["null"] is None else Versions.parse(row["null"][1:] or "0+")
+        of = _element_type(row["type"], nested, versions)
+        fields += (
+            FieldSpec(
+                name,
+                ArrayType(of) if row["array"] else of,
+                versions,
+                nullable,
+                () if row["array"] else _default(of, row["default"]),
+                row["ignorable"] is not None,
+                None if row["tag"] is None else int(row["tag"]),
+            )
+            for name in row["names"].split(", ")
+        )
+    return tuple(fields)
 
 
-def message_type(
-    name: str,
-    key: int,
-    versions: str,
-    flexible: int | None,
-    *,
-    request: StructSpec,
-    response: StructSpec,
-    is_version_request: bool = False,
-) -> ApiMessageType:
-    return ApiMessageType(name, key, Versions.parse(versions), flexible, request, response, is_version_request)
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _match(pattern: re.Pattern[str], line: str) -> re.Match[str]:
+    match = pattern.fullmatch(line.strip())
+    if match is None:
+        raise ValueError(f"{line.strip()!r} is not a line of a message table")
+    return match
+
+
+def _element_type(name: str, fields: list[str], versions: Versions) -> StructSpec | Primitive:
+    if name in _DEFAULTS:
+        return cast("Primitive", name)
+    return StructSpec(name, _parse_fields(fields, versions))
+
+
+def _default(of: StructSpec | Primitive, notation: str | None) -> Any:
+    if isinstance(of, StructSpec):
+        return of.value_class(*[field_spec.default for field_spec in of.fields])
+    if notation is None:
+        return _DEFAULTS[of]
+    return {"null": None, "true": True}[notation] if notation.isalpha() else int(notation)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
 from kio.serial import entity_reader, entity_writer
 from tests.unit.protocol.message_values import (
     as_kafka_python,
@@ -55,6 +56,7 @@ def response_bytes(api: ApiMessageType, version: int, given: dict[str, Any]) -> 
 def test_supported_versions_of_all_messages() -> None:
     assert {api.name: api.versions for api in APIS} == {
         "Metadata": Versions(4, 13),
+        "Fetch": Versions(4, 18),
         "ListOffsets": Versions(2, 11),
         "FindCoordinator": Versions(1, 3),
         "OffsetFetch": Versions(2, 7),
@@ -265,6 +267,13 @@ def test_null_array_element_is_malformed() -> None:
         messages.decode(messages.SASL_HANDSHAKE, 1, struct.pack(">hih", 0, 1, -1))
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_varints_equal_kafka_python(value: int) -> None:
+    encoded = UnsignedVarInt32.encode(value)
+    assert encode_unsigned_varint(value) == encoded
+    assert read_unsigned_varint(encoded + b"rest", 0) == (value, len(encoded))
+
+
 @pytest.mark.parametrize(
     ("varint", "value"),
     [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\xff\xff\xff\xff\x0f", 2**32 - 1)],
@@ -273,7 +282,7 @@ def test_varints_of_32_bits_are_read(varint: bytes, value: int) -> None:
     assert read_unsigned_varint(varint, 0) == (value, len(varint))
 
 
-@pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x80\x01"])
+@pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\x1f", b"\xff\xff\xff\xff\x10", b"\x80\x80\x80\x80\x80\x01"])
 def test_varints_above_32_bits_are_malformed(varint: bytes) -> None:
     with pytest.raises(MalformedError, match="32 bits"):
         read_unsigned_varint(varint, 0)
