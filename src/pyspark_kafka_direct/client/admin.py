@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Retry
 from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerUnreachableError,
@@ -162,5 +162,4 @@ def _call_any_broker(cluster: ClusterClient, call: Callable[[Connection, Deadlin
 
 
 def _retry(cluster: ClusterClient, deadline: Deadline) -> Retry:
-    settings = cluster.settings
-    return Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+    return Retry(deadline, None, Backoff.of(cluster.settings))

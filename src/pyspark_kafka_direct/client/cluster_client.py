@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import call_any_broker
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.client.deadline import Deadline, Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL, ListOffsetsRequest, call_leaders
 from pyspark_kafka_direct.client.metadata import (
     Node,
@@ -481,7 +481,6 @@ class ClusterClient:
                     )
 
     def _retry(self, deadline: Deadline) -> Retry:
-        settings = self.settings
-        if self._retry_interval is not None:
-            return Retry(deadline, self._retries, self._retry_interval, self._retry_interval)
-        return Retry(deadline, self._retries, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        interval = self._retry_interval
+        backoff = Backoff.of(self.settings) if interval is None else Backoff(interval, interval)
+        return Retry(deadline, self._retries, backoff)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.deadline import Backoff, exponential_backoff
 from pyspark_kafka_direct.client.producer_state import IdleProducerPool
-from pyspark_kafka_direct.client.system import SYSTEM, with_jitter
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 # queries in threads. Acquired connections are not limited: a task must not wait for another task's connection.
 _MAX_IDLE_PER_BROKER = 4
 _MAX_IDLE = 64
-
-# How often a timeout or a backoff doubles; far above its maximum, which is applied afterwards.
-_MAX_DOUBLINGS = 16
 
 
 class _PoolKey(NamedTuple):
@@ -170,12 +168,12 @@ class ConnectionPool:
         settings = key.settings
         address = (key.host, key.port)
         failures = self._failures_of(address)
-        timeout_ms = settings.connect_timeout_ms
+        timeout_ms: float = settings.connect_timeout_ms
         if failures.failed_connects:
             self._wait_before_reconnecting(settings, failures, deadline)
             # As in Java's client, the timeout doubles with each failed connect (KIP-601).
-            doubled_ms = timeout_ms << min(failures.failed_connects, _MAX_DOUBLINGS)
-            timeout_ms = max(timeout_ms, min(doubled_ms, settings.connect_timeout_max_ms))
+            maximum_ms = max(timeout_ms, settings.connect_timeout_max_ms)
+            timeout_ms = exponential_backoff(timeout_ms, failures.failed_connects, maximum_ms)
         try:
             connection = Connection.open(settings, *address, deadline.limited_to(timeout_ms / 1000))
         except TransientBrokerError as error:
@@ -196,9 +194,9 @@ class ConnectionPool:
     def _wait_before_reconnecting(
         self, settings: ConnectionSettings, failures: _BrokerFailures, deadline: Deadline
     ) -> None:
-        backoff_ms = settings.reconnect_backoff_ms << min(failures.failed_connects - 1, _MAX_DOUBLINGS)
         # Jitter prevents all tasks of a cluster from connecting to a restarted broker at once (KIP-144).
-        pause = with_jitter(min(backoff_ms, settings.reconnect_backoff_max_ms) / 1000, self.system)
+        backoff = Backoff(settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000)
+        pause = backoff.pause(failures.failed_connects - 1, self.system)
         remaining = failures.last_at + pause - self.system.monotonic()
         if remaining > 0:
             # Half of the time remains: a connect without time would fail, and prolong the backoff of a healthy broker.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
-from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Retry
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -110,8 +110,8 @@ class CoordinatorClient:
         """Call the coordinator, and retry until the deadline, looking the coordinator up again after errors."""
         settings = self._cluster.settings
         deadline = deadline or self._cluster.deadline()
-        retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
-        short_retry = Retry(deadline, None, _SHORT_PAUSE, settings.retry_backoff_ms / 1000)
+        retry = Retry(deadline, None, Backoff.of(settings))
+        short_retry = Retry(deadline, None, Backoff(_SHORT_PAUSE, settings.retry_backoff_ms / 1000))
         if self._node is None and not self._cluster.nodes:
             # Either metadata request fails early if the cluster was never reached.
             if topics:

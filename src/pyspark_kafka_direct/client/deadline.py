@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.system import SYSTEM, System, with_jitter
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
 
 
@@ -68,19 +69,36 @@ class Deadline:
 
 
 def exponential_backoff(initial: float, tries: int, maximum: float) -> float:
-    """Return a pause in seconds that doubles with each earlier try, up to a maximum."""
+    """Return a pause or a timeout that doubles with each earlier try, up to a maximum."""
     return min(initial * 2.0 ** min(tries, 16), maximum)
 
 
-class Retry:
-    """Counts the tries of one operation and pauses between them, with a jitter of 20% (KIP-580)."""
+class Backoff(NamedTuple):
+    """Pauses that double with each earlier try, with a jitter of 20% (KIP-580)."""
 
-    def __init__(self, deadline: Deadline, retries: int | None, initial_pause: float, max_pause: float) -> None:
+    initial: float  # seconds
+    maximum: float
+
+    @classmethod
+    def of(cls, settings: ConnectionSettings) -> Backoff:
+        """Return the backoff from ``retry.backoff.ms`` to ``retry.backoff.max.ms``."""
+        return cls(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+
+    def pause(self, tries: int, system: System) -> float:
+        return with_jitter(exponential_backoff(self.initial, tries, self.maximum), system)
+
+
+NO_BACKOFF = Backoff(0.0, 0.0)
+
+
+class Retry:
+    """Counts the tries of one operation and pauses between them."""
+
+    def __init__(self, deadline: Deadline, retries: int | None, backoff: Backoff = NO_BACKOFF) -> None:
         self.deadline = deadline  # the caller may replace it
         self._retries = retries  # None: as many as fit before the deadline
-        self._pause = initial_pause  # seconds; stays the same if it equals max_pause
+        self._backoff = backoff
         self._error_to_raise: KafkaDirectError | None = None
-        self._max_pause = max_pause
         self.tries = 1  # including the current one
 
     @property
@@ -94,11 +112,10 @@ class Retry:
         if self._error_to_raise is None or not isinstance(error, BrokerTimeoutError):
             self._error_to_raise = error
         system = self.deadline.system
-        pause = with_jitter(min(self._pause, self._max_pause), system)
+        pause = self._backoff.pause(self.tries - 1, system)
         if self.is_last_try or pause >= self.deadline.remaining():
             if self.tries > 1:
                 self._error_to_raise.add_note(f"Tried {self.tries} times.")
             raise self._error_to_raise
         self.tries += 1
-        self._pause *= 2
         system.sleep(pause)

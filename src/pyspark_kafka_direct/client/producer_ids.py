@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.client.coordinator_client import RetriableCoordinatorError, raise_for_error_code
-from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Retry
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.errors import AuthorizationError, ProtocolError, TransientBrokerError
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -21,8 +21,7 @@ _NO_PRODUCER_ID: Final = -1
 
 def request_producer_id(cluster: ClusterClient, deadline: Deadline) -> ProducerIdAndEpoch:
     """Request a new id for an idempotent producer from any broker."""
-    settings = cluster.settings
-    retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+    retry = Retry(deadline, None, Backoff.of(cluster.settings))
 
     def call(connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
         return init_producer_id(connection, limit)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.system import SYSTEM, with_jitter
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class FetchRetry:
     def reset(self) -> None:
         """Restart the timeout and the backoff, because records arrived or were passed to the caller."""
         self.deadline = Deadline.after(self._request.poll_timeout, _POLL_TIMEOUT_OPTION, system=self._system)
-        self._backoff = self._settings.retry_backoff_ms / 1000
+        self._tries = 0
         self._last_error: KafkaDirectError | None = None
 
     def raise_if_expired(self, broker: str | None) -> None:
@@ -54,5 +54,6 @@ class FetchRetry:
 
     def back_off(self) -> None:
         """Sleep before the next fetch; the delay doubles with each call until ``reset``."""
-        self._system.sleep(min(with_jitter(self._backoff, self._system), self.deadline.remaining()))
-        self._backoff = min(self._backoff * 2, self._settings.retry_backoff_max_ms / 1000)
+        pause = Backoff.of(self._settings).pause(self._tries, self._system)
+        self._tries += 1
+        self._system.sleep(min(pause, self.deadline.remaining()))

@@ -331,7 +331,7 @@ class FetcherManager:
     def _fetch_metadata(self, topic_names: Collection[str]) -> dict[str, TopicMetadata]:
         """Fetch metadata without retries: the partitions back off themselves."""
         deadline = self._cluster.deadline()
-        return self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
+        return self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0))
 
     def _check_absence(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
         """Take a step to find out whether a partition is missing or was recreated; if so, ``poll`` raises that."""

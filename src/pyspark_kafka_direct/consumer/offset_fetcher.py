@@ -136,7 +136,7 @@ class OffsetFetcher:
         deadline = self._cluster.deadline()
         partitions = [rejected_fetch.partition for rejected_fetch in out_of_range_fetches]
         names = {partition.tp.topic for partition in partitions}
-        topics = self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
+        topics = self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0))
         existing = [
             partition.tp
             for partition in partitions

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.client.deadline import Deadline, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline
 from pyspark_kafka_direct.client.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
-from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
@@ -522,10 +521,10 @@ class BatchProducer:
             partition.leader = new_leader
 
     def _back_off(self, partition: PartitionQueue, error: KafkaDirectError, *, is_short: bool = False) -> None:
-        settings = self._cluster.settings
-        first_pause = _SHORT_BACKOFF if is_short else settings.retry_backoff_ms / 1000
-        pause = exponential_backoff(first_pause, partition.attempts, settings.retry_backoff_max_ms / 1000)
-        partition.back_off(error, self._system.monotonic(), with_jitter(pause, self._system))
+        backoff = Backoff.of(self._cluster.settings)
+        if is_short:
+            backoff = backoff._replace(initial=_SHORT_BACKOFF)
+        partition.back_off(error, self._system.monotonic(), backoff.pause(partition.attempts, self._system))
         self._backing_off_partitions[partition] = None
 
     def _check_deadlines(self) -> None:

@@ -40,7 +40,7 @@ class LeaderLookup:
         """Yield the results of one attempt, which may lack partitions; raise errors that concern all partitions."""
         # After a failed attempt the cached leaders may be outdated. Partitions back off, so one request is enough.
         has_failed = any(partition.attempts for partition in partitions)
-        refresh_retry = Retry(deadline, 0, 0.0, 0.0) if has_failed else None
+        refresh_retry = Retry(deadline, 0) if has_failed else None
         try:
             leaders = self._cluster.leaders(
                 [partition.topic_partition for partition in partitions], deadline, refresh_retry=refresh_retry

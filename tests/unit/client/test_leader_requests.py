@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pyspark_kafka_direct.client.deadline import Deadline, Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.leader_requests import LeaderRequestEntry, LeaderResponse, call_leaders
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -95,7 +95,7 @@ class DoublingRequest:
 
 
 def retry(seconds: float = 60, retries: int | None = None) -> Retry:
-    return Retry(Deadline.after(seconds), retries, 0.001, 0.002)
+    return Retry(Deadline.after(seconds), retries, Backoff(0.001, 0.002))
 
 
 def test_each_leader_gets_one_request_sent_before_any_wait() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.client.fake_systems import NoSleepSystem
 
-from pyspark_kafka_direct.client.deadline import Deadline, Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 ERROR = BrokerUnreachableError("down")
@@ -13,7 +13,7 @@ ERROR = BrokerUnreachableError("down")
 
 def test_pauses_grow_to_the_maximum() -> None:
     system = NoSleepSystem()
-    retry = Retry(Deadline.after(100, system=system), None, 0.1, 1.0)
+    retry = Retry(Deadline.after(100, system=system), None, Backoff(0.1, 1.0))
     for _ in range(8):
         retry.wait_or_raise(ERROR)
     for pause, expected in zip(system.slept, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
@@ -23,7 +23,7 @@ def test_pauses_grow_to_the_maximum() -> None:
 
 def test_number_of_retries_is_limited() -> None:
     system = NoSleepSystem()
-    retry = Retry(Deadline.after(100, system=system), 2, 0.1, 0.1)
+    retry = Retry(Deadline.after(100, system=system), 2, Backoff(0.1, 0.1))
     error = BrokerUnreachableError("down")
     retry.wait_or_raise(error)
     retry.wait_or_raise(error)
@@ -35,7 +35,7 @@ def test_number_of_retries_is_limited() -> None:
 
 
 def test_cause_is_raised_instead_of_timeout() -> None:
-    retry = Retry(Deadline.after(100), 2, 0.001, 0.001)
+    retry = Retry(Deadline.after(100), 2, Backoff(0.001, 0.001))
     cause = BrokerUnreachableError("no leader")
     retry.wait_or_raise(BrokerTimeoutError("slow"))
     retry.wait_or_raise(cause)
@@ -47,21 +47,23 @@ def test_cause_is_raised_instead_of_timeout() -> None:
 def test_error_without_retry_has_no_note() -> None:
     error = BrokerUnreachableError("down")
     with pytest.raises(BrokerUnreachableError) as caught:
-        Retry(Deadline.after(100), 0, 0.1, 0.1).wait_or_raise(error)
+        Retry(Deadline.after(100), 0, Backoff(0.1, 0.1)).wait_or_raise(error)
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_no_pause_exceeds_the_deadline() -> None:
     system = NoSleepSystem()
     with pytest.raises(BrokerUnreachableError):
-        Retry(Deadline.after(0.05, system=system), None, 10.0, 10.0).wait_or_raise(BrokerUnreachableError("down"))
+        Retry(Deadline.after(0.05, system=system), None, Backoff(10.0, 10.0)).wait_or_raise(
+            BrokerUnreachableError("down")
+        )
     assert system.slept == []
 
 
 def attempt(outcomes: list[BrokerUnreachableError | None], seconds: float, pause: float) -> tuple[int, NoSleepSystem]:
     """Try until an outcome is None; return the number of tries, and the system that recorded the pauses."""
     system = NoSleepSystem()
-    retry = Retry(Deadline.after(seconds, system=system), None, pause, pause)
+    retry = Retry(Deadline.after(seconds, system=system), None, Backoff(pause, pause))
     for outcome in outcomes:
         if outcome is None:
             return retry.tries, system

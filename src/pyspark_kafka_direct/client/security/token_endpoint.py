@@ -19,6 +19,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 
+from pyspark_kafka_direct.client.deadline import exponential_backoff
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
 from pyspark_kafka_direct.client.security.tls_handshake import tls_context
 from pyspark_kafka_direct.config.security_settings import MASK, Secret
@@ -56,7 +57,7 @@ class _TokenEndpoint:
         limit = deadline.limited_to(seconds)
         retry_deadline = limit.limited_to(_MAX_RETRY_SECONDS)
         for attempt in itertools.count():
-            pause = min(_INITIAL_BACKOFF * 2**attempt, _MAX_BACKOFF)
+            pause = exponential_backoff(_INITIAL_BACKOFF, attempt, _MAX_BACKOFF)
             is_last_attempt = pause >= retry_deadline.remaining()
             try:
                 response_body = self._post(limit)
