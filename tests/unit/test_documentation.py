@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.documentation import PAGES, ROOT, Block, fenced, indented, text_of
 
 from pyspark_kafka_direct.broker.__main__ import argument_parser as broker_parser
 
-LANGUAGES = {"python", "python fragment", "sh", "ini", "text"}
+LANGUAGES = {"python", "python fragment", "sh", "ini", "text", "mermaid"}
 MODULES = {"pyspark_kafka_direct.broker": broker_parser()}
 
 PYTHON = [block for page in PAGES for block in fenced(page) if block.language.startswith("python")]
@@ -127,6 +128,30 @@ def test_blocks_are_found() -> None:
     assert any(command.startswith("make soak-direct") for _, command in COMMANDS)
     assert is_python(Block("a", 1, "", "spark.read.load()"))
     assert not is_python(Block("a", 1, "", "make test"))
+
+
+def test_the_functions_of_the_paths_exist() -> None:
+    page = text_of("docs/architecture.md")
+    paths = page[page.index("## Five paths") : page.index("## Requests and time")]
+    named = re.findall(r"`((?:[a-z_]+\.)+(?:[A-Z]\w+\.)?\w+)`", paths)
+    assert len(named) > 60
+    assert [name for name in named if not exists(name)] == []
+    assert not exists("log.log_worker.LogWorker.no_such_method")
+
+
+def exists(name: str) -> bool:
+    """Return whether the package has this function or class."""
+    parts = name.split(".")
+    modules = [part for part in parts if part.islower()]
+    while True:
+        try:
+            found: object = import_module(".".join(["pyspark_kafka_direct", *modules]))
+            break
+        except ModuleNotFoundError:
+            modules.pop()
+    for part in parts[len(modules) :]:
+        found = getattr(found, part, None)
+    return found is not None
 
 
 def test_errors_are_found_on_the_page_about_them() -> None:
