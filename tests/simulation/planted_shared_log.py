@@ -162,8 +162,8 @@ def _truncated_log_is_read_from_its_end() -> Sequence[Patch]:
     from pyspark_kafka_direct.log import log_worker
 
     def reread(original: Any) -> Any:
-        def reread_offset(error: Any, position: int, start: int, end: int) -> int | None:
-            return None if original(error, position, start, end) is None else end
+        def reread_offset(error: Any, position: int, start: int, end: int, **more: Any) -> int | None:
+            return None if original(error, position, start, end, **more) is None else end
 
         return reread_offset
 

@@ -55,6 +55,9 @@ _PLANS = Path(__file__).parent / "plans"
         # nothing.
         "late-request-of-a-failed-record",
         "late-requests-of-records-that-were-sent-again",
+        # Without leader epochs a log was read again only from its new end. Records below it had been replaced, or their
+        # transaction ended otherwise.
+        "log-committed-records-behind-a-truncation",
         # Without topic ids a log waited forever for the partitions that a recreated topic lacks.
         "log-recreated-with-fewer-partitions-1",
         "log-recreated-with-fewer-partitions-2",

@@ -133,6 +133,7 @@ class KafkaBasedLog:
             self._pending_reads,
             lambda: 0 if self._producer is None else self._producer.completed_count,
             LossCounter(self._system).add,
+            read_committed=self._clients.fetch.isolation_level == "read_committed",
         )
 
     def __reduce__(self) -> NoReturn:

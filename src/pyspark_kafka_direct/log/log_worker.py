@@ -85,6 +85,8 @@ class LogWorker:
         pending_reads: PendingReads,
         count_completed_sends: Callable[[], int],
         count_loss: Callable[[DataLossCause, Mapping[TopicPartition, int]], None],
+        *,
+        read_committed: bool = False,
     ) -> None:
         self._topic = topic
         self._cluster = cluster
@@ -95,6 +97,7 @@ class LogWorker:
         self._pending_reads = pending_reads
         self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
+        self._read_committed = read_committed
         self._signal: WakeupSignal | None = None
         self._cancellation: Cancellation | None = None  # of requests; None: not running
         self._consumer: LogConsumer | None = None
@@ -453,7 +456,7 @@ class LogWorker:
         position = self._consumer.positions[partition]
         deadline = self._deadline()
         start, end = self._cluster.log_bounds([partition], deadline)[partition]
-        reread_from = reread_offset(loss, position, start, end)
+        reread_from = reread_offset(loss, position, start, end, read_committed=self._read_committed)
         if reread_from is None:
             offset = resume_offset(loss, position, start, end)
             _log.warning(

@@ -43,7 +43,7 @@ from pyspark_kafka_direct.planning.loss_errors import (
     missing_error,
     recreated_error,
     recreated_topics_error,
-    truncated_error,
+    shorter_log_error,
 )
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ def out_of_range_error(
     if position <= log.end:
         return None
     if served_by_leader:
-        return truncated_error(tp, position, log.end)
+        return shorter_log_error(tp, position, log.end)
     return DataLossError(
         f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
         "topic was recreated.",
@@ -441,12 +441,16 @@ def loss_cause(error: DataLossError | TopicNotFoundError, position: int, start: 
     return DataLossCause.BEYOND_END if position > end else None
 
 
-def reread_offset(error: DataLossError, position: int, start: int, end: int) -> int | None:
+def reread_offset(
+    error: DataLossError, position: int, start: int, end: int, *, read_committed: bool = False
+) -> int | None:
     """Return from where a log's records may differ from those read, so that a copy rereads it; None: nowhere."""
     if error.resume_offset is not None:
         return None
     if not isinstance(error, TruncatedError):
         return start if position > end else None
+    if read_committed:  # earlier records may belong to a transaction whose marker was truncated, and may end otherwise
+        return start
     return error.truncated_to if error.truncated_to is not None and error.truncated_to < position else start
 
 

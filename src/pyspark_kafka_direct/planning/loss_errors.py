@@ -78,6 +78,16 @@ def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> Tru
     return error
 
 
+def shorter_log_error(tp: TopicPartition, position: int, end: int) -> TruncatedError:
+    """Return the error for a position beyond the log, without leader epochs that tell where the logs differ."""
+    return TruncatedError(
+        f"an unclean leader election truncated the log, which now ends at offset {end}. It is not known which of the "
+        f"records before offset {position} are still in it. Resume at the end, and expect that other records replaced "
+        "some that were read.",
+        **error_context(tp, position),
+    )
+
+
 def unproven_gap_error(
     tp: TopicPartition, position: int, end: int, no_data_seconds: float, broker: str | None = None
 ) -> DataLossError:

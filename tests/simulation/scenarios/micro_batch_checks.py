@@ -438,7 +438,8 @@ class SinkChecker:
                     if truth.deleted_at == math.inf and version.removed_at == math.inf:
                         place = (topic, index), version.offset
                         if is_selected(options, topic, index) and not self._is_older(rows, place, generation):
-                            self._check_missing(topic, generation, index, version)
+                            others = [each for each in versions if each.value in rows]
+                            self._check_missing(topic, generation, index, version, is_replaced=bool(others))
                     else:
                         self._check_gone(topic, generation, index, version)
 
@@ -447,8 +448,8 @@ class SinkChecker:
         older = ((each.partition, each.offset) for each in rows.values() if each.generation < generation)
         return generation > 1 and not self._cluster.settings.topic_ids and place in older
 
-    def _check_missing(self, topic: str, generation: int, index: int, version: Version) -> None:
-        """Check why a record that exists until the end is not in the sink."""
+    def _check_missing(self, topic: str, generation: int, index: int, version: Version, *, is_replaced: bool) -> None:
+        """Check why a record that exists until the end is not in the sink, or only another one with its offset."""
         partition = (topic, index)
         if version.offset < self._first_start().get(partition, 0) and generation <= self._first_generation(topic):
             return
@@ -471,6 +472,8 @@ class SinkChecker:
             planned_at = logged.asked_at if self._truth.has_lost(topic, index, logged.time) else logged.time
             if end.get(partition, 0) > version.offset and (
                 planned_at < known_at
+                # A leader that was deposed while it was isolated returned its own record.
+                or (is_replaced and self._oracle.was_deposed(topic, logged.asked_at, logged.time))
                 or not self._oracle.was_in_log(partition, generation, record, planned_at, logged.time)
             ):
                 return

@@ -198,7 +198,9 @@ class _Planned:
         generation: int,
         oldest_generation: int,
         at: float,
+        began_at: float,  # the leader that responded may have been deposed before the plan was complete
     ) -> None:
+        self.began_at = began_at
         self.oldest_generation = oldest_generation
         self.offsets = offsets
         self.topic_id = topic_id
@@ -341,6 +343,7 @@ class _Read:
             oldest if topic_id is None else self.environment.cluster.generations_by_id[topic_id],
             oldest,
             self.environment.world.now,
+            started,
         )
 
     def _read(self, planned: _Planned) -> None:
@@ -396,10 +399,12 @@ class _Read:
         isolation = READ_COMMITTED if self._isolation == "read_committed" else READ_UNCOMMITTED
         first, until = planned.offsets.from_offset, planned.offsets.until_offset
         name, generation = self._partition, planned.generation
-        losses = oracle.loss_reasons(name, first, until, since=planned.at, generation=generation)
+        losses = oracle.loss_reasons(name, first, until, since=planned.began_at, generation=generation)
         # Records that were removed from the start of the log are not required, but all later ones are.
         may_skip = (not request.fail_on_data_loss or request.from_earliest) and bool(
-            oracle.loss_reasons(name, first, until, since=planned.at, generation=generation, with_log_starts=False)
+            oracle.loss_reasons(
+                name, first, until, since=planned.began_at, generation=generation, with_log_starts=False
+            )
         )
         if counts.lost and self._may_seem_truncated(planned):
             may_skip = True
@@ -469,7 +474,9 @@ class _Read:
             is_justified = (
                 has_older_offsets
                 or seems_truncated
-                or bool(oracle.loss_reasons(self._partition, first, until, since=planned.at, generation=generation))
+                or bool(
+                    oracle.loss_reasons(self._partition, first, until, since=planned.began_at, generation=generation)
+                )
             )
         if not is_justified:
             raise ViolationError(f"nothing was lost, but the read says: {error!r}") from error
@@ -477,7 +484,7 @@ class _Read:
     def _may_seem_truncated(self, planned: _Planned) -> bool:
         """Return whether a deposed leader may look like that of a topic that was recreated with a shorter log."""
         oracle, now = self.environment.oracle, self.environment.world.now
-        return not self.environment.cluster.settings.topic_ids and oracle.was_deposed(_TOPIC, planned.at, now)
+        return not self.environment.cluster.settings.topic_ids and oracle.was_deposed(_TOPIC, planned.began_at, now)
 
     def _check_unproven_gap(self, planned: _Planned, error: DataLossError) -> None:
         """Check that a broker returned no records for a minute, and does not report where its local log begins."""

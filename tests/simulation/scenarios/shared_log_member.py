@@ -147,7 +147,13 @@ class LogMember:
                 self.process.sleep(0.5)
                 continue
             self._check_complete(visible)
-            self._opened_with = (self._truth.generation, self._log.partition_count)
+            # A broker that lagged may have reported the partitions of a topic that was recreated since.
+            topic_id = self._log._worker._topic_id
+            if topic_id is not None:
+                generation = self.environment.cluster.generations_by_id.get(topic_id)
+            else:
+                generation = None if self._truth.was_recreated else self._truth.generation
+            self._opened_with = (generation, self._log.partition_count)
             return True
 
     def _build(self) -> None:

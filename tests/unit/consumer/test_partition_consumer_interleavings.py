@@ -207,11 +207,11 @@ class Interleavings(RuleBasedStateMachine):
     def resume_after_truncation(self, error: TruncatedError) -> None:
         assert error.topic is not None
         assert error.partition is not None
-        assert error.truncated_to is not None
         tp = TopicPartition(error.topic, error.partition)
         assert error.offset == self.consumer.positions[tp]
         log = self.cluster.logs[tp]
-        self.seek(tp, max(min(error.truncated_to, self.consumer.positions[tp]), log.start))
+        first = log.start if error.truncated_to is None else error.truncated_to
+        self.seek(tp, max(min(first, self.consumer.positions[tp]), log.start))
 
     def resume_after_loss(self, error: DataLossError) -> None:
         assert not isinstance(error, TopicRecreatedError)

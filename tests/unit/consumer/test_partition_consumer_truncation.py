@@ -31,8 +31,9 @@ def test_truncated_log_is_reported(cluster: FakeCluster, newest: int) -> None:
         cluster.respond_to_waiting_fetches()
         for _ in range(2):  # it is raised until the owner seeks
             error = poll_until_error(consumer, TruncatedError)
-            assert (error.topic, error.partition, error.offset, error.truncated_to) == (*ONE, 20, 10)
-            assert "truncated the log to offset 10" in str(error)
+            known = 10 if newest == 17 else None  # records may have been appended since
+            assert (error.topic, error.partition, error.offset, error.truncated_to) == (*ONE, 20, known)
+            assert ("truncated the log to offset 10" if known else "which now ends at offset 10") in str(error)
         consumer.seek(ONE, 10)
         log.append(1)
         found = poll_until(consumer, at_end(cluster, consumer))

@@ -272,6 +272,12 @@ def test_a_copy_of_a_log_rereads_what_may_have_been_replaced(truncated_to: int |
     assert reread_offset(error, 50, 3, end) == offset
 
 
+def test_a_copy_of_committed_records_rereads_all_because_transactions_may_end_otherwise() -> None:
+    error = TruncatedError("truncated")
+    error.truncated_to = 30
+    assert reread_offset(error, 50, 3, 100, read_committed=True) == 3
+
+
 def test_a_copy_of_a_log_rereads_nothing_that_still_exists() -> None:
     gap, expired = DataLossError("not returned"), DataLossError("expired")
     gap.resume_offset = 60
