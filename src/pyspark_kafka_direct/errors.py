@@ -229,7 +229,7 @@ class SparkVersionError(KafkaDirectError, ImportError):
 
 
 class ExternalToolError(KafkaDirectError, RuntimeError):
-    """A program that the embedded Kafka requires (Java, keytool) is missing, too old, or failed."""
+    """A program that the embedded Kafka requires (Java) is missing, too old, or failed."""
 
 
 class RecordError(KafkaDirectError, ValueError):

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.broker import EmbeddedKafka, unsecured_token
+from pyspark_kafka_direct.broker import EmbeddedKafka, make_certificates, unsecured_token
 from pyspark_kafka_direct.broker.__main__ import example_code
 from pyspark_kafka_direct.broker.probe import free_ports
 from pyspark_kafka_direct.cli.sample_flights import INITIAL_RECORDS, RECORDS_PER_SECOND
@@ -140,15 +140,15 @@ def test_the_old_version_serves_and_logs_its_version(topics_on: TopicsOn) -> Non
 
 
 @pytest.mark.parametrize("version", [None, OLD_VERSION])
-def test_every_listener_accepts_its_clients_and_rejects_others(version: str | None) -> None:
+def test_every_listener_accepts_its_clients_and_rejects_others(version: str | None, tmp_path: Path) -> None:
     names = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
     with EmbeddedKafka(version=version, security=names) as kafka:
         certificates, alice = kafka.certificates, kafka.users[0]
         trusted = {"ssl.ca.location": str(certificates.ca)}
         pair = {"ssl.certificate.location": str(certificates.client), "ssl.key.location": str(certificates.client_key)}
         store = {"ssl.keystore.location": str(certificates.client_p12), "ssl.keystore.password": certificates.password}
-        untrusted = {"ssl.certificate.location": str(certificates.untrusted_client)}
-        untrusted["ssl.key.location"] = str(certificates.untrusted_client_key)
+        other = make_certificates(tmp_path)
+        untrusted = {"ssl.certificate.location": str(other.client), "ssl.key.location": str(other.client_key)}
         user = {"sasl.username": alice.username, "sasl.password": alice.password}
         token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
 
@@ -163,7 +163,7 @@ def test_every_listener_accepts_its_clients_and_rejects_others(version: str | No
         assert connection_error("SSL", "SSL", trusted) is None
         assert connection_error("MTLS", "SSL", trusted | pair) is None
         assert connection_error("MTLS", "SSL", trusted | store) is None
-        assert connection_error("SSL", "SSL", {"ssl.ca.location": str(certificates.wrong_ca)}, 2)
+        assert connection_error("SSL", "SSL", {"ssl.ca.location": str(other.ca)}, 2)
         assert connection_error("MTLS", "SSL", trusted, 2)
         assert connection_error("MTLS", "SSL", trusted | untrusted, 2)
         for name, options in (("SASL_PLAINTEXT", {}), ("SASL_SSL", trusted)):

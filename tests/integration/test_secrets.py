@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key
 from tests.integration.secrets_app import PAGES, REDACTED
 from tests.integration.stream_queries import produce
 
@@ -38,8 +39,8 @@ def test_spark_shows_no_secret(topics_on: Callable[[str], MakeTopic], tmp_path: 
             "kafka.sasl.jaas.config": _login(ALICE.password),
             "kafka.ssl.truststore.location": str(certificates.ca),
             "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
-            "kafka.ssl.keystore.key": certificates.client_encrypted_key.read_text(),
-            "kafka.ssl.key.password": certificates.key_password,
+            "kafka.ssl.keystore.key": encrypted_client_key(certificates).read_text(),
+            "kafka.ssl.key.password": KEY_PASSWORD,
             "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
         }
         produce(kafka.bootstrap_servers, options["subscribe"], range(3))
@@ -74,7 +75,7 @@ def test_spark_shows_no_secret(topics_on: Callable[[str], MakeTopic], tmp_path: 
     assert sum(b"kafka-direct" in output for output in outputs.values()) > 5
     # JSON may separate the lines of a key, so each line is checked.
     key = [line for line in options["kafka.ssl.keystore.key"].splitlines() if len(line) > 40]
-    secrets = [ALICE.password, WRONG, certificates.key_password, *key]
+    secrets = [ALICE.password, WRONG, KEY_PASSWORD, *key]
     secrets += [base64.b64encode(each.encode()).decode() for each in (ALICE.password, WRONG)]
     for name, output in outputs.items():
         for secret in secrets:

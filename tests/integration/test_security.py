@@ -15,8 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_truststore
 
-from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka, unsecured_token
+from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka, make_certificates, unsecured_token
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -173,8 +174,8 @@ def test_tls_without_files_on_executors(secured: EmbeddedKafka) -> None:
         ssl_truststore_location="",
         ssl_truststore_certificates=certificates.ca.read_text(),
         ssl_keystore_certificate_chain=certificates.client.read_text(),
-        ssl_keystore_key=certificates.client_encrypted_key.read_text(),
-        ssl_key_password=certificates.key_password,
+        ssl_keystore_key=encrypted_client_key(certificates).read_text(),
+        ssl_key_password=KEY_PASSWORD,
     )
     assert offsets_of(settings) == [1, 0]
 
@@ -186,11 +187,11 @@ MUTUAL: dict[str, Callable[[Certificates], dict[str, str]]] = {
     },
     "an encrypted key": lambda certificates: {
         "ssl_certificate_location": str(certificates.client),
-        "ssl_key_location": str(certificates.client_encrypted_key),
-        "ssl_key_password": certificates.key_password,
+        "ssl_key_location": str(encrypted_client_key(certificates)),
+        "ssl_key_password": KEY_PASSWORD,
     },
     "PKCS12 stores": lambda certificates: {
-        "ssl_truststore_location": str(certificates.truststore_p12),
+        "ssl_truststore_location": str(java_truststore(certificates, "PKCS12")),
         "ssl_truststore_password": certificates.password,
         "ssl_truststore_type": "PKCS12",
         "ssl_keystore_location": str(certificates.client_p12),
@@ -367,8 +368,8 @@ def test_mechanism_not_offered_by_the_listener(secured: EmbeddedKafka) -> None:
     assert "does not offer SCRAM-SHA-512; it offers OAUTHBEARER, PLAIN, SCRAM-SHA-256" in error.message
 
 
-def test_the_wrong_ca(secured: EmbeddedKafka) -> None:
-    wrong = str(secured.certificates.wrong_ca)
+def test_the_wrong_ca(secured: EmbeddedKafka, tmp_path: Path) -> None:
+    wrong = str(make_certificates(tmp_path).ca)
     error = immediate_error(settings_for(secured, "SSL", ssl_truststore_location=wrong))
     assert isinstance(error, TlsError)
     assert "kafka.ssl.truststore.location" in error.message
@@ -376,7 +377,7 @@ def test_the_wrong_ca(secured: EmbeddedKafka) -> None:
 
 
 def test_java_keystore_error_has_the_conversion_command(secured: EmbeddedKafka) -> None:
-    jks = str(secured.certificates.truststore_jks)
+    jks = str(java_truststore(secured.certificates, "JKS"))
     error = immediate_error(
         settings_for(secured, "SSL", ssl_truststore_location=jks, ssl_truststore_password="store-secret")
     )
@@ -393,12 +394,9 @@ def test_no_client_certificate(secured: EmbeddedKafka, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_a_client_certificate_of_another_ca(secured: EmbeddedKafka, version: str) -> None:
-    certificates = secured.certificates
-    untrusted_client = {
-        "ssl_certificate_location": str(certificates.untrusted_client),
-        "ssl_key_location": str(certificates.untrusted_client_key),
-    }
+def test_a_client_certificate_of_another_ca(secured: EmbeddedKafka, version: str, tmp_path: Path) -> None:
+    other = make_certificates(tmp_path)
+    untrusted_client = {"ssl_certificate_location": str(other.client), "ssl_key_location": str(other.client_key)}
     error = immediate_error(settings_for(secured, "MTLS", ssl_enabled_protocols=version, **untrusted_client))
     assert isinstance(error, BrokerError)
     assert "kafka.ssl.keystore" in error.message
@@ -520,8 +518,8 @@ def test_spark_and_errors_show_no_secret(secured: EmbeddedKafka, make_spark: Any
             "kafka.sasl.jaas.config": f'{SCRAM} required username="alice" password="{password}";',
             "kafka.ssl.truststore.certificates": certificates.ca.read_text(),
             "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
-            "kafka.ssl.keystore.key": certificates.client_encrypted_key.read_text(),
-            "kafka.ssl.key.password": certificates.key_password,
+            "kafka.ssl.keystore.key": encrypted_client_key(certificates).read_text(),
+            "kafka.ssl.key.password": KEY_PASSWORD,
             "subscribe": "allowed",
         }
         return spark.read.format("kafka-direct").options(**options).load()
@@ -538,5 +536,5 @@ def test_spark_and_errors_show_no_secret(secured: EmbeddedKafka, make_spark: Any
     assert "kafka-direct" in plan
     assert "kafka-direct" in events
     for output in (plan, events, str(caught.value), repr(records)):
-        for secret in (ALICE.password, "wrong-secret", secured.certificates.key_password, "PRIVATE KEY"):
+        for secret in (ALICE.password, "wrong-secret", KEY_PASSWORD, "PRIVATE KEY"):
             assert secret not in output

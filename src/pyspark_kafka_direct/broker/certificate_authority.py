@@ -1,4 +1,8 @@
-"""Certificates for a test cluster: an authority, a broker, a client, and a client of an untrusted authority."""
+"""Certificates for the listeners with TLS: an authority, a broker and a client.
+
+Users need them to try TLS with ``EmbeddedKafka(security=...)``. They are generated, so that the wheel contains no
+private key, and in Python, because Java's ``keytool`` does not export private keys to PEM files.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,6 @@ import datetime
 import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from pyspark_kafka_direct.broker.java import find_java, run_concurrently
-from pyspark_kafka_direct.errors import ExternalToolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 _PASSWORD = "store-secret"  # noqa: S105 - protects nothing: the stores are for tests
-_KEY_PASSWORD = "key-secret"  # noqa: S105
 _VALIDITY = datetime.timedelta(days=30)
-_KEYTOOL_TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +28,12 @@ class Certificates:
 
     folder: Path
     password: str = field(default=_PASSWORD, repr=False)
-    """Password of every ``*.p12`` and ``*.jks``."""
-    key_password: str = field(default=_KEY_PASSWORD, repr=False)
-    """Password of ``client_encrypted_key``."""
+    """Password of every ``*.p12``."""
 
     @property
     def ca(self) -> Path:
         """The authority that signed the certificates of the broker and the client."""
         return self.folder / "ca.pem"
-
-    @property
-    def wrong_ca(self) -> Path:
-        """An untrusted authority."""
-        return self.folder / "wrong-ca.pem"
 
     @property
     def client(self) -> Path:
@@ -54,39 +46,9 @@ class Certificates:
         return self.folder / "client.key"
 
     @property
-    def client_encrypted_key(self) -> Path:
-        """The client's key, encrypted with ``key_password``."""
-        return self.folder / "client-encrypted.key"
-
-    @property
     def client_p12(self) -> Path:
         """The client's key and certificate in a PKCS #12 key store."""
         return self.folder / "client.p12"
-
-    @property
-    def client_jks(self) -> Path:
-        """The client's key and certificate in a JKS key store."""
-        return self.folder / "client.jks"
-
-    @property
-    def truststore_p12(self) -> Path:
-        """The authority in a PKCS #12 trust store as ``keytool`` writes it."""
-        return self.folder / "truststore.p12"
-
-    @property
-    def truststore_jks(self) -> Path:
-        """The authority in a JKS trust store."""
-        return self.folder / "truststore.jks"
-
-    @property
-    def untrusted_client(self) -> Path:
-        """A client certificate signed by ``wrong_ca``."""
-        return self.folder / "untrusted-client.pem"
-
-    @property
-    def untrusted_client_key(self) -> Path:
-        """The key of ``untrusted_client``."""
-        return self.folder / "untrusted-client.key"
 
     @property
     def broker(self) -> Path:
@@ -110,19 +72,14 @@ def make_certificates(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.
     Args:
         folder: Created if missing; only its owner may read it.
         hosts: Names and addresses that the broker's certificate is for.
-
-    Raises:
-        ExternalToolError: Java's ``keytool`` is missing or failed.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     certificates = Certificates(folder)
-    authority, wrong_authority = _CertificateAuthority("Test CA"), _CertificateAuthority("Wrong CA")
+    authority = _CertificateAuthority("Test CA")
     certificates.ca.write_bytes(_pem(authority.certificate))
-    certificates.wrong_ca.write_bytes(_pem(wrong_authority.certificate))
-    for name, signer in (("broker", authority), ("client", authority), ("untrusted-client", wrong_authority)):
-        key, certificate = signer.sign(name, hosts if name == "broker" else ())
-        _write_key_pair(folder, name, key, certificate, signer.certificate)
-    _write_java_stores(certificates)
+    for name, own_hosts in (("broker", hosts), ("client", ())):
+        key, certificate = authority.sign(name, own_hosts)
+        _write_key_pair(folder, name, key, certificate, authority.certificate)
     return certificates
 
 
@@ -196,58 +153,11 @@ def _write_key_pair(
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    key_encryption = serialization.BestAvailableEncryption(_KEY_PASSWORD.encode())
     store_encryption = serialization.BestAvailableEncryption(_PASSWORD.encode())
     (folder / f"{name}.pem").write_bytes(_pem(certificate))
     (folder / f"{name}.key").write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
-    (folder / f"{name}-encrypted.key").write_bytes(key.private_bytes(pem, pkcs8, key_encryption))
     bundle = pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, [issuer], store_encryption)
     (folder / f"{name}.p12").write_bytes(bundle)
-
-
-def _write_java_stores(certificates: Certificates) -> None:
-    """Run ``keytool`` for formats that only Java writes: its trust stores, and JKS."""
-    tool = str(find_java().resolve().with_name("keytool"))
-    import_ca = [
-        tool,
-        "-importcert",
-        "-noprompt",
-        "-alias",
-        "ca",
-        "-file",
-        str(certificates.ca),
-        "-storepass",
-        _PASSWORD,
-    ]
-    source_store = ["-srckeystore", str(certificates.client_p12), "-srcstorepass", _PASSWORD]
-    convert_to_jks = [tool, "-importkeystore", "-noprompt", *source_store]
-    convert_to_jks += [
-        "-destkeystore",
-        str(certificates.client_jks),
-        "-deststoretype",
-        "JKS",
-        "-deststorepass",
-        _PASSWORD,
-    ]
-    commands = {
-        certificates.truststore_p12: [
-            *import_ca,
-            "-keystore",
-            str(certificates.truststore_p12),
-            "-storetype",
-            "PKCS12",
-        ],
-        certificates.truststore_jks: [*import_ca, "-keystore", str(certificates.truststore_jks), "-storetype", "JKS"],
-        certificates.client_jks: convert_to_jks,
-    }
-    for store, (code, output) in zip(
-        commands, run_concurrently(list(commands.values()), _KEYTOOL_TIMEOUT), strict=True
-    ):
-        if code != 0:
-            raise ExternalToolError(
-                f"{tool} could not write {store} (exit code {code}): {output.strip()}. "
-                "Check its output, or set JAVA_HOME to another Java."
-            )
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

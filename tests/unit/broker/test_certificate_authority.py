@@ -6,14 +6,12 @@ import ssl
 from typing import TYPE_CHECKING
 
 import pytest
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.serialization import pkcs12
+from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_truststore
 
 from pyspark_kafka_direct.broker import Certificates, make_certificates
-from pyspark_kafka_direct.broker.java import find_java
-from pyspark_kafka_direct.errors import BrokerError, ExternalToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -48,18 +46,6 @@ def server_context(certificates: Certificates, *, require_client_certificate: bo
     return context
 
 
-@pytest.fixture
-def java_without_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a Java without keytool."""
-    find_java.cache_clear()
-    folder = tmp_path / "java" / "bin"
-    folder.mkdir(parents=True)
-    _script(folder / "java", "echo 'openjdk version \"21.0.1\"' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(folder.parent))
-    yield folder
-    find_java.cache_clear()
-
-
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_the_broker_is_trusted_through_its_authority(certificates: Certificates, host: str) -> None:
     client = ssl.create_default_context(cafile=str(certificates.ca))
@@ -67,21 +53,21 @@ def test_the_broker_is_trusted_through_its_authority(certificates: Certificates,
     handshake(server_context(certificates), client, host)
 
 
-def test_another_authority_or_host_name_is_not_trusted(certificates: Certificates) -> None:
+def test_another_authority_or_host_name_is_not_trusted(certificates: Certificates, tmp_path: Path) -> None:
+    other = make_certificates(tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
-        handshake(
-            server_context(certificates), ssl.create_default_context(cafile=str(certificates.wrong_ca)), "localhost"
-        )
+        handshake(server_context(certificates), ssl.create_default_context(cafile=str(other.ca)), "localhost")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(server_context(certificates), ssl.create_default_context(cafile=str(certificates.ca)), "elsewhere")
 
 
-def test_the_client_is_trusted_and_the_untrusted_client_is_not(certificates: Certificates) -> None:
+def test_the_client_is_trusted_and_the_untrusted_client_is_not(certificates: Certificates, tmp_path: Path) -> None:
+    other = make_certificates(tmp_path)
     client = ssl.create_default_context(cafile=str(certificates.ca))
-    client.load_cert_chain(certificates.client, certificates.client_encrypted_key, certificates.key_password)
+    client.load_cert_chain(certificates.client, encrypted_client_key(certificates), KEY_PASSWORD)
     handshake(server_context(certificates, require_client_certificate=True), client, "localhost")
     untrusted_client = ssl.create_default_context(cafile=str(certificates.ca))
-    untrusted_client.load_cert_chain(certificates.untrusted_client, certificates.untrusted_client_key)
+    untrusted_client.load_cert_chain(other.client, other.client_key)
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(server_context(certificates, require_client_certificate=True), untrusted_client, "localhost")
 
@@ -92,50 +78,17 @@ def test_stores_have_the_expected_content(certificates: Certificates) -> None:
     assert key is not None
     assert certificate is not None
     assert certificate.subject.rfc4514_string() == "CN=client"
-    trusted = pkcs12.load_pkcs12(certificates.truststore_p12.read_bytes(), password)
+    trusted = pkcs12.load_pkcs12(java_truststore(certificates, "PKCS12").read_bytes(), password)
     assert [each.certificate.subject.rfc4514_string() for each in trusted.additional_certs] == ["CN=Test CA"]
-    for store in (certificates.client_jks, certificates.truststore_jks):
-        assert store.read_bytes()[:4] == b"\xfe\xed\xfe\xed"  # the magic number of a JKS
+    jks = java_truststore(certificates, "JKS")
+    assert jks.read_bytes()[:4] == b"\xfe\xed\xfe\xed"  # the magic number of a JKS
 
 
-def test_keys_are_private_and_passwords_are_not_shown(certificates: Certificates) -> None:
+def test_keys_are_private_and_the_password_is_not_shown(certificates: Certificates) -> None:
     assert certificates.folder.stat().st_mode & 0o077 == 0
-    with pytest.raises(TypeError):
-        load_pem_private_key(certificates.client_encrypted_key.read_bytes(), None)
     assert "secret" not in repr(certificates)
 
 
 def test_the_broker_certificate_may_have_other_hosts(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path, ["broker.example"])
     handshake(server_context(certificates), ssl.create_default_context(cafile=str(certificates.ca)), "broker.example")
-
-
-def test_a_failing_keytool_is_reported_with_the_store_and_its_output(tmp_path: Path, java_without_tools: Path) -> None:
-    _script(
-        java_without_tools / "keytool", 'case "$*" in *importkeystore*) echo "keytool error: no luck"; exit 3;; esac'
-    )
-    with pytest.raises(ExternalToolError) as failure:
-        make_certificates(tmp_path / "made")
-    message = str(failure.value)
-    assert str(java_without_tools / "keytool") in message
-    assert f"could not write {tmp_path / 'made' / 'client.jks'} (exit code 3): keytool error: no luck." in message
-    assert "JAVA_HOME" in message
-    assert "store-secret" not in message
-    assert not isinstance(failure.value, BrokerError)
-
-
-def test_a_missing_keytool_is_reported(tmp_path: Path, java_without_tools: Path) -> None:
-    with pytest.raises(ExternalToolError, match=f"{java_without_tools}/keytool cannot be run: No such file"):
-        make_certificates(tmp_path / "made")
-
-
-def test_a_hanging_keytool_is_killed(tmp_path: Path, java_without_tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _script(java_without_tools / "keytool", "exec sleep 100")
-    monkeypatch.setattr("pyspark_kafka_direct.broker.certificate_authority._KEYTOOL_TIMEOUT", 0.2)
-    with pytest.raises(ExternalToolError, match=r"keytool took longer than 0\.2 s"):
-        make_certificates(tmp_path / "made")
-
-
-def _script(file: Path, line: str) -> None:
-    file.write_text(f"#!/bin/sh\n{line}\n")
-    file.chmod(0o755)

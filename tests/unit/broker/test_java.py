@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.broker.java import find_java, java_major_version
+from pyspark_kafka_direct.broker.java import find_java, java_major_version, run_concurrently
 from pyspark_kafka_direct.errors import ExternalToolError
 
 if TYPE_CHECKING:
@@ -62,3 +62,8 @@ def test_a_missing_java_is_reported_with_the_search_path(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ExternalToolError, match="PATH has no java"):
         find_java()
+
+
+def test_a_missing_program_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ExternalToolError, match=f"{tmp_path}/keytool cannot be run: No such file.*JAVA_HOME"):
+        run_concurrently([[str(tmp_path / "keytool")]], 60.0)

@@ -1,5 +1,8 @@
 """Message formats 0 and 1, which segments written before Kafka 0.11 still have.
 
+Brokers before 3.0 also wrote them if ``log.message.format.version`` said so. All later brokers return them unchanged,
+4.x too (KIP-724), and topics that are compacted or never deleted keep such segments. Spark's connector reads them.
+
 A message is a batch of one; a compressed one wraps a whole message set as its value. Big-endian::
 
      0  offset      int64   of a wrapper: its last message's

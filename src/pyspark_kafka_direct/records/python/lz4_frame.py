@@ -59,6 +59,7 @@ def fix_header_checksum(frame: bytes) -> bytes:
     """Return the frame with a correct header checksum.
 
     Kafka's clients before 0.10 computed it over the magic as well, and still do in messages of format 0 (KIP-57).
+    pyarrow rejects such frames, and has no option to ignore the checksum.
     """
     if len(frame) < 7 or len(frame) < header_size(frame):
         return frame
