@@ -23,8 +23,8 @@ from pyspark_kafka_direct.protocol.messages import OFFSET_COMMIT, OFFSET_FETCH, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
 
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.coordinator_client import BrokerLookup
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
@@ -48,7 +48,7 @@ class CommittedOffset(NamedTuple):
 class ConsumerGroup:
     """Committed offsets of one consumer group, which need not exist; see ``CoordinatorClient`` for retries."""
 
-    def __init__(self, cluster: BrokerLookup, group_id: str) -> None:
+    def __init__(self, cluster: ClusterClient, group_id: str) -> None:
         self.group_id = group_id
         self._cluster = cluster
         self._coordinator = CoordinatorClient(cluster, "group", group_id)

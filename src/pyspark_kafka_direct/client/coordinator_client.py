@@ -6,23 +6,22 @@ request and again after errors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
 from pyspark_kafka_direct.client.deadline import Backoff, Retry
-from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
+from pyspark_kafka_direct.client.metadata import Node
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from uuid import UUID
+    from collections.abc import Callable, Collection
 
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
 
 _T = TypeVar("_T")
@@ -34,42 +33,6 @@ _KEY_TYPES: Final[dict[CoordinatorType, int]] = {"group": 0, "transaction": 1}
 # The coordinator is the right one, and a retry to it succeeds soon.
 _RETRY_SAME_COORDINATOR: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 _SHORT_PAUSE = 0.01
-
-
-class BrokerLookup(Protocol):
-    """The cluster of the coordinator; implemented by ``ClusterClient``."""
-
-    settings: ConnectionSettings
-
-    @property
-    def nodes(self) -> Mapping[int, Node]:
-        """The known brokers; empty before the cluster was reached."""
-
-    def deadline(self) -> Deadline:
-        """Return the deadline of a wait of ``default.api.timeout.ms`` that starts now."""
-
-    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> Mapping[str, Any]:
-        """Fetch metadata of topics; fails early if the cluster was never reached."""
-
-    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
-        """Fetch the list of brokers; fails early if the cluster was never reached."""
-
-    def known_leaders(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionLeader]:
-        """Return the leaders that the cached metadata has, without a request."""
-
-    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        """Ask several brokers for the leader if a later leader epoch than is known comes without a topic id."""
-
-    def confirm_missing(
-        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
-    ) -> set[TopicPartition]:
-        """Return which of these partitions, with topic ids if known, are missing or recreated."""
-
-    def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T: ...
-
-    def connect(self, node: Node, deadline: Deadline) -> Connection: ...
-
-    def release(self, connection: Connection) -> None: ...
 
 
 class RetriableCoordinatorError(Exception):
@@ -95,7 +58,7 @@ def raise_for_error_code(code: int, operation: str, broker: str, partition: Topi
 class CoordinatorClient:
     """Sends requests to the coordinator of one key; thread-safe."""
 
-    def __init__(self, cluster: BrokerLookup, coordinator_type: CoordinatorType, key: str) -> None:
+    def __init__(self, cluster: ClusterClient, coordinator_type: CoordinatorType, key: str) -> None:
         self._cluster = cluster
         self._coordinator_type = coordinator_type
         self._key = key

@@ -40,8 +40,8 @@ from pyspark_kafka_direct.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.coordinator_client import BrokerLookup
     from pyspark_kafka_direct.client.deadline import Deadline
 
 _FEATURE = "transaction.version"
@@ -90,7 +90,7 @@ class EndTransactionResult(NamedTuple):
 class TransactionCoordinatorClient:
     """Calls the coordinator of one transactional id, and retries until the deadline."""
 
-    def __init__(self, cluster: BrokerLookup, transactional_id: str) -> None:
+    def __init__(self, cluster: ClusterClient, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self._coordinator = CoordinatorClient(cluster, "transaction", transactional_id)
 

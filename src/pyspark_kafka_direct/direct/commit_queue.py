@@ -21,9 +21,9 @@ from pyspark_kafka_direct.spark.offset_committer import AsyncOffsetCommitter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.spark.offset_committer import OffsetCommitter
 
     # Called with all offsets of the commit request, and the error, if any.
     OffsetCommitCallback: TypeAlias = Callable[[Mapping[TopicPartition, int], Exception | None], None]
@@ -36,7 +36,7 @@ class CommitQueue:
 
     # The queue is not checkpointed. If the driver fails, the next driver's first commit includes the queued offsets.
 
-    def __init__(self, group: OffsetCommitter | None, system: System = SYSTEM) -> None:
+    def __init__(self, group: ConsumerGroup | None, system: System = SYSTEM) -> None:
         self._group = group
         self._system = system
         self._committer = AsyncOffsetCommitter(_highest_offsets, self._commit, _notify_callbacks, system)

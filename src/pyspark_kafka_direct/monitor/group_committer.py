@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
-    from pyspark_kafka_direct.spark.offset_committer import GroupOffsets, RunOffsetCommitter
+    from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 
-    GroupConnector: TypeAlias = Callable[[Mapping[str, str], str], GroupOffsets]
+    GroupConnector: TypeAlias = Callable[[Mapping[str, str], str], ConsumerGroup]
 
 _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
@@ -154,7 +155,7 @@ def _parse_commit_group(options: Mapping[str, str]) -> CommitGroup | None:
         return None
 
 
-def _connect_group(options: Mapping[str, str], group_id: str) -> GroupOffsets:
+def _connect_group(options: Mapping[str, str], group_id: str) -> ConsumerGroup:
     from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.spark.query_metadata import open_stream_cluster
 

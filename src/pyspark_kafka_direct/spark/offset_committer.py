@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pyspark_kafka_direct.client.system import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -33,20 +34,6 @@ _Commit = TypeVar("_Commit")
 _WAIT_SECONDS = 0.5  # a commit takes milliseconds, and the planner ends with its query
 
 
-class OffsetCommitter(Protocol):
-    """Commits the next offset to read of each partition."""
-
-    def commit(self, offsets: Offsets, *, deadline: Deadline | None = None) -> None:
-        """Commit until the deadline, or by default until the group's own one."""
-
-
-class GroupOffsets(OffsetCommitter, Protocol):
-    """The offsets of one consumer group."""
-
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the committed offsets of these partitions."""
-
-
 class GroupOffsetCommitter:
     """Commits for one group on behalf of all runs of queries."""
 
@@ -55,7 +42,7 @@ class GroupOffsetCommitter:
         self._log = log
         self._async_committer = AsyncOffsetCommitter(latest_commits, self._send, lambda *_: None, system)
 
-    def for_run(self, connect: Callable[[], GroupOffsets]) -> RunOffsetCommitter:
+    def for_run(self, connect: Callable[[], ConsumerGroup]) -> RunOffsetCommitter:
         """Return the committer of a run; ``connect`` is called once, in the thread that commits."""
         return RunOffsetCommitter(self._async_committer, connect)
 
@@ -86,7 +73,7 @@ class GroupOffsetCommitter:
             self._log.warning("offsets of the group %s are committed again", self._group_id)
         run.failing = error is not None
 
-    def _warn_of_missing_offsets(self, group: GroupOffsets, resumed_from: Mapping[TopicPartition, int]) -> None:
+    def _warn_of_missing_offsets(self, group: ConsumerGroup, resumed_from: Mapping[TopicPartition, int]) -> None:
         # Kafka deletes committed offsets with their topic, so a topic without any may have been recreated. They are
         # also missing for a new group, and after they expired. So this is a warning only.
         committed_topics = {tp.topic for tp in group.committed(resumed_from.keys())}
@@ -111,12 +98,12 @@ class RunOffsetCommitter:
     def __init__(
         self,
         committer: AsyncOffsetCommitter[PendingCommit, Sequence[PendingCommit]],
-        connect: Callable[[], GroupOffsets],
+        connect: Callable[[], ConsumerGroup],
     ) -> None:
         self.failing = False  # whether the last commit failed
         self._shared_committer = committer
         self._connect = connect
-        self._group: GroupOffsets | None = None
+        self._group: ConsumerGroup | None = None
         self._last_offsets: Mapping[TopicPartition, int] | None = None
         self._commit_was_slow = False
 
@@ -141,7 +128,7 @@ class RunOffsetCommitter:
         if not self._commit_was_slow:
             self._commit_was_slow = not self._shared_committer.wait(_WAIT_SECONDS)
 
-    def group(self) -> GroupOffsets:
+    def group(self) -> ConsumerGroup:
         """Return the group's offsets, in the thread that commits."""
         self._group = self._group or self._connect()
         return self._group

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
+from tests.unit.client.fake_coordinators import FakeCluster
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.coordinator_client import (
@@ -16,7 +17,6 @@ from pyspark_kafka_direct.client.coordinator_client import (
     raise_for_error_code,
 )
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.metadata import Node
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -30,11 +30,12 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.metadata import PartitionLeader
+    from pyspark_kafka_direct.client.deadline import Retry
+    from pyspark_kafka_direct.client.metadata import Node, TopicMetadata
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 _T = TypeVar("_T")
@@ -42,26 +43,26 @@ _T = TypeVar("_T")
 A = TopicPartition("t", 0)
 
 
-class FakeCluster:
+class CoordinatorsCluster(FakeCluster):
     """Each coordinator lookup finds the next broker."""
 
     def __init__(self, *, reached: bool = True, topic_is_missing: bool = False) -> None:
-        self.topic_is_missing = topic_is_missing
-        self.settings = ConnectionSettings(
-            (("b", 1),), request_timeout_ms=10_000, retry_backoff_ms=1, retry_backoff_max_ms=2
+        super().__init__(
+            ConnectionSettings((("b", 1),), request_timeout_ms=10_000, retry_backoff_ms=1, retry_backoff_max_ms=2)
         )
-        self.nodes: Mapping[int, Node] = {1: Node(1, "b1", 9092)} if reached else {}
+        if not reached:
+            self._nodes = {}
+        self.topic_is_missing = topic_is_missing
         self.lookups: list[Mapping[str, Any]] = []
         self.codes: list[int] = []
         self.connected: list[str] = []
         self.timeouts: list[float] = []
         self.acquired = 0
-        self.refreshes: list[Collection[str]] = []
+        self.refreshes: list[Iterable[str]] = []
 
-    def deadline(self) -> Deadline:
-        return Deadline.after(60)
-
-    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
+    def topics(
+        self, names: Iterable[str], *, deadline: Deadline | None = None, retry: Retry | None = None
+    ) -> dict[str, TopicMetadata]:
         self.refreshes.append(names)
         return {}
 
@@ -69,11 +70,6 @@ class FakeCluster:
         self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
     ) -> set[TopicPartition]:
         return set(suspects) if self.topic_is_missing else set()
-
-    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
-        return {}
-
-    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
         self.refreshes.append(())
@@ -114,7 +110,7 @@ def scripted(*outcomes: int | KafkaDirectError) -> Callable[[Connection, Deadlin
 
 @pytest.mark.parametrize(("kind", "key_type"), [("group", 0), ("transaction", 1)])
 def test_coordinator_is_looked_up_once_by_key(kind: CoordinatorType, key_type: int) -> None:
-    cluster = FakeCluster()
+    cluster = CoordinatorsCluster()
     coordinator = CoordinatorClient(cluster, kind, "mine")
     assert [coordinator.call(scripted(), {"t"}) for _ in range(3)] == ["response of c1:9092"] * 3
     assert cluster.lookups == [{"key": "mine", "key_type": key_type}]
@@ -134,7 +130,7 @@ def test_coordinator_is_looked_up_once_by_key(kind: CoordinatorType, key_type: i
     ids=str,
 )
 def test_coordinator_is_looked_up_again_after_errors(outcome: int | KafkaDirectError) -> None:
-    cluster = FakeCluster()
+    cluster = CoordinatorsCluster()
     assert CoordinatorClient(cluster, "group", "g").call(scripted(outcome), {"t"}) == "response of c2:9092"
     assert cluster.connected == ["c1", "c2"]
     assert cluster.acquired == 0
@@ -142,7 +138,7 @@ def test_coordinator_is_looked_up_again_after_errors(outcome: int | KafkaDirectE
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS], ids=str)
 def test_loading_coordinator_is_retried_soon(code: int) -> None:
-    cluster, system = FakeCluster(), FakeTimeSystem()
+    cluster, system = CoordinatorsCluster(), FakeTimeSystem()
     cluster.settings = replace(cluster.settings, retry_backoff_ms=50, retry_backoff_max_ms=300)
     coordinator = CoordinatorClient(cluster, "transaction", "id")
     response = coordinator.call(scripted(*[code] * 5), {"t"}, Deadline.after(60, system=system))
@@ -154,13 +150,13 @@ def test_loading_coordinator_is_retried_soon(code: int) -> None:
 
 
 def test_unavailable_coordinator_is_looked_up_again() -> None:
-    cluster = FakeCluster()
+    cluster = CoordinatorsCluster()
     cluster.codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert CoordinatorClient(cluster, "group", "g").call(scripted(), {"t"}) == "response of c3:9092"
 
 
 def test_fatal_lookup_error_names_the_key() -> None:
-    cluster = FakeCluster()
+    cluster = CoordinatorsCluster()
     cluster.codes = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     with pytest.raises(AuthorizationError, match="finding the coordinator of the group 'g'") as caught:
         CoordinatorClient(cluster, "group", "g").call(scripted(), {"t"})
@@ -168,7 +164,7 @@ def test_fatal_lookup_error_names_the_key() -> None:
 
 
 def test_fatal_error_is_not_retried() -> None:
-    cluster = FakeCluster()
+    cluster = CoordinatorsCluster()
     with pytest.raises(AuthorizationError) as caught:
         CoordinatorClient(cluster, "group", "g").call(scripted(ErrorCode.TOPIC_AUTHORIZATION_FAILED), {"t"})
     assert (caught.value.topic, caught.value.partition, caught.value.broker) == (*A, "c1:9092")
@@ -179,11 +175,11 @@ def test_fatal_error_is_not_retried() -> None:
 def test_retriable_error_raises_at_the_deadline() -> None:
     call = scripted(*[ErrorCode.NOT_COORDINATOR] * 10_000)
     with pytest.raises(BrokerError, match="NOT_COORDINATOR while testing"):
-        CoordinatorClient(FakeCluster(), "group", "g").call(call, {"t"}, Deadline.after(0.1))
+        CoordinatorClient(CoordinatorsCluster(), "group", "g").call(call, {"t"}, Deadline.after(0.1))
 
 
 def test_broken_connections_raise_at_the_deadline() -> None:
-    cluster, system = FakeCluster(), FakeTimeSystem()
+    cluster, system = CoordinatorsCluster(), FakeTimeSystem()
     errors = [BrokerUnreachableError("broke") for _ in range(100)]
     with pytest.raises(BrokerUnreachableError, match="broke"):
         CoordinatorClient(cluster, "group", "g").call(scripted(*errors), {"t"}, Deadline.after(0.1, system=system))
@@ -192,7 +188,7 @@ def test_broken_connections_raise_at_the_deadline() -> None:
 
 @pytest.mark.parametrize("outcome", [ErrorCode.NOT_COORDINATOR, BrokerUnreachableError("broke")], ids=str)
 def test_pauses_between_tries_follow_the_settings(outcome: int | KafkaDirectError) -> None:
-    cluster, system = FakeCluster(), FakeTimeSystem()
+    cluster, system = CoordinatorsCluster(), FakeTimeSystem()
     cluster.settings = replace(cluster.settings, retry_backoff_ms=100, retry_backoff_max_ms=300)
     CoordinatorClient(cluster, "group", "g").call(scripted(*[outcome] * 4), {"t"}, Deadline.after(60, system=system))
     assert system.slept == [0.1, 0.2, 0.3, 0.3]
@@ -200,22 +196,22 @@ def test_pauses_between_tries_follow_the_settings(outcome: int | KafkaDirectErro
 
 def test_an_unknown_topic_raises_only_if_several_brokers_confirm_it() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    missing = FakeCluster(topic_is_missing=True)
+    missing = CoordinatorsCluster(topic_is_missing=True)
     with pytest.raises(TopicNotFoundError):
         CoordinatorClient(missing, "group", "g").call(scripted(unknown), {"t"})
     assert len(missing.connected) == 1
     lagging = scripted(*[unknown] * 9)
-    assert CoordinatorClient(FakeCluster(), "group", "g").call(lagging, {"t"}) == "response of c10:9092"
+    assert CoordinatorClient(CoordinatorsCluster(), "group", "g").call(lagging, {"t"}) == "response of c10:9092"
 
 
 def test_unreached_cluster_is_first_asked_for_topics() -> None:
-    cluster = FakeCluster(reached=False)
+    cluster = CoordinatorsCluster(reached=False)
     CoordinatorClient(cluster, "transaction", "id").call(scripted(), {"t"})
     assert cluster.refreshes == [{"t"}]
 
 
 def test_unreached_cluster_is_first_asked_for_brokers() -> None:
-    cluster = FakeCluster(reached=False)
+    cluster = CoordinatorsCluster(reached=False)
     CoordinatorClient(cluster, "transaction", "id").call(scripted(), ())
     assert cluster.refreshes == [()]
 
@@ -223,7 +219,7 @@ def test_unreached_cluster_is_first_asked_for_brokers() -> None:
 def test_another_thread_may_reset_the_coordinator() -> None:
     """A direct stream plans on one thread and commits on another, both for its group."""
 
-    class ResettingCluster(FakeCluster):
+    class ResettingCluster(CoordinatorsCluster):
         def __getattribute__(self, name: str) -> Any:
             if name == "settings" and self.lookups:  # the coordinator was found, but the connection not acquired yet
                 coordinator._node = None
@@ -236,7 +232,7 @@ def test_another_thread_may_reset_the_coordinator() -> None:
 
 
 def test_the_first_tries_are_short() -> None:
-    cluster = FakeCluster()
+    cluster = CoordinatorsCluster()
     CoordinatorClient(cluster, "group", "g").call(scripted(*[ErrorCode.NOT_COORDINATOR] * 3), {"t"}, Deadline.after(60))
     assert cluster.timeouts == [1, 2, 4, 8]
 

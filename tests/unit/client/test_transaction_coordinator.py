@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.fake_coordinators import FakeCluster
 
-from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.metadata import Node
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.transaction_coordinator import (
     TransactionCoordinatorClient,
@@ -31,14 +29,12 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from uuid import UUID
+    from collections.abc import Mapping
 
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.metadata import PartitionLeader
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.metadata import Node
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
-
-_T = TypeVar("_T")
 
 PRODUCER = ProducerIdAndEpoch(7, 3)
 NEXT_PRODUCER = ProducerIdAndEpoch(7, 4)
@@ -47,47 +43,22 @@ NEWEST_VERSIONS = {22: (0, 5), 24: (0, 5), 26: (0, 5)}
 Outcome = int | KafkaDirectError | ProducerIdAndEpoch
 
 
-class FakeCluster:
+class ScriptedCluster(FakeCluster):
     """One coordinator with scripted EndTxn outcomes, then success; its clock is fake."""
 
     def __init__(self, *outcomes: Outcome, level: int = 2) -> None:
-        self.settings = ConnectionSettings((("b", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000)
-        self.nodes: Mapping[int, Node] = {1: Node(1, "b", 1)}
+        super().__init__(ConnectionSettings((("b", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000))
         self.outcomes = list(outcomes)
         self.requests: list[tuple[str, int, Mapping[str, Any]]] = []
         self.add_partitions_codes: dict[str, dict[int, int]] = {}
         self.level = level
         self.closed = False
-        self._system = FakeTimeSystem()
-
-    def deadline(self) -> Deadline:
-        return Deadline.after(60, system=self._system)
-
-    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
-        return {}
-
-    def confirm_missing(
-        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
-    ) -> set[TopicPartition]:
-        return set(suspects)
-
-    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
-        return {}
-
-    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
-
-    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
-
-    def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
-        return call(self.connect(self.nodes[1], deadline), deadline)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
         connection = SimpleNamespace(
             broker="b:1", api_versions=NEWEST_VERSIONS, call=self._call, features=self._features, close=self._close
         )
         return cast("Connection", connection)
-
-    def release(self, connection: Connection) -> None: ...
 
     def _close(self) -> None:
         self.closed = True
@@ -125,7 +96,7 @@ class FakeCluster:
         return [(highest, values) for name, highest, values in self.requests if name == "EndTxn"]
 
 
-def end(cluster: FakeCluster, *, transaction_v2: bool = True, commit: bool = True) -> ProducerIdAndEpoch:
+def end(cluster: ScriptedCluster, *, transaction_v2: bool = True, commit: bool = True) -> ProducerIdAndEpoch:
     transactions = TransactionCoordinatorClient(cluster, "p.sink")
     return transactions.end_transaction(PRODUCER, commit=commit, transaction_v2=transaction_v2).producer
 
@@ -135,7 +106,7 @@ def connection_lost() -> BrokerUnreachableError:
 
 
 def test_end_transaction_returns_next_producer() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     assert end(cluster) == NEXT_PRODUCER
     wanted = {"transactional_id": "p.sink", "producer_id": 7, "producer_epoch": 3, "committed": True}
     assert cluster.end_txn_requests == [(5, wanted)]
@@ -143,12 +114,14 @@ def test_end_transaction_returns_next_producer() -> None:
 
 def test_end_transaction_returns_new_producer_id() -> None:
     """The epochs are exhausted."""
-    assert end(FakeCluster(ProducerIdAndEpoch(8, 0))) == ProducerIdAndEpoch(8, 0)
-    assert end(FakeCluster(ProducerIdAndEpoch(0, 0))) == ProducerIdAndEpoch(0, 0), "the first producer id of a cluster"
+    assert end(ScriptedCluster(ProducerIdAndEpoch(8, 0))) == ProducerIdAndEpoch(8, 0)
+    assert end(ScriptedCluster(ProducerIdAndEpoch(0, 0))) == ProducerIdAndEpoch(0, 0), (
+        "the first producer id of a cluster"
+    )
 
 
 def test_without_transaction_v2_end_txn_4_keeps_the_producer() -> None:
-    cluster = FakeCluster(ProducerIdAndEpoch(-1, -1))
+    cluster = ScriptedCluster(ProducerIdAndEpoch(-1, -1))
     assert end(cluster, transaction_v2=False, commit=False) == PRODUCER
     assert [(highest, values["committed"]) for highest, values in cluster.end_txn_requests] == [(4, False)]
 
@@ -165,7 +138,7 @@ def test_without_transaction_v2_end_txn_4_keeps_the_producer() -> None:
 def test_an_unanswered_try_may_end_the_next_transaction_of_the_epoch(
     outcomes: tuple[Outcome, ...], may_repeat: bool, transaction_v2: bool
 ) -> None:
-    transactions = TransactionCoordinatorClient(FakeCluster(*outcomes), "p.sink")
+    transactions = TransactionCoordinatorClient(ScriptedCluster(*outcomes), "p.sink")
     result = transactions.end_transaction(PRODUCER, commit=True, transaction_v2=transaction_v2)
     assert result.may_repeat is (may_repeat and not transaction_v2)
 
@@ -182,7 +155,7 @@ def test_an_unanswered_try_may_end_the_next_transaction_of_the_epoch(
     ids=str,
 )
 def test_retriable_end_txn_errors_are_retried(outcome: Outcome) -> None:
-    cluster = FakeCluster(outcome, outcome)
+    cluster = ScriptedCluster(outcome, outcome)
     assert end(cluster) == NEXT_PRODUCER
     assert len(cluster.end_txn_requests) == 3
     assert cluster.end_txn_requests[0] == cluster.end_txn_requests[2]
@@ -193,9 +166,9 @@ def test_retriable_end_txn_errors_are_retried(outcome: Outcome) -> None:
 )
 def test_end_transaction_of_fenced_producer_raises(code: int) -> None:
     with pytest.raises(ProducerFencedError, match=r"committing a transaction of 'p\.sink'"):
-        end(FakeCluster(code))
+        end(ScriptedCluster(code))
     with pytest.raises(ProducerFencedError):  # after responses that mean that it was not applied
-        end(FakeCluster(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, code))
+        end(ScriptedCluster(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, code))
 
 
 @pytest.mark.parametrize(
@@ -204,19 +177,19 @@ def test_end_transaction_of_fenced_producer_raises(code: int) -> None:
 def test_fencing_after_unconfirmed_try_is_reported(unconfirmed: Outcome) -> None:
     """It may have been committed before, but a fenced producer must not continue."""
     with pytest.raises(ProducerFencedError, match=r"was not confirmed .*Another producer has acquired"):
-        end(FakeCluster(unconfirmed, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED))
+        end(ScriptedCluster(unconfirmed, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED))
 
 
 def test_rejected_end_txn_was_not_applied() -> None:
     with pytest.raises(BrokerError, match="INVALID_TXN_STATE") as caught:
-        end(FakeCluster(ErrorCode.INVALID_TXN_STATE))
+        end(ScriptedCluster(ErrorCode.INVALID_TXN_STATE))
     assert not isinstance(caught.value, OutcomeUnknownError)
 
 
 @pytest.mark.parametrize("unconfirmed", [connection_lost(), ErrorCode.COORDINATOR_NOT_AVAILABLE], ids=str)
 def test_rejected_end_txn_after_unconfirmed_try_has_unknown_outcome(unconfirmed: Outcome) -> None:
     with pytest.raises(OutcomeUnknownError, match="INVALID_TXN_STATE"):
-        end(FakeCluster(unconfirmed, ErrorCode.INVALID_TXN_STATE))
+        end(ScriptedCluster(unconfirmed, ErrorCode.INVALID_TXN_STATE))
 
 
 @pytest.mark.parametrize(
@@ -226,32 +199,32 @@ def test_rejected_end_txn_after_unconfirmed_try_has_unknown_outcome(unconfirmed:
 )
 def test_unconfirmed_end_txn_has_unknown_outcome(outcome: Outcome) -> None:
     with pytest.raises(OutcomeUnknownError, match=r"^Committing a transaction of 'p\.sink' was not confirmed"):
-        end(FakeCluster(*[outcome] * 10_000))
+        end(ScriptedCluster(*[outcome] * 10_000))
 
 
 def test_unknown_outcome_error_has_the_response() -> None:
     wanted = r"was not confirmed \(the coordinator returned UNKNOWN_SERVER_ERROR; then: .*UNKNOWN_SERVER_ERROR"
     with pytest.raises(OutcomeUnknownError, match=wanted):
-        end(FakeCluster(ErrorCode.UNKNOWN_SERVER_ERROR))
+        end(ScriptedCluster(ErrorCode.UNKNOWN_SERVER_ERROR))
     with pytest.raises(OutcomeUnknownError, match=r"was not confirmed \(no response arrived; then: .*garbage"):
-        end(FakeCluster(ProtocolError("garbage")))
+        end(ScriptedCluster(ProtocolError("garbage")))
 
 
 def test_malformed_end_txn_response_has_unknown_outcome() -> None:
     with pytest.raises(OutcomeUnknownError):
-        end(FakeCluster(ProtocolError("garbage")))
+        end(ScriptedCluster(ProtocolError("garbage")))
 
 
 @pytest.mark.parametrize("code", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], ids=str)
 def test_end_txn_that_was_never_started_was_not_applied(code: int) -> None:
     with pytest.raises(BrokerError, match=ErrorCode(code).name) as caught:
-        end(FakeCluster(*[code] * 10_000))
+        end(ScriptedCluster(*[code] * 10_000))
     assert not isinstance(caught.value, OutcomeUnknownError)
 
 
 @pytest.mark.parametrize(("level", "transaction_v2"), [(0, False), (1, False), (2, True), (3, True)])
 def test_init_transactions_fetches_the_feature_each_time(level: int, transaction_v2: bool) -> None:
-    cluster = FakeCluster(level=0)
+    cluster = ScriptedCluster(level=0)
     transactions = TransactionCoordinatorClient(cluster, "p.sink")
     assert not transactions.init_transactions(1000).transaction_v2
     cluster.level = level  # an administrator raises it
@@ -261,14 +234,14 @@ def test_init_transactions_fetches_the_feature_each_time(level: int, transaction
     assert cluster.requests[-1][2] == {"transactional_id": "p.sink", "transaction_timeout_ms": 1000}
 
 
-def add(cluster: FakeCluster, *partitions: tuple[str, int]) -> None:
+def add(cluster: ScriptedCluster, *partitions: tuple[str, int]) -> None:
     TransactionCoordinatorClient(cluster, "p.sink").add_partitions(
         PRODUCER, [TopicPartition(*each) for each in partitions]
     )
 
 
 def test_partitions_are_added_by_topic() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.add_partitions_codes = {"t": {0: 0, 1: 0}, "u": {0: 0}}
     add(cluster, ("t", 0), ("u", 0), ("t", 1))
     wanted = cluster.requests[-1][2]["v3_and_below_topics"]
@@ -284,7 +257,7 @@ def test_partitions_are_added_by_topic() -> None:
     ],
 )
 def test_error_names_the_partition_that_failed(code: int, error_type: type[KafkaDirectError]) -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.add_partitions_codes = {"t": {0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: code}}
     with pytest.raises(error_type, match="adding a partition") as caught:
         add(cluster, ("t", 0), ("t", 1))
@@ -292,7 +265,7 @@ def test_error_names_the_partition_that_failed(code: int, error_type: type[Kafka
 
 
 def test_add_partitions_response_without_partition_raises() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.add_partitions_codes = {"t": {0: 0}}
     with pytest.raises(ProtocolError, match="lacks a partition"):
         add(cluster, ("t", 0), ("t", 1))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.fake_coordinators import FakeCluster
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
-from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.metadata import Node
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -26,58 +24,31 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from uuid import UUID
+    from collections.abc import Mapping
 
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.metadata import PartitionLeader
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.metadata import Node
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
-
-_T = TypeVar("_T")
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 PRODUCER = ProducerIdAndEpoch(7, 3)
 
 
-class FakeCluster:
+class ScriptedCluster(FakeCluster):
     """One coordinator with scripted error codes, then success; its clock is fake."""
 
     def __init__(self, *codes: int) -> None:
-        self.settings = ConnectionSettings((("b", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000)
-        self.nodes: Mapping[int, Node] = {1: Node(1, "b", 1)}
+        super().__init__(ConnectionSettings((("b", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000))
         self.codes = list(codes)
         self.requests: list[tuple[str, int, Mapping[str, Any]]] = []
         self.committed: dict[TopicPartition, tuple[int, str | None]] = {}
         self.partitions: list[TopicPartition] | None = None
         self.closed = False
-        self._system = FakeTimeSystem()
-
-    def deadline(self) -> Deadline:
-        return Deadline.after(60, system=self._system)
-
-    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
-        return {}
-
-    def confirm_missing(
-        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
-    ) -> set[TopicPartition]:
-        return set(suspects)
-
-    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
-        return {}
-
-    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
-
-    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
-
-    def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
-        return call(self.connect(self.nodes[1], deadline), deadline)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
         connection = SimpleNamespace(broker="b:1", call=self._call, close=self._close, version=lambda _: 7)
         return cast("Connection", connection)
-
-    def release(self, connection: Connection) -> None: ...
 
     def requests_named(self, name: str) -> list[tuple[int, Mapping[str, Any]]]:
         return [(highest, values) for each, highest, values in self.requests if each == name]
@@ -123,7 +94,7 @@ class FakeCluster:
         return SimpleNamespace(topics=topics)
 
 
-def commit(cluster: FakeCluster, *, transaction_v2: bool = True) -> None:
+def commit(cluster: ScriptedCluster, *, transaction_v2: bool = True) -> None:
     offsets = {A: CommittedOffset(5, "metadata"), B: CommittedOffset(6)}
     ConsumerGroup(cluster, "p.cont").commit_in_transaction("p.cont.0", PRODUCER, offsets, transaction_v2=transaction_v2)
 
@@ -131,7 +102,7 @@ def commit(cluster: FakeCluster, *, transaction_v2: bool = True) -> None:
 @pytest.mark.parametrize(("transaction_v2", "newest"), [(True, 5), (False, 4)])
 def test_transactional_commit_request(transaction_v2: bool, newest: int) -> None:
     """The newest version makes the broker add the group, so it requires transaction_v2."""
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     commit(cluster, transaction_v2=transaction_v2)
     partitions = [
         {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": "metadata"},
@@ -158,7 +129,7 @@ def test_transactional_commit_request(transaction_v2: bool, newest: int) -> None
     ],
 )
 def test_retriable_commit_errors_are_retried(code: int) -> None:
-    cluster = FakeCluster(code, code)
+    cluster = ScriptedCluster(code, code)
     commit(cluster)
     assert len(cluster.requests_named("TxnOffsetCommit")) == 3
 
@@ -179,11 +150,11 @@ def test_retriable_commit_errors_are_retried(code: int) -> None:
 )
 def test_failed_commit_raises_its_error(code: int, error_type: type[KafkaDirectError]) -> None:
     with pytest.raises(error_type, match=r"committing offsets of the group 'p\.cont'"):
-        commit(FakeCluster(*[code] * 100))
+        commit(ScriptedCluster(*[code] * 100))
 
 
 def test_commit_response_without_partition_raises() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.partitions = [A]
     with pytest.raises(ProtocolError, match="TxnOffsetCommit lacks a partition"):
         commit(cluster)
@@ -191,7 +162,7 @@ def test_commit_response_without_partition_raises() -> None:
 
 
 def test_a_group_is_added_to_a_transaction() -> None:
-    cluster = FakeCluster(ErrorCode.CONCURRENT_TRANSACTIONS)
+    cluster = ScriptedCluster(ErrorCode.CONCURRENT_TRANSACTIONS)
     TransactionCoordinatorClient(cluster, "p.cont.0").add_offsets(PRODUCER, "p.cont")
     wanted = {"transactional_id": "p.cont.0", "producer_id": 7, "producer_epoch": 3, "group_id": "p.cont"}
     assert cluster.requests_named("AddOffsetsToTxn") == [(3, wanted)] * 2
@@ -204,11 +175,11 @@ def test_a_group_is_added_to_a_transaction() -> None:
 )
 def test_failure_to_add_group_raises(code: int, error_type: type[KafkaDirectError]) -> None:
     with pytest.raises(error_type, match=r"adding the group 'p\.cont' to a transaction of 'p\.cont\.0'"):
-        TransactionCoordinatorClient(FakeCluster(code), "p.cont.0").add_offsets(PRODUCER, "p.cont")
+        TransactionCoordinatorClient(ScriptedCluster(code), "p.cont.0").add_offsets(PRODUCER, "p.cont")
 
 
 def test_all_committed_offsets_of_a_group_with_metadata() -> None:
-    cluster = FakeCluster(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    cluster = ScriptedCluster(ErrorCode.UNSTABLE_OFFSET_COMMIT)
     cluster.committed = {A: (5, "metadata"), B: (-1, ""), TopicPartition("u", 2): (0, None)}
     committed = ConsumerGroup(cluster, "p.cont").committed_with_metadata()
     assert committed == {A: CommittedOffset(5, "metadata"), TopicPartition("u", 2): CommittedOffset(0, "")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.stop_hooks import StopSignal
 from pyspark_kafka_direct.errors import BrokerTimeoutError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
 
 
-class FakeGroup:
+class FakeGroup(ConsumerGroup):
     """Accepts commits, or does not respond until the deadline."""
 
     def __init__(self, *, unresponsive: bool = False) -> None:

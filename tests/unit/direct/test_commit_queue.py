@@ -11,6 +11,7 @@ import pytest
 from tests.unit.client.fake_systems import NoSleepSystem
 
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.direct import ConsumerStrategies
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.stream_client import create_stream_client
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class FakeGroup:
+class FakeGroup(ConsumerGroup):
     """Accepts commits while ``open`` is set."""
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
@@ -35,7 +36,7 @@ def sources_ending_at(*ends: Mapping[TopicPartition, int], options: Mapping[str,
     return [(SourceBatch(f"source {number}", 0, 1, 1, {}, end, end), options) for number, end in enumerate(ends)]
 
 
-class FakeGroup:
+class FakeGroup(ConsumerGroup):
     """The offsets of a group; accepts commits while ``open`` is set."""
 
     def __init__(self) -> None:
@@ -53,7 +54,9 @@ class FakeGroup:
         assert (options, group) == (OPTIONS, "shop")
         return self
 
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def committed(
+        self, partitions: Collection[TopicPartition], *, deadline: object = None
+    ) -> dict[TopicPartition, int]:
         return {tp: offset for tp, offset in self.offsets.items() if tp in partitions}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.spark import offset_committer
@@ -29,7 +30,7 @@ A, B = TopicPartition("t", 0), TopicPartition("u", 0)
 _log = logging.getLogger("pyspark_kafka_direct.tests")
 
 
-class SlowGroup:
+class SlowGroup(ConsumerGroup):
     """A coordinator that responds when a test permits it, by default with an error."""
 
     def __init__(self) -> None:
@@ -39,7 +40,9 @@ class SlowGroup:
         self.offsets: list[dict[TopicPartition, int]] = []
         self.stored: dict[TopicPartition, int] = {}
 
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def committed(
+        self, partitions: Collection[TopicPartition], *, deadline: object = None
+    ) -> dict[TopicPartition, int]:
         return {tp: offset for tp, offset in self.stored.items() if tp in partitions}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
