@@ -17,8 +17,10 @@ from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscove
 from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
 from pyspark_kafka_direct.continuous.query_state import epoch_progress
 from pyspark_kafka_direct.errors import (
+    CheckpointFencedError,
     KafkaDirectError,
     OptionError,
+    ProducerFencedError,
     QueryRunError,
     TaskStartTimeoutError,
     TopicNotFoundError,
@@ -155,6 +157,8 @@ class ContinuousExecution:
             raise failure
         if isinstance(failure, TaskStartTimeoutError | TopicNotFoundError) and not self._any_run_started:
             raise failure
+        if _is_fenced(failure):
+            self._check_control(failure)
         if self._context._jsc is None or self._context._jsc.sc().isStopped():
             raise QueryRunError("The query ended because the SparkContext was stopped.") from failure
         if isinstance(failure, TaskStartTimeoutError):
@@ -181,6 +185,15 @@ class ContinuousExecution:
         )
         self._state.set_status("Waiting to restart", active=False)
         self._state.wait_for_stop(backoff)
+
+    def _check_control(self, failure: Exception) -> None:
+        """Raise an error that says so if another driver has taken control of the query, and fenced the tasks."""
+        try:
+            self._logs.fencing_log.check_newest()
+        except CheckpointFencedError as error:
+            raise error from failure
+        except Exception as error:  # the next run checks it again
+            _log.info("Cannot read which driver controls the query: %s", error)
 
     def _run_once(self) -> None:
         if not self._is_waiting_for_brokers:  # otherwise the status shows the broker error
@@ -421,3 +434,10 @@ class ContinuousExecution:
 
     def _now_ms(self) -> int:
         return int(self._system.wall_time() * 1000)
+
+
+def _is_fenced(failure: Exception) -> bool:
+    """Return whether another producer has acquired a transactional id of the query."""
+    if isinstance(failure, QueryRunError):
+        return failure.cause_class == ProducerFencedError.__name__  # the error of a task
+    return isinstance(failure, ProducerFencedError)

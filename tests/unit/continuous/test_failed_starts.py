@@ -15,7 +15,14 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
 from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
-from pyspark_kafka_direct.errors import OptionError, QueryRunError, TaskStartTimeoutError
+from pyspark_kafka_direct.errors import (
+    CheckpointFencedError,
+    KafkaDirectError,
+    OptionError,
+    ProducerFencedError,
+    QueryRunError,
+    TaskStartTimeoutError,
+)
 from pyspark_kafka_direct.planning.continuous_epochs import RestartBudget
 
 if TYPE_CHECKING:
@@ -133,19 +140,49 @@ def test_a_run_that_cannot_start_stops_listening(monkeypatch: pytest.MonkeyPatch
     assert system.closed
 
 
-def test_a_query_that_fences_its_own_tasks_restarts() -> None:
-    """A delayed InitProducerId of an earlier run fenced the tasks, and the query ended for good."""
+def running_execution(max_restarts: int, check_newest: Callable[[], None]) -> Any:
+    """An execution whose run has failed."""
     execution: Any = object.__new__(continuous_execution.ContinuousExecution)
     execution._any_run_started, execution._epoch_being_committed = True, None
     execution._context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
-    execution._restart_budget = RestartBudget(1, 600)
+    execution._restart_budget = RestartBudget(max_restarts, 600)
     execution._system = RealSystem()
     execution._state = SimpleNamespace(stopping=False, set_status=lambda *_, **__: None, wait_for_stop=lambda _: None)
+    execution._logs = SimpleNamespace(fencing_log=SimpleNamespace(check_newest=check_newest))
+    return execution
+
+
+def fenced_task() -> QueryRunError:
     failure = QueryRunError("Task 0 failed with ProducerFencedError: another producer")
     failure.cause_class = "ProducerFencedError"
+    return failure
+
+
+def test_a_query_that_fences_its_own_tasks_restarts() -> None:
+    """A delayed InitProducerId of an earlier run fenced the tasks, and the query ended for good."""
+    execution, failure = running_execution(1, lambda: None), fenced_task()
     execution._handle_failure(failure)
     with pytest.raises(QueryRunError):
         execution._handle_failure(failure)  # another application uses the transactional ids
+
+
+@pytest.mark.parametrize("failure", [fenced_task(), ProducerFencedError("another producer")], ids=["task", "driver"])
+def test_a_query_that_another_driver_fences_says_so(failure: KafkaDirectError) -> None:
+    """Without restarts, it ended with the error of the producer."""
+
+    def check_newest() -> None:
+        raise CheckpointFencedError("process 7 on host b has taken control of the query")
+
+    with pytest.raises(CheckpointFencedError, match="has taken control of the query") as raised:
+        running_execution(0, check_newest)._handle_failure(failure)
+    assert raised.value.__cause__ is failure
+
+
+def test_a_fenced_query_restarts_if_the_checkpoint_cannot_be_read() -> None:
+    def check_newest() -> None:
+        raise OSError("the file system does not respond")
+
+    running_execution(1, check_newest)._handle_failure(fenced_task())
 
 
 @pytest.mark.parametrize("has_run", [False, True])
