@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark import SparkFiles
 from pyspark.errors import StreamingQueryException
+from tests.integration.direct.streaming_contexts import direct_stream, streaming
 from tests.integration.groups import committed
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
@@ -22,6 +24,7 @@ from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.continuous import continuous_query
 from pyspark_kafka_direct.direct import KafkaUtils
 from pyspark_kafka_direct.offsets import OffsetRange, offset_ranges_to_json
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement
@@ -137,6 +140,60 @@ def test_a_batch_is_committed_when_it_is_done(
         wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 5, 1: 0})
     finally:
         stream.stop()
+
+
+def test_a_continuous_query_is_monitored(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, output = make_topic(2), make_topic(1)
+    monitor = pyspark_kafka_direct.enable(spark)
+    registry = CollectorRegistry()
+    monitor.register_metrics(registry)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    query = (
+        continuous_query(spark)
+        .read(options, commitGroupId="copies-group")
+        .select("value")
+        .to_kafka(output)
+        .start(checkpointLocation=str(tmp_path / "checkpoint"), queryName="copies", epochInterval=0.2)
+    )
+    up = partial(registry.get_sample_value, "kafka_direct_query_up", {"query": "copies"})
+    try:
+        wait_for(lambda: up() == 1)
+        for partition in (0, 1):
+            produce(kafka.bootstrap_servers, topic, range(50), partition=partition)
+        wait_for(lambda: offsets_and_lags(monitor.lag(query)) == [(50, 0), (50, 0)])
+        labels = {"group": "copies-group", "topic": topic, "partition": "0"}
+        assert registry.get_sample_value("kafka_consumergroup_group_offset", labels) == 50
+        assert registry.get_sample_value("kafka_consumergroup_group_lag", labels) == 0
+        assert registry.get_sample_value("kafka_direct_query_last_batch_timestamp_seconds", {"query": "copies"})
+    finally:
+        query.stop()
+    assert up() == 0
+    assert registry.get_sample_value("kafka_consumergroup_group_lag", labels) is None
+
+
+def test_a_direct_stream_is_monitored(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    monitor = pyspark_kafka_direct.enable(spark)
+    registry = CollectorRegistry()
+    monitor.register_metrics(registry)
+    name = "Kafka 0.10 direct stream [0]"
+    up = partial(registry.get_sample_value, "kafka_direct_query_up", {"query": name})
+    produce(kafka.bootstrap_servers, topic, range(50))
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, "direct-group")
+        stream.foreachRDD(lambda rdd: rdd.count())
+        assert up() == 1
+        ssc.start()
+        wait_for(lambda: offsets_and_lags(monitor.lag(name)) == [(50, 0)])
+        labels = {"group": "direct-group", "topic": topic, "partition": "0"}
+        assert registry.get_sample_value("kafka_consumergroup_group_offset", labels) == 50
+    assert up() == 0
+
+
+def offsets_and_lags(lag: QueryLag | None) -> list[tuple[int, int]]:
+    return [] if lag is None else [(each.offset, each.lag) for each in lag.sources[0].partitions]
 
 
 @pytest.mark.smoke

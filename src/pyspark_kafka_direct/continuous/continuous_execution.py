@@ -26,6 +26,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
+from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.continuous_epochs import (
     RestartBudget,
     assign_partitions,
@@ -35,6 +36,7 @@ from pyspark_kafka_direct.planning.continuous_epochs import (
 from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
+from pyspark_kafka_direct.spark.query_reports import BatchReport, QueryReporter, session_id
 from pyspark_kafka_direct.spark.task_slots import max_concurrent_tasks
 
 if TYPE_CHECKING:
@@ -114,6 +116,8 @@ class ContinuousExecution:
         self._committed_offsets: Mapping[TopicPartition, int] = {}
         self._discovery: PartitionDiscovery | None = None
         self._epoch_started_at = 0.0
+        info = state.query_info
+        self._reporter = QueryReporter(info.id, info.run_id, info.name, session_id(spark))
         self._any_run_started = False  # all tasks of a run have connected
         self._is_waiting_for_brokers = False
         self._starting_status = _STARTING_TASKS
@@ -124,6 +128,7 @@ class ContinuousExecution:
         error: KafkaDirectError | None = None
         try:
             self._inherit_properties()
+            self._reporter.started()
             for warning in self._definition.read_options.warnings:
                 self._offset_reader.warn(warning)
             while not self._state.stopping:
@@ -139,6 +144,7 @@ class ContinuousExecution:
         finally:
             if self._group_committer is not None:
                 self._group_committer.wait(_GROUP_COMMIT_WAIT_SECONDS)
+            self._reporter.ended()
             self._state.end(error)
 
     def _handle_failure(self, failure: Exception) -> None:
@@ -410,6 +416,7 @@ class ContinuousExecution:
             status = "Waiting for data to arrive" if error is None else f"Waiting for the brokers: {error}"
             self._state.set_status(status, active=True)
             self._epoch_started_at = self._system.monotonic()
+            self._reporter.idle()
             return
         now = self._system.monotonic()
         self._logs.commit(result.epoch, result.offsets, self._now_ms())
@@ -427,10 +434,33 @@ class ContinuousExecution:
             seconds=now - self._epoch_started_at,
             commit_ms=(committed_at - now) * 1000,
         )
+        self._report_batch(result, start_offsets, now - self._epoch_started_at)
         self._epoch_started_at = now
         self._state.set_status("Processing new data", active=True, data=True)
         self._state.add_progress(progress_report, result.offsets)
         self._logs.purge(result.epoch)
+
+    def _report_batch(self, result: EpochResult, start: Mapping[TopicPartition, int], seconds: float) -> None:
+        if not self._reporter.is_monitored:
+            return
+        read_options = self._definition.read_options
+        ended_ms = self._now_ms()
+
+        def fetch_end_offsets(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+            return KafkaOffsetReader(read_options, _log, self._pool).offsets(dict.fromkeys(partitions, LATEST))
+
+        report = BatchReport(
+            batch_id=result.epoch,
+            source=self._state.query_info.source,
+            group=read_options.commit_group_id,
+            began_ms=ended_ms - seconds * 1000,
+            ended_ms=ended_ms,
+            rows=result.rows_read,
+            start=start,
+            end=result.offsets,
+            fetch_end_offsets=fetch_end_offsets,
+        )
+        self._reporter.batch_ended(report)
 
     def _now_ms(self) -> int:
         return int(self._system.wall_time() * 1000)

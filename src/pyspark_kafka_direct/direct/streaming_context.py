@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gc
 import re
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming import DStream, StreamingContext
 from pyspark.streaming.dstream import TransformedDStream
 
 from pyspark_kafka_direct.config.spark_conf import poll_timeout
+from pyspark_kafka_direct.direct.batch_reports import BatchReportListener
 from pyspark_kafka_direct.direct.checkpoint_data import BatchRetention, UnwrittenBatches
 from pyspark_kafka_direct.direct.checkpointed_stream import unregister_stream
 from pyspark_kafka_direct.direct.kafka_rdd import create_kafka_rdd
@@ -22,6 +23,7 @@ from pyspark_kafka_direct.direct.location_strategies import preferred_hosts
 from pyspark_kafka_direct.direct.stop_hooks import hook_stop
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json
+from pyspark_kafka_direct.spark.query_reports import QueryReporter
 from pyspark_kafka_direct.spark.stack_traces import hide_stack_traces
 
 if TYPE_CHECKING:
@@ -70,7 +72,15 @@ class StreamingContextBinding:
             stream.controller.listen_to(ssc, self._input_id)
         self._name = f"Kafka 0.10 direct stream [{self._input_id}]"
         self.show_name()
-        hook_stop(ssc, stream, partial(_release_stream, stream))
+        self._reporter = reporter = QueryReporter(stream.stream_id, stream.system.nonce(), self._name)
+        if reporter.is_monitored:
+            ssc.addStreamingListener(BatchReportListener(stream, self._input_id, self._name, reporter))
+            reporter.started()
+        hook_stop(ssc, stream, self._stopped)
+
+    def _stopped(self) -> None:
+        self._reporter.ended()
+        _release_stream(self._stream)
 
     def show_name(self) -> None:
         """Replace the name "Constant dstream" in Spark's UI by that of Spark's own direct stream."""

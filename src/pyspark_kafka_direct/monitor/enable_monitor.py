@@ -15,6 +15,7 @@ from pyspark_kafka_direct.monitor.query_monitor import MeasurementWriter, Monito
 from pyspark_kafka_direct.monitor.query_status import WriteTracker
 from pyspark_kafka_direct.spark.listener_files import create_shared_folder
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
+from pyspark_kafka_direct.spark.query_reports import add_monitor, session_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +33,7 @@ _EVENT_TIMEOUT_AT_EXIT_MS = 5000
 _COMMIT_TIMEOUT_AT_EXIT = 10.0  # seconds
 
 _lock = threading.Lock()
-# By Spark's session id, because several Python objects may represent one session.
-_monitors: dict[str, Monitor] = {}
+_monitors: dict[str, Monitor] = {}  # by session
 # Shared by all sessions, so that no commit overtakes another commit of its group.
 _group_commits: dict[CommitGroup, GroupOffsetCommitter] = {}
 _loss_receivers: dict[Path, LossReceiver] = {}  # of each application, by its shared folder
@@ -43,7 +43,8 @@ _collectors: WeakKeyDictionary[CollectorRegistry, LagCollector] = WeakKeyDiction
 def enable(spark: SparkSession) -> Monitor:
     """Monitor the streaming queries of a session: lag, metrics, committed offsets, and measurements for backpressure.
 
-    Call it once per session, before its queries start; further calls return the same monitor. It costs a query a few
+    Continuous queries of the session and direct streams of the application are monitored, too. Call it once per
+    session, before its queries start; further calls return the same monitor. It costs a query a few
     milliseconds at its start, and its errors never affect a query.
 
     Args:
@@ -55,7 +56,7 @@ def enable(spark: SparkSession) -> Monitor:
     from pyspark_kafka_direct.monitor.streaming_query_listener import MonitorQueryListener
 
     with _lock:
-        session = _session_id(spark)
+        session = session_id(spark)
         if session not in _monitors:
             folder = create_shared_folder(spark)
             committer = None if folder is None else GroupCommitter(folder, groups=_group_commits)
@@ -71,6 +72,7 @@ def enable(spark: SparkSession) -> Monitor:
                 shared_folder=folder,
             )
             spark.streams.addListener(MonitorQueryListener(spark, monitor))
+            add_monitor(session, monitor)
             if folder is not None:
                 _receive_losses(spark, folder)
             if committer is not None:
@@ -117,10 +119,3 @@ def _is_spark_alive(spark: SparkSession) -> bool:
         return context is not None and not context.sc().isStopped()
     except Exception:  # the JVM has exited
         return False
-
-
-def _session_id(spark: SparkSession) -> str:
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None:  # Spark Connect has no access to the JVM
-        return str(getattr(spark, "session_id", id(spark)))
-    return str(session.sessionUUID())

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
     from pyspark_kafka_direct.monitor.query_details import QueryDetails
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.spark.query_reports import BatchReport
     from pyspark_kafka_direct.spark.write_report import BatchWriteReport
 
     FetchEndOffsets: TypeAlias = Callable[[Mapping[str, str], Collection[TopicPartition]], Mapping[TopicPartition, int]]
@@ -41,6 +43,7 @@ _log = logging.getLogger("pyspark_kafka_direct.monitor")
 _MAX_QUERIES = 100
 _STALE_AFTER_SECONDS = 15.0  # a usual scrape interval of Prometheus
 _MIN_REFRESH_INTERVAL_SECONDS = 1.0  # for queries whose reports do not contain the end offsets
+_IDLE_REFRESH_INTERVAL_SECONDS = 10.0  # Spark reports an idle query so often
 _MAX_MEASUREMENT_FILES = 64
 
 
@@ -234,10 +237,39 @@ class Monitor:
             if batch is not None:
                 options = (details.options or {}).get(batch.description, {})
                 group = details.option(batch.description, "commitGroupId") or name or query_id
-                sources[index] = _MonitoredSource(batch, group, options)
+                fetch_end_offsets = partial(self._fetch_end_offsets, options) if options else None
+                sources[index] = _MonitoredSource(batch, group, options, fetch_end_offsets)
+        self._update_run(_MonitoredRun(query_id, run_id, name), int(progress["batchId"]), sources)
+        # Run the steps that can fail last: observers, and then the disk.
+        for observer in self._observers if sources else ():
+            observer.batch_ended(run_id, [(source.batch, source.options) for source in sources.values()])
+        for index, source in sources.items():
+            if self._measurement_writer is not None:
+                self._measurement_writer.batch_ended(f"{run_id} {index}", source.batch, details.interval_ms)
+
+    def report_batch(self, query_id: str, run_id: str, name: str | None, report: BatchReport) -> None:
+        """Handle a batch of a query that Spark's listeners do not hear of; the query calls this."""
+        self._health.batch_ended(query_id, run_id, name, time.time())
+        batch = SourceBatch(
+            report.source, report.began_ms, report.ended_ms, report.rows, report.start, report.end, latest={}
+        )
+        source = _MonitoredSource(batch, report.group or name or query_id, {}, report.fetch_end_offsets)
+        self._update_run(_MonitoredRun(query_id, run_id, name), report.batch_id, {0: source})
+
+    def report_idle(self, run_id: str) -> None:
+        """Refresh the end offsets of an idle query that Spark's listeners do not hear of; may be called often."""
         with self._lock:
-            run = self._runs.setdefault(run_id, _MonitoredRun(query_id, run_id, name))
-            run.batch_id, run.sources = int(progress["batchId"]), sources
+            run = self._runs.get(run_id)
+        if run is None:
+            return
+        interval = _MIN_REFRESH_INTERVAL_SECONDS if run.lacks_end_offsets else _IDLE_REFRESH_INTERVAL_SECONDS
+        if time.monotonic() - run.last_refresh_at >= interval:
+            self._start_refresh(run)
+
+    def _update_run(self, new: _MonitoredRun, batch_id: int, sources: Mapping[int, _MonitoredSource]) -> None:
+        with self._lock:
+            run = self._runs.setdefault(new.run_id, new)
+            run.batch_id, run.sources = batch_id, sources
             lag = run.lag()
             if lag is not None:
                 self._store_lag(lag)
@@ -245,12 +277,6 @@ class Monitor:
             _log.info("%s", lag.summary)
         if run.lacks_end_offsets and time.monotonic() - run.last_refresh_at >= _MIN_REFRESH_INTERVAL_SECONDS:
             self._start_refresh(run)
-        # Run the steps that can fail last: observers, and then the disk.
-        for observer in self._observers if sources else ():
-            observer.batch_ended(run_id, [(source.batch, source.options) for source in sources.values()])
-        for index, source in sources.items():
-            if self._measurement_writer is not None:
-                self._measurement_writer.batch_ended(f"{run_id} {index}", source.batch, details.interval_ms)
 
     def query_idle(self, run_id: str) -> None:
         """Refresh the end offsets of an idle query, on another thread; the listener calls this."""
@@ -263,7 +289,7 @@ class Monitor:
 
     def _start_refresh(self, run: _MonitoredRun) -> None:
         with self._lock:
-            if run.is_refreshing or not any(source.options for source in run.sources.values()):
+            if run.is_refreshing or not any(source.fetch_end_offsets for source in run.sources.values()):
                 return
             run.is_refreshing, run.last_refresh_at = True, time.monotonic()
         try:
@@ -290,9 +316,9 @@ class Monitor:
         sources = run.sources
         try:
             end_offsets = {
-                index: self._fetch_end_offsets(source.options, source.batch.end)
+                index: source.fetch_end_offsets(source.batch.end)
                 for index, source in sources.items()
-                if source.options and source.batch.end
+                if source.fetch_end_offsets is not None and source.batch.end
             }
         except Exception as error:
             _log.debug("could not refresh the lag of the query %s: %s", run.name or run.query_id, error)
@@ -371,6 +397,8 @@ class _MonitoredSource:
     batch: SourceBatch
     group: str
     options: Mapping[str, str] = field(repr=False)
+    # None if the options are not known.
+    fetch_end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] | None = field(repr=False)
 
     def with_end_offsets(self, end_offsets: Mapping[TopicPartition, int], now_ms: float) -> _MonitoredSource:
         """Return the source with newly fetched end offsets."""
