@@ -31,3 +31,14 @@ def test_exactly_once_writes_each_record_once(kafka: EmbeddedKafka, tmp_path: Pa
     outcome = ContinuousSoakRun(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
     assert outcome.faults.total() == len(plan.rounds)
     assert outcome.aborted > 0, "records after the last epoch were aborted"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_database_gets_each_record_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """The sink is that of examples/continuous_sqlite.py."""
+    rounds = (Round("worker"), Round("driver"), Round("worker"), Round("driver"))
+    plan = Plan(seed=0, delivery="database", rounds=rounds)
+    outcome = ContinuousSoakRun(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
+    assert outcome.faults.total() == len(plan.rounds)
+    assert outcome.records > 0

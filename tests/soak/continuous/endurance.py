@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.soak.sink.plan import Delivery
+    from tests.soak.continuous.plan import Delivery
 
-EPOCH_MS: dict[Delivery, int] = {"at-least-once": 1000, "exactly-once": 100}
+EPOCH_MS: dict[Delivery, int] = {"at-least-once": 1000, "exactly-once": 100, "database": 1000}
 _RATE = 150  # records per second
 _START_TIMEOUT = 120.0  # seconds
 _EPOCH_STALL_TIMEOUT = 20.0  # seconds
@@ -57,7 +57,7 @@ class EnduranceRun:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._report = report
-        self._copy_query = CopyQuery(delivery, servers, EPOCH_MS[delivery])
+        self._copy_query = CopyQuery(delivery, servers, EPOCH_MS[delivery], folder)
         self._driver: Driver | None = None
         self._outcome = EnduranceOutcome()
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.soak.sink.plan import Delivery
-
+# The guarantees of the sink, and a sink of the user that stores rows and positions in one transaction of a database.
+Delivery: TypeAlias = Literal["at-least-once", "exactly-once", "database"]
 Fault: TypeAlias = Literal["worker", "executor", "driver", "second driver", "stall", "broker", "leaders", "partition"]
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
@@ -25,6 +25,7 @@ _MAX_ROUNDS_PER_MINUTE = 30
 _EPOCHS_MS: dict[Delivery, tuple[int, ...]] = {
     "at-least-once": (MAX_EPOCH_MS,),
     "exactly-once": (100, MAX_EPOCH_MS),
+    "database": (MAX_EPOCH_MS,),
 }
 
 

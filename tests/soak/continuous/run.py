@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 import uuid
 from collections import Counter, defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +24,14 @@ from tests.soak.processes import executors, jvm_of, kill, task_workers, wait_unt
 from tests.soak.results import ends_of, last_batch
 from tests.soak.sink.results import open_transactions, read_topic, sink_faults
 from tests.soak.stream_run import SoakError
-from tests.soak.writer import Writer, add_partition, create_topic, quiet, read_log
+from tests.soak.writer import Logged, Writer, add_partition, create_topic, quiet, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tests.soak.continuous.plan import Plan, Round
+    from tests.soak.continuous.plan import Delivery, Plan, Round
     from tests.soak.sink.brokers import Brokers
-    from tests.soak.sink.plan import Delivery
+    from tests.soak.sink.plan import Delivery as SinkDelivery
 
 APP = Path(__file__).with_name("app.py")
 PARTITIONS = 3  # of each topic at first; one task has two
@@ -40,6 +42,10 @@ _ORPHAN_TIMEOUT = 20.0  # seconds; tasks notice the end of their driver at once
 _EPOCHS = 2  # that prove a recovery: the first one may have started before the fault
 _MAX_RESTARTS = 1000
 _MORE_DESCRIPTORS = 16  # allowed growth: connections to brokers that restarted
+_TABLES = """
+    CREATE TABLE positions (topic TEXT, part INTEGER, next INTEGER, PRIMARY KEY (topic, part));
+    CREATE TABLE records (key BLOB, value BLOB);
+"""
 _LOCAL, _CLUSTER = "local[2]", "local-cluster[2,1,512]"
 
 
@@ -63,7 +69,9 @@ class ContinuousSoakRun:
         self._folder = folder
         self._brokers = brokers
         self._report = report
-        self._copy_query = CopyQuery(plan.delivery, servers, plan.epoch_ms, replicas=1 if brokers is None else 3)
+        self._copy_query = CopyQuery(
+            plan.delivery, servers, plan.epoch_ms, folder, replicas=1 if brokers is None else 3
+        )
         self._driver: Driver | None = None
         self._windows: list[ReplayWindow] = []
         self._outcome = Outcome()
@@ -249,9 +257,9 @@ class Resources:
 
 
 class CopyQuery:
-    """The topics and options of a query that copies a topic."""
+    """The topics and options of a query that copies a topic, and with delivery "database" the database."""
 
-    def __init__(self, delivery: Delivery, servers: str, epoch_ms: int, replicas: int = 1) -> None:
+    def __init__(self, delivery: Delivery, servers: str, epoch_ms: int, folder: Path, replicas: int = 1) -> None:
         self.servers = servers
         self._delivery = delivery
         self._epoch_ms = epoch_ms
@@ -259,8 +267,13 @@ class CopyQuery:
         self._name = f"continuous-{uuid.uuid4().hex[:8]}"
         self.source, self.target = f"{self._name}.source", f"{self._name}.target"
         self.source_partitions = PARTITIONS
+        self._database = folder / "records.sqlite" if delivery == "database" else None
 
     def create_topics(self) -> None:
+        """Create the topics, and the tables of the database."""
+        if self._database is not None:
+            with closing(sqlite3.connect(self._database)) as connection:
+                connection.executescript(_TABLES)
         for topic in (self.source, self.target):
             create_topic(self.servers, topic, PARTITIONS, self._replicas)
 
@@ -282,6 +295,7 @@ class CopyQuery:
             },
             "topic": self.target,
             "sink": sink,
+            "database": None if self._database is None else str(self._database),
             "start": {
                 "epochInterval": f"{self._epoch_ms} milliseconds",
                 "tasksMax": 2,
@@ -306,13 +320,22 @@ class CopyQuery:
         if sorted(int(each.value) for each in originals) != list(range(written)):
             raise SoakError("the source does not have each written record once; this is not an error of the query")
         faults = open_transactions(self.servers, self.target, PARTITIONS)
-        copied = read_topic(self.servers, self.target, PARTITIONS)
-        faults += sink_faults(copied, originals, self._delivery, ordered=True)
+        copied = read_topic(self.servers, self.target, PARTITIONS) if self._database is None else self._stored()
+        guarantee: SinkDelivery = "at-least-once" if self._delivery == "at-least-once" else "exactly-once"
+        faults += sink_faults(copied, originals, guarantee, ordered=True)
         faults += unexpected_duplicates(copied, originals, windows)
         if faults:
             raise SoakError("; ".join(faults))
+        committed_only = copied if self._database is None else []
         everything = read_topic(self.servers, self.target, PARTITIONS, "read_uncommitted")
-        return len(copied) - len(originals), len(everything) - len(copied)
+        return len(copied) - len(originals), len(everything) - len(committed_only)
+
+    def _stored(self) -> list[Logged]:
+        """Return the rows of the database, in the order in which they were stored."""
+        assert self._database is not None
+        with closing(sqlite3.connect(self._database)) as connection:
+            rows = connection.execute("SELECT key, value FROM records ORDER BY rowid").fetchall()
+        return [Logged(self.target, 0, number, key, value, 0) for number, (key, value) in enumerate(rows)]
 
 
 def committed(folder: Path) -> Mapping[int, int]:

@@ -13,7 +13,7 @@ from tests.soak.writer import Logged
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.soak.sink.plan import Delivery
+    from tests.soak.continuous.plan import Delivery
 
 BOTH: tuple[Delivery, ...] = ("at-least-once", "exactly-once")
 
