@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.behaviour import option_values
 from tests.behaviour.apis import PARAMS_APIS, SOURCE_APIS
 
-from pyspark_kafka_direct.config.config_option import ConfigSource, ValueType
+from pyspark_kafka_direct.config import value_types
+from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 
 if TYPE_CHECKING:
@@ -107,22 +108,24 @@ def _values_for(option: ConfigOption) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("1", "", "true", "false", *accepted)))
     if option.secret:
         return option_values.SECRETS
-    default = next((int(value) for value in option.apis.values() if value and value.isdigit()), None)
+    defaults = [option.default_in(api) for api in option.apis]
+    default = next((int(value) for value in defaults if value and value.isdigit()), None)
     match option.value_type:
-        case ValueType.INTEGER | ValueType.TIMESTAMP:
-            low = (0 if option.value_type is ValueType.TIMESTAMP else -(2**63)) if option.low is None else option.low
-            return option_values.integers(low, 2**63 - 1 if option.high is None else option.high, default)
-        case ValueType.BOOLEAN:
+        case value_types.Integer(low, high):
+            return option_values.integers(low, high, default)
+        case value_types.TIMESTAMP:
+            return option_values.integers(0, value_types.MAX_INT64, default)
+        case value_types.BOOLEAN:
             return option_values.BOOLEANS
-        case ValueType.DOUBLE:
+        case value_types.NUMBER:
             return option_values.DOUBLES
-        case ValueType.DURATION:
+        case value_types.Duration():
             return option_values.DURATIONS
-        case ValueType.LIST:
+        case value_types.ListOf():
             return option_values.LISTS
-        case ValueType.ENUM:
-            return option_values.enum_values(tuple(word for word in option.allowed if word))
-        case ValueType.STRING | ValueType.JSON:
+        case value_types.Enum(allowed):
+            return option_values.enum_values(tuple(word for word in allowed if word))
+        case _:
             return option_values.STRINGS
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
-from pyspark_kafka_direct.config.option_messages import invalid_value, warn_once
+from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config, parse_value
 from pyspark_kafka_direct.config.security_parser import parse_security
+from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from pyspark_kafka_direct.config.client_parser import parse_client, parse_producer
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_messages import invalid_value, warn_once
+from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.timestamp_options import (
@@ -29,6 +29,7 @@ from pyspark_kafka_direct.config.timestamp_options import (
     parse_timestamps,
     precedence_warnings,
 )
+from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

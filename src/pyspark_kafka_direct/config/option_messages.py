@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark_kafka_direct.config.config_option import ConfigSource, UnsupportedPolicy
 
 _log = logging.getLogger("pyspark_kafka_direct.config")
-
-_MAX_SHOWN: Final = 200  # a value can be long, for example the content of a file instead of its name
-
-
-def invalid_value(name: str, value: str, expected: str, *, candidates: Sequence[str] = ()) -> OptionError:
-    """Return the error for an invalid value, which must not be a secret."""
-    hint = did_you_mean(value, candidates) if candidates else ""
-    shown_value = repr(value[:_MAX_SHOWN]) + ("..." if len(value) > _MAX_SHOWN else "")
-    return OptionError(f"{name} must be {expected}, got {shown_value}{hint}")
 
 
 def misplaced_private_key(name: str) -> OptionError:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.config_option import MAX_INT64, READ_APIS, SINK_API, ConfigSource, ValueType
-from pyspark_kafka_direct.config.option_messages import invalid_value
+from pyspark_kafka_direct.config.config_option import READ_APIS, SINK_API, ConfigSource
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
-from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.config.value_types import Duration, ListOf, Text
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt
 
@@ -22,15 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.config_option import Api, ConfigOption, Role
     from pyspark_kafka_direct.config.option_table import OptionTable
-
-OptionValue: TypeAlias = str | int | float | bool | Secret | tuple[str, ...]
-
-# Without these patterns, int() and float() would also accept "1_000" and digits of other scripts.
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
-_DURATION: Final = re.compile(r"([0-9]{1,18})(us|ms|s|m|min|h|d)?", re.ASCII)
-_UNIT_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
+    from pyspark_kafka_direct.config.security_settings import Secret
+    from pyspark_kafka_direct.config.value_types import OptionValue
 
 # Spark adds these to the options of every data source.
 _SPARK_OPTIONS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
@@ -99,7 +90,7 @@ def parse_config(
     values = {
         option.name: parse_value(option, default, option.name)
         for option in applied_options
-        if (default := option.apis[api]) is not None
+        if (default := option.default_in(api)) is not None
     }
     first_given: dict[str, tuple[str, str]] = {}  # canonical name to the display name and value given first
     given_names: dict[str, str] = {}
@@ -114,7 +105,7 @@ def parse_config(
         match = table.find(source, name)
         option = match.option
         display_name = match.display_name
-        if option is not None and option.client and not value.strip() and option.apis.get(api) is None:
+        if option is not None and option.client and not value.strip() and option.default_in(api) is None:
             continue  # as in a template that is not filled in
         if match.canonical_name in first_given:
             first_name, first_value = first_given[match.canonical_name]
@@ -146,27 +137,11 @@ def parse_value(option: ConfigOption, value: str, name: str, default_unit: str =
     """Parse the value of an option that is given under a name."""
     if not option.verbatim:
         value = value.strip()
-    if option.secret:
-        return Secret(value)
-    if has_private_key(value):
+    if not option.secret and has_private_key(value):
         raise option_messages.misplaced_private_key(name)
-    match option.value_type:
-        case ValueType.BOOLEAN:
-            return _parse_enum(value, name, ("true", "false")) == "true"
-        case ValueType.INTEGER:
-            return _parse_integer(option, value, name)
-        case ValueType.DOUBLE:
-            return _parse_double(option, value, name)
-        case ValueType.DURATION:
-            return _parse_duration(option, value, name, default_unit)
-        case ValueType.ENUM:
-            return _parse_enum(value, name, option.allowed)
-        case ValueType.LIST:
-            return _parse_list(option, value, name)
-        case ValueType.STRING | ValueType.JSON | ValueType.TIMESTAMP:
-            if option.value_format is not None and option.value_format.pattern.fullmatch(value) is None:
-                raise invalid_value(name, value, option.value_format.description)
-            return value
+    if isinstance(option.value_type, Duration):
+        return option.value_type.parse(value, name, default_unit)
+    return option.value_type.parse(value, name)
 
 
 def has_private_key(value: str) -> bool:
@@ -240,48 +215,6 @@ def _missing_option(
 ) -> OptionError:
     name = table.key_for(option, source)
     hint = next((hint for unknown_name in unknown_names if (hint := did_you_mean(unknown_name, [name]))), "")
-    expected = option.value_format.description if option.value_format else option.value_type.value
+    value_type = option.value_type.entry if isinstance(option.value_type, ListOf) else option.value_type
+    expected = value_type.expected if isinstance(value_type, Text) else value_type.name
     return option_messages.missing_option(name, expected, hint)
-
-
-def _parse_integer(option: ConfigOption, value: str, name: str) -> int:
-    low = -MAX_INT64 - 1 if option.low is None else option.low
-    high = MAX_INT64 if option.high is None else option.high
-    if _INTEGER.fullmatch(value) is None or not low <= int(value) <= high:
-        limits = "" if option.low is None and option.high is None else f" from {low} to {high}"
-        raise invalid_value(name, value, f"an integer{limits}")
-    return int(value)
-
-
-def _parse_double(option: ConfigOption, value: str, name: str) -> float:
-    low = 0 if option.low is None else option.low
-    if _DOUBLE.fullmatch(value) is None or float(value) < low:
-        raise invalid_value(name, value, f"a number of at least {low}, such as 0.2")
-    return float(value)
-
-
-def _parse_duration(option: ConfigOption, value: str, name: str, default_unit: str) -> float:
-    """Parse an integer with a unit into seconds, like Spark's ``JavaUtils.timeStringAs``."""
-    match = _DURATION.fullmatch(value.lower())
-    low = option.low or 0
-    if match is None or int(match[1]) < low:
-        minimum = " greater than 0," if low else ""
-        raise invalid_value(name, value, f"a duration{minimum} such as 500ms, 30s or 15m")
-    return int(match[1]) * _UNIT_SECONDS[match[2] or default_unit]
-
-
-def _parse_enum(value: str, name: str, allowed: tuple[str, ...]) -> str:
-    for allowed_value in allowed:
-        if allowed_value.lower() == value.lower():
-            return allowed_value
-    shown_values = [allowed_value for allowed_value in allowed if allowed_value]
-    expected = " or ".join([", ".join(shown_values[:-1]), shown_values[-1]]) if shown_values[1:] else shown_values[0]
-    raise invalid_value(name, value, expected, candidates=shown_values)
-
-
-def _parse_list(option: ConfigOption, value: str, name: str) -> tuple[str, ...]:
-    entries = tuple(entry for entry in (entry.strip() for entry in value.split(",")) if entry)
-    for entry in entries:
-        if option.value_format is not None and option.value_format.pattern.fullmatch(entry) is None:
-            raise invalid_value(name, entry, option.value_format.description)
-    return entries

@@ -11,6 +11,7 @@ from pyspark_kafka_direct.config.producer_definitions import PRODUCER_OPTIONS, S
 from pyspark_kafka_direct.config.security_definitions import SASL_OPTIONS, TLS_OPTIONS
 from pyspark_kafka_direct.config.source_definitions import BATCH_LIMIT_OPTIONS, SOURCE_OPTIONS
 from pyspark_kafka_direct.config.spark_definitions import SPARK_OPTIONS
+from pyspark_kafka_direct.config.unsupported_definitions import UNSUPPORTED_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -110,7 +111,7 @@ class OptionTable:
         """Return the policy for an option that is set in the wrong source."""
         sources = dict.fromkeys(source_key.source for source_key in option.source_keys)
         return UnsupportedPolicy(
-            reason="set it as " + " or ".join(f"{source.value} {self.key_for(option, source)}" for source in sources)
+            "set it as " + " or ".join(f"{source.value} {self.key_for(option, source)}" for source in sources)
         )
 
 
@@ -135,6 +136,7 @@ OPTION_TABLE: Final = OptionTable(
         *SASL_OPTIONS,
         *CONSUMER_OPTIONS,
         *PRODUCER_OPTIONS,
+        *UNSUPPORTED_OPTIONS,
         *SOURCE_OPTIONS,
         *BATCH_LIMIT_OPTIONS,
         *SINK_OPTIONS,

@@ -7,314 +7,106 @@ librdkafka's. Spark's ``KafkaSourceProvider`` rejects the same settings.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final
 
 from pyspark_kafka_direct.config.config_option import (
-    DATA_SOURCE_ONLY,
-    LOG_API,
-    MAX_INT64,
+    PRODUCER_APIS,
+    READ_APIS,
     SINK_API,
-    WRITES_ONLY,
+    Api,
     ConfigOption,
     UnsupportedPolicy,
-    ValueFormat,
-    ValueType,
-    producer_option,
-    same_default,
-    unsupported_producer_options,
+)
+from pyspark_kafka_direct.config.value_types import (
+    BOOLEAN,
+    INT64,
+    POSITIVE_INT32,
+    POSITIVE_INT64,
+    Enum,
+    Integer,
+    Text,
 )
 
-_MAX_BATCH_BYTES: Final = 1 << 30
-_NO_TRANSACTIONS: Final = "a log writes without transactions, and an offset store configures its own"
-_BYTE_ARRAY_SERIALIZERS: Final = ("ByteArraySerializer", "*.ByteArraySerializer")
+NO_TRANSACTIONS_OF_LOG_REASON: Final = "a log writes without transactions, and an offset store configures its own"
 
-_APPLIED: Final = (
-    producer_option(
-        "acks",
-        "all",
-        "Which acknowledgements a write requires: `all` (or `-1`) in-sync replicas, the leader (`1`) or none (`0`). "
-        "`1` and `0` disable idempotence, and records can be lost.",
-        "request.required.acks",
-        value_type=ValueType.ENUM,
-        allowed=("all", "-1", "1", "0"),
-    ),
-    producer_option(
-        "enable.idempotence",
-        "true",
-        "Whether a retried request writes no duplicates. Requires acks=all.",
-        value_type=ValueType.BOOLEAN,
-    ),
-    producer_option(
-        "compression.type",
-        "none",
-        "Compression of record batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`.",
-        "compression.codec",
-        field="codec",
-        value_type=ValueType.ENUM,
-        allowed=("none", "gzip", "snappy", "lz4", "zstd"),
-    ),
-    producer_option("compression.gzip.level", None, "Level of gzip. -1 is the default of gzip.", low=-1, high=9),
-    producer_option("compression.lz4.level", None, "Level of lz4.", high=17),
-    producer_option("compression.zstd.level", 1, "Level of zstd (3 in the Java client).", low=-131_072, high=22),
-    producer_option(
-        "compression.level",
-        None,
-        "Level of the compression in use, unless its own setting is given. -1 is the default of the compression.",
-        low=-131_072,
-        high=22,
-    ),
-    producer_option(
-        "batch.size",
-        524_288,
-        "Approximate size of a record batch before compression, in bytes (16 KiB in the Java client).",
-        field="batch_bytes",
-        high=_MAX_BATCH_BYTES,
-    ),
-    producer_option(
-        "buffer.memory",
-        33_554_432,
-        "Maximum bytes of unacknowledged records of a task or a log.",
-        field="buffer_bytes",
-        high=MAX_INT64,
-    ),
-    producer_option(
-        "max.request.size",
-        1_048_576,
-        "Maximum bytes of a request, and of a record before compression. The topic's max.message.bytes is a further "
-        "limit.",
-        "message.max.bytes",
-        field="max_request_bytes",
-        high=_MAX_BATCH_BYTES,
-    ),
-    producer_option(
-        "delivery.timeout.ms",
-        120_000,
-        "Time in ms after which an unacknowledged record batch fails, and with it its task.",
-        "message.timeout.ms",
-        field="delivery_timeout_ms",
-    ),
-    producer_option(
-        "max.in.flight.requests.per.connection",
-        5,
-        "Maximum requests in flight to one broker, at most 5 with idempotence. The order of records in a partition is "
-        "always kept.",
-        field="max_in_flight",
-    ),
-    producer_option(
-        "partitioner.ignore.keys",
-        "false",
-        "Whether the choice of a partition ignores the key.",
-        field="ignore_keys",
-        value_type=ValueType.BOOLEAN,
-    ),
-    producer_option(
-        "transaction.timeout.ms",
-        60_000,
-        "With `deliveryGuarantee=exactly-once`: brokers abort transactions that stay open for longer, in ms.",
-        field="transaction_timeout_ms",
-        log_policy=UnsupportedPolicy(reason=_NO_TRANSACTIONS),
-    ),
+_BATCH_BYTES: Final = Integer(1, 1 << 30)
+_ZSTD_LEVEL: Final = Integer(-131_072, 22)
+_TOPIC: Final = Text(
+    pattern=re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}"),
+    expected="a topic name: letters, digits, `.`, `_` and `-`",
 )
+_NON_EMPTY: Final = Text(pattern=re.compile(r".*\S.*", re.DOTALL), expected="a non-empty string")
+_USE_SUBSCRIBE: Final = UnsupportedPolicy("it names the topic to write to; to read a topic, set subscribe")
 
+_NO_TRANSACTIONS_OF_LOG: Final[dict[Api, UnsupportedPolicy]] = {"log": UnsupportedPolicy(NO_TRANSACTIONS_OF_LOG_REASON)}
+
+_producer: Final = partial(ConfigOption, role="produce", apis=PRODUCER_APIS, client=True)
+_sink: Final = partial(ConfigOption, role="produce", apis=SINK_API)
+
+# A table, formatted by hand: a line for each option, and its documentation.
+# fmt: off
 PRODUCER_OPTIONS: Final = (
-    *_APPLIED,
-    *(
-        ConfigOption(
-            name=f"{part}.serializer",
-            role="produce",
-            apis={},
-            client=True,
-            unsupported={
-                **dict.fromkeys(
-                    SINK_API,
-                    UnsupportedPolicy(
-                        reason="keys and values are written as string or binary; serialize them with DataFrame "
-                        "operations, for example to_json(struct('*'))",
-                        reject=True,
-                    ),
-                ),
-                **dict.fromkeys(
-                    LOG_API,
-                    UnsupportedPolicy(
-                        reason=f"the {part}s of a log are bytes", reject=True, accepted_values=_BYTE_ARRAY_SERIALIZERS
-                    ),
-                ),
-                "*": WRITES_ONLY,
-            },
-        )
-        for part in ("key", "value")
-    ),
-    *unsupported_producer_options(
-        "set deliveryGuarantee to exactly-once, and transactionalIdPrefix",
-        "transactional.id",
-        reject=True,
-        log_reason=_NO_TRANSACTIONS,
-    ),
-    *unsupported_producer_options(
-        "Java classes cannot run here. Partitions are chosen like in Java's default partitioner; for any other choice, "
-        "add the column partition, or replace UniformStickyPartitioner by kafka.partitioner.ignore.keys",
-        "partitioner.class",
-        reject=True,
-        accepted_values=("org.apache.kafka.clients.producer.internals.DefaultPartitioner",),
-        log_reason="Java classes cannot run here. Partitions are chosen like in Java's default partitioner",
-    ),
-    *unsupported_producer_options(
-        "each transaction ends with its batch",
-        "transaction.two.phase.commit.enable",
-        reject=True,
-        accepted_values=("false",),
-        log_reason=_NO_TRANSACTIONS,
-    ),
-    *unsupported_producer_options(
-        "a record batch is sent when it is full or at the end of the task, so lingering has no use",
-        "linger.ms",
-        "queue.buffering.max.ms",
-        "sticky.partitioning.linger.ms",
-        log_reason="records are sent immediately; records that arrive while requests are in flight share record "
-        "batches",
-    ),
-    *unsupported_producer_options(
-        "transient errors are retried until kafka.delivery.timeout.ms expires",
-        "retries",
-        "message.send.max.retries",
-        accepted_values=("2147483647",),
-    ),
-    *unsupported_producer_options(
-        "kafka.batch.size and kafka.buffer.memory limit the buffered bytes",
-        "batch.num.messages",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.kbytes",
-    ),
-    *unsupported_producer_options(
-        "kafka.default.api.timeout.ms limits metadata requests, and kafka.delivery.timeout.ms limits writes",
-        "max.block.ms",
-    ),
-    *unsupported_producer_options(
-        "each task fetches the metadata of the topics that it writes to",
-        "metadata.max.idle.ms",
-        log_reason="a log writes to one topic, which is never idle",
-    ),
-    *unsupported_producer_options(
-        "rows without a key go to one partition for 16 KiB, or for a smaller batch.size",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        log_reason="records without a key go to one partition until its record batch is full",
-    ),
-    *unsupported_producer_options(
-        "a failed task is rerun with all of its rows",
-        "enable.gapless.guarantee",
-        log_reason="the future of each record reports whether it was written",
-    ),
+    _producer("acks", Enum(("all", "-1", "1", "0")), "all", aliases=("request.required.acks",), field="",
+        doc="Which acknowledgements a write requires: `all` (or `-1`) in-sync replicas, the leader (`1`) or none "
+            "(`0`). `1` and `0` disable idempotence, and records can be lost."),
+    _producer("enable.idempotence", BOOLEAN, "true",
+        doc="Whether a retried request writes no duplicates. Requires acks=all."),
+    _producer("compression.type", Enum(("none", "gzip", "snappy", "lz4", "zstd")), "none",
+        aliases=("compression.codec",), field="codec",
+        doc="Compression of record batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+    _producer("compression.gzip.level", Integer(-1, 9), doc="Level of gzip. -1 is the default of gzip."),
+    _producer("compression.lz4.level", Integer(1, 17), doc="Level of lz4."),
+    _producer("compression.zstd.level", _ZSTD_LEVEL, "1", doc="Level of zstd (3 in the Java client)."),
+    _producer("compression.level", _ZSTD_LEVEL,
+        doc="Level of the compression in use, unless its own setting is given. -1 is the default of the compression."),
+    _producer("batch.size", _BATCH_BYTES, "524288", field="batch_bytes",
+        doc="Approximate size of a record batch before compression, in bytes (16 KiB in the Java client)."),
+    _producer("buffer.memory", POSITIVE_INT64, "33554432", field="buffer_bytes",
+        doc="Maximum bytes of unacknowledged records of a task or a log."),
+    _producer("max.request.size", _BATCH_BYTES, "1048576",
+        aliases=("message.max.bytes",), field="max_request_bytes",
+        doc="Maximum bytes of a request, and of a record before compression. The topic's max.message.bytes is a "
+            "further limit."),
+    _producer("delivery.timeout.ms", POSITIVE_INT32, "120000", aliases=("message.timeout.ms",),
+        doc="Time in ms after which an unacknowledged record batch fails, and with it its task."),
+    _producer("max.in.flight.requests.per.connection", POSITIVE_INT32, "5", field="max_in_flight",
+        doc="Maximum requests in flight to one broker, at most 5 with idempotence. The order of records in a partition "
+            "is always kept."),
+    _producer("partitioner.ignore.keys", BOOLEAN, "false", field="ignore_keys",
+        doc="Whether the choice of a partition ignores the key."),
+    _producer("transaction.timeout.ms", POSITIVE_INT32, "60000", apis=SINK_API, unsupported=_NO_TRANSACTIONS_OF_LOG,
+        doc="With `deliveryGuarantee=exactly-once`: brokers abort transactions that stay open for longer, in ms."),
 )
-
-_TOPIC: Final = ValueFormat(
-    re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}"), "a topic name: letters, digits, `.`, `_` and `-`"
-)
-_NON_EMPTY: Final = ValueFormat(re.compile(r".*\S.*", re.DOTALL), "a non-empty string")
-_USE_SUBSCRIBE: Final = UnsupportedPolicy(reason="it names the topic to write to; to read a topic, set subscribe")
-
-
-def _sink_option(
-    name: str,
-    doc: str,
-    field: str,
-    default: str | None = None,
-    *,
-    value_type: ValueType = ValueType.STRING,
-    value_format: ValueFormat | None = None,
-    allowed: tuple[str, ...] = (),
-    defined_by_spark: bool = False,
-    unsupported: UnsupportedPolicy = WRITES_ONLY,
-) -> ConfigOption:
-    is_integer = value_type is ValueType.INTEGER
-    return ConfigOption(
-        name=name,
-        role="produce",
-        apis=same_default(SINK_API, default),
-        doc=doc,
-        value_type=value_type,
-        field=field,
-        low=0 if is_integer else None,
-        high=MAX_INT64 if is_integer else None,
-        value_format=value_format,
-        allowed=allowed,
-        defined_by_spark=defined_by_spark,
-        unsupported={"log": DATA_SOURCE_ONLY, "*": unsupported},
-    )
-
 
 SINK_OPTIONS: Final = (
-    _sink_option(
-        "topic",
-        "The topic to write to. It takes precedence over the column `topic`, which is required otherwise.",
-        "topic",
-        value_format=_TOPIC,
-        defined_by_spark=True,
-        unsupported=_USE_SUBSCRIBE,
-    ),
-    _sink_option(
-        "deliveryGuarantee",
-        "`at-least-once`: rerun tasks write their rows again. `exactly-once`: each batch is written in one "
-        "transaction, and never twice; in a continuous query, each task writes one transaction per epoch.",
-        "delivery_guarantee",
-        "at-least-once",
-        value_type=ValueType.ENUM,
-        allowed=("at-least-once", "exactly-once"),
-    ),
-    _sink_option(
-        "transactionalIdPrefix",
-        "Required with `deliveryGuarantee=exactly-once`. A name for this query, which stays the same at every start "
-        "and is unique in the cluster. The transactional id is the prefix followed by `.sink`. A continuous query uses "
-        "the prefix, `.cont.` and the number of the task.",
-        "transactional_id_prefix",
-        value_format=_NON_EMPTY,
-    ),
-    _sink_option(
-        "sinkStateTopic",
-        "With `deliveryGuarantee=exactly-once`: the compacted topic that stores the last committed batch of each "
-        "`transactionalIdPrefix`. It is created if it does not exist.",
-        "sink_state_topic",
-        "pyspark-kafka-direct-sink-state",
-        value_format=_TOPIC,
-    ),
-    _sink_option(
-        "resetTransactionState",
-        "With `deliveryGuarantee=exactly-once`: the token from an error message, to continue in spite of that error. "
-        "It is valid for that error only.",
-        "reset_transaction_state",
-        value_format=_NON_EMPTY,
-    ),
-    _sink_option(
-        "jobId",
-        "With `deliveryGuarantee=exactly-once`, in a batch query: an id of this write. If the write is submitted "
-        "again, it writes nothing twice. By default, each write has a new "
-        "id.",
-        "job_id",
-        value_format=_NON_EMPTY,
-    ),
-    _sink_option(
-        "stagingLocation",
-        "With `deliveryGuarantee=exactly-once`: where a task stores its output if it is larger than "
-        "`stagingThreshold`: the path or URI of a folder that the driver and the executors share and that pyarrow can "
-        "open. By default, the folder `kafka-direct-staging` in the checkpoint, or else a temporary folder of the "
-        "driver's host, which the executors must share, too.",
-        "staging_location",
-        value_format=_NON_EMPTY,
-    ),
-    _sink_option(
-        "stagingThreshold",
-        "With `deliveryGuarantee=exactly-once`: up to this size in bytes, the output of a task is sent through the "
-        "driver; see `spark.driver.maxResultSize`.",
-        "staging_threshold",
-        "262144",
-        value_type=ValueType.INTEGER,
-    ),
-    _sink_option(
-        "stampBatch",
-        "Whether to add headers with the query, batch, partition and attempt that wrote a record. They cannot be used "
-        "to remove duplicates, because a rerun may distribute rows differently.",
-        "stamp_batch",
-        "false",
-        value_type=ValueType.BOOLEAN,
-    ),
+    _sink("topic", _TOPIC, defined_by_spark=True, unsupported=dict.fromkeys(READ_APIS, _USE_SUBSCRIBE),
+        doc="The topic to write to. It takes precedence over the column `topic`, which is required otherwise."),
+    _sink("deliveryGuarantee", Enum(("at-least-once", "exactly-once")), "at-least-once",
+        doc="`at-least-once`: rerun tasks write their rows again. `exactly-once`: each batch is written in one "
+            "transaction, and never twice; in a continuous query, each task writes one transaction per epoch."),
+    _sink("transactionalIdPrefix", _NON_EMPTY,
+        doc="Required with `deliveryGuarantee=exactly-once`. A name for this query, which stays the same at every "
+            "start and is unique in the cluster. The transactional id is the prefix followed by `.sink`. A continuous "
+            "query uses the prefix, `.cont.` and the number of the task."),
+    _sink("sinkStateTopic", _TOPIC, "pyspark-kafka-direct-sink-state",
+        doc="With `deliveryGuarantee=exactly-once`: the compacted topic that stores the last committed batch of each "
+            "`transactionalIdPrefix`. It is created if it does not exist."),
+    _sink("resetTransactionState", _NON_EMPTY,
+        doc="With `deliveryGuarantee=exactly-once`: the token from an error message, to continue in spite of that "
+            "error. It is valid for that error only."),
+    _sink("jobId", _NON_EMPTY,
+        doc="With `deliveryGuarantee=exactly-once`, in a batch query: an id of this write. If the write is submitted "
+            "again, it writes nothing twice. By default, each write has a new id."),
+    _sink("stagingLocation", _NON_EMPTY,
+        doc="With `deliveryGuarantee=exactly-once`: where a task stores its output if it is larger than "
+            "`stagingThreshold`: the path or URI of a folder that the driver and the executors share and that pyarrow "
+            "can open. By default, the folder `kafka-direct-staging` in the checkpoint, or else a temporary folder of "
+            "the driver's host, which the executors must share, too."),
+    _sink("stagingThreshold", INT64, "262144",
+        doc="With `deliveryGuarantee=exactly-once`: up to this size in bytes, the output of a task is sent through the "
+            "driver; see `spark.driver.maxResultSize`."),
+    _sink("stampBatch", BOOLEAN, "false",
+        doc="Whether to add headers with the query, batch, partition and attempt that wrote a record. They cannot be "
+            "used to remove duplicates, because a rerun may distribute rows differently."),
 )

@@ -10,9 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
 from pyspark_kafka_direct.config.jaas import LoginModule, jaas_value, parse_jaas
-from pyspark_kafka_direct.config.option_messages import invalid_value
 from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
-from pyspark_kafka_direct.config.security_definitions import MSK_ADVICE
 from pyspark_kafka_direct.config.security_settings import (
     NO_SECRET,
     OAuthSettings,
@@ -25,6 +23,8 @@ from pyspark_kafka_direct.config.security_settings import (
 )
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE, TOKEN_URLS_VARIABLE
 from pyspark_kafka_direct.config.tls_parser import parse_tls
+from pyspark_kafka_direct.config.unsupported_definitions import MSK_ADVICE
+from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _check_async_progress(options: Mapping[str, str]) -> None:
 
 
 def _reject_with_exactly_once(parsed: ParsedConfig, option_name: str, expected: str) -> NoReturn:
-    raise option_messages.invalid_value(
+    raise invalid_value(
         parsed.name_of(option_name),
         parsed.strings[option_name],
         f"{expected} with deliveryGuarantee=exactly-once",

@@ -7,498 +7,229 @@ and are rejected where Spark rejects them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias
 
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.config.config_option import (
-    CONNECTION_APIS,
-    CONTINUOUS_API,
-    DATA_SOURCE_ONLY,
+    APIS,
     FETCH_APIS,
-    MAX_INT32,
-    OPTION_OR_PARAMETER,
     PARAMS_APIS,
     RANGE_APIS,
     READ_APIS,
-    READS_ONLY,
     SOURCE_APIS,
+    STREAM_APIS,
+    Api,
     ConfigOption,
     ConfigSource,
     SourceKey,
     UnsupportedPolicy,
-    ValueFormat,
-    ValueType,
-    same_default,
-    unsupported_in_params,
 )
 from pyspark_kafka_direct.config.consumer_definitions import READS_FROM_LEADERS
-from pyspark_kafka_direct.offsets import MAX_OFFSET
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark_kafka_direct.config.config_option import Api, Role
-
-MICRO_BATCH_ONLY: Final = UnsupportedPolicy(reason="it applies to micro-batches, and a batch query has none")
-
-_NO_MICRO_BATCHES: Final = UnsupportedPolicy(
-    reason="a continuous query has no micro-batches; it reads as fast as its function and its sink process records"
+from pyspark_kafka_direct.config.value_types import (
+    BOOLEAN,
+    DURATION,
+    INT64,
+    JSON,
+    NUMBER,
+    POSITIVE_INT32,
+    POSITIVE_INT64,
+    TIMESTAMP,
+    Enum,
+    Text,
 )
 
-_PID: Final = "spark.streaming.backpressure.pid."
-_USE_SPARK_CONF: Final = UnsupportedPolicy(
-    reason="to limit batches, set spark.streaming.kafka.maxRatePerPartition or spark.streaming.backpressure.enabled in "
-    "the Spark configuration"
+_PROVIDER: Final = Text(
+    pattern=re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), expected="module:factory"
 )
-
-
-def _batch_limit_option(
-    name: str,
-    doc: str,
-    value_type: ValueType = ValueType.INTEGER,
-    default: str | None = None,
-    *,
-    defined_by_spark: bool = False,
-    gain: str = "",
-) -> ConfigOption:
-    apis = same_default(("stream", "direct") if gain else ("stream",), default)
-    return ConfigOption(
-        name=name,
-        role="plan",
-        apis=apis,
-        doc=doc,
-        value_type=value_type,
-        low=1 if value_type is ValueType.INTEGER else None,
-        high=MAX_OFFSET if value_type is ValueType.INTEGER else None,
-        defined_by_spark=defined_by_spark,
-        unsupported={
-            "batch": MICRO_BATCH_ONLY,
-            "continuous": _NO_MICRO_BATCHES,
-            **unsupported_in_params(_USE_SPARK_CONF),
-        },
-        source_keys=(SourceKey(ConfigSource.OPTION), SourceKey(ConfigSource.SPARK, _PID + gain))
-        if gain
-        else OPTION_OR_PARAMETER,
-    )
-
-
-BATCH_LIMIT_OPTIONS: Final = (
-    _batch_limit_option(
-        "maxOffsetsPerTrigger",
-        "Approximate maximum number of offsets in a micro-batch, divided over the partitions in proportion to their "
-        "backlog; a partition with a very small backlog gets one more.",
-        defined_by_spark=True,
-    ),
-    _batch_limit_option(
-        "maxBytesPerTrigger",
-        "Approximate maximum size of a micro-batch in bytes as stored by the brokers, that is, compressed. It is "
-        "estimated before each micro-batch from a sample of the partitions with the largest backlog.",
-    ),
-    _batch_limit_option(
-        "minOffsetsPerTrigger",
-        "Minimum number of offsets before a micro-batch starts. Not applied with `Trigger.AvailableNow`, which reads "
-        "all remaining records.",
-        defined_by_spark=True,
-    ),
-    _batch_limit_option(
-        "maxTriggerDelay",
-        "Maximum time that `minOffsetsPerTrigger` delays a micro-batch after the last one: an integer and `ms`, `s`, "
-        "`m`, `h` or `d`.",
-        ValueType.DURATION,
-        "15m",
-        defined_by_spark=True,
-    ),
-    _batch_limit_option(
-        "backpressure",
-        "Whether to limit micro-batches to the offsets that can be processed within the trigger interval (1 s if there "
-        "is none), according to the measured rate of previous batches; see docs/monitoring.md. Requires "
-        "`pyspark_kafka_direct.enable(spark)`. `maxOffsetsPerTrigger` still applies.",
-        ValueType.BOOLEAN,
-        "false",
-    ),
-    _batch_limit_option(
-        "backpressureInitialRate",
-        "Offsets per second until two micro-batches are measured. By default, these are not limited.",
-    ),
-    _batch_limit_option(
-        "backpressureMinRate",
-        "Minimum of the estimated rate, in offsets per second.",
-        default="100",
-    ),
-    _batch_limit_option(
-        "backpressureProportional",
-        "Weight of the difference between the last and the measured rate, as in Spark Streaming's PID controller.",
-        ValueType.DOUBLE,
-        "1.0",
-        gain="proportional",
-    ),
-    _batch_limit_option(
-        "backpressureIntegral",
-        "Weight of the backlog that accumulates while micro-batches start late.",
-        ValueType.DOUBLE,
-        "0.2",
-        gain="integral",
-    ),
-    _batch_limit_option(
-        "backpressureDerived", "Weight of the change of that difference.", ValueType.DOUBLE, "0.0", gain="derived"
-    ),
-)
-
-_PROVIDER: Final = ValueFormat(re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), "module:factory")
 # The variable's value is sent to the broker, so it must not be a secret of the executor.
-_RACK_VARIABLE: Final = ValueFormat(
-    re.compile(
+_RACK_VARIABLE: Final = Text(
+    pattern=re.compile(
         r"(?!.*(?i:auth|cookie|cred|jaas|key|pass|private|pwd|salt|secret|session|signature|token)"
         r"|.*(?i:(?:^|_)(?:otp|pat|pin|sas|seed|sig)(?:_|$)))"
         r"[A-Za-z_][A-Za-z0-9_]*",
         re.ASCII,
     ),
-    "the name of an environment variable that has a rack (names with SECRET, TOKEN, PASSWORD, KEY and the like are "
-    "rejected)",
+    expected="the name of an environment variable that has a rack (names with SECRET, TOKEN, PASSWORD, KEY and the "
+    "like are rejected)",
 )
-_GROUP_NAME: Final = ValueFormat(re.compile(r"\S(?:.*\S)?", re.DOTALL), "the name of a consumer group")
+_GROUP_NAME: Final = Text(pattern=re.compile(r"\S(?:.*\S)?", re.DOTALL), expected="the name of a consumer group")
 
-_NO_END: Final = UnsupportedPolicy(
-    reason="a stream has no end; limit its micro-batches with maxOffsetsPerTrigger, or stop it with "
-    "Trigger.AvailableNow"
-)
-_REJECTED_NO_END: Final = UnsupportedPolicy(reason=_NO_END.reason, reject=True)
-_NO_END_CONTINUOUS: Final = "a continuous query has no end; call its stop()"
-_USE_STRATEGY: Final = UnsupportedPolicy(
-    reason="the consumer strategy or the list of offset ranges defines what is read"
-)
-_TASKS_MAX: Final = UnsupportedPolicy(reason="a continuous query has one task per topic-partition, up to tasksMax")
-_ONE_TASK: Final = UnsupportedPolicy(reason="one task reads each offset range")
-_USE_API_TIMEOUT: Final = UnsupportedPolicy(reason="kafka.default.api.timeout.ms limits requests for offsets")
-_LOG_RESUMES: Final = UnsupportedPolicy(reason="a log resumes at the next available record after lost records")
-_USE_COMMIT_ASYNC: Final = UnsupportedPolicy(reason="commitAsync and commitSync commit offsets for group.id")
+_Policies: TypeAlias = dict[Api, UnsupportedPolicy]
 
 
-def _selection_option(
-    name: str, doc: str, value_type: ValueType = ValueType.STRING, *, verbatim: bool = False
-) -> ConfigOption:
-    return ConfigOption(
-        name=name,
-        role="plan",
-        apis=same_default(SOURCE_APIS),
-        doc=doc,
-        value_type=value_type,
-        verbatim=verbatim,
-        defined_by_spark=True,
-        unsupported=unsupported_in_params(_USE_STRATEGY),
-    )
+def _in_params(reason: str) -> _Policies:
+    return dict.fromkeys(PARAMS_APIS, UnsupportedPolicy(reason))
 
 
-def _start_option(
-    name: str,
-    doc: str,
-    value_type: ValueType,
-    default: str | None = None,
-    stream_default: str | None = None,
-    *,
-    direct: bool = True,
-) -> ConfigOption:
-    stream_apis: tuple[Api, ...] = ("stream", *CONTINUOUS_API, *(("direct",) if direct else ()))
-    return ConfigOption(
-        name=name,
-        role="plan",
-        apis={"batch": default, **dict.fromkeys(stream_apis, stream_default or default)},
-        doc=doc,
-        value_type=value_type,
-        allowed=("error", "latest") if value_type is ValueType.ENUM else (),
-        defined_by_spark=True,
-        unsupported=unsupported_in_params(_USE_STRATEGY),
-    )
+MICRO_BATCH_ONLY: Final = UnsupportedPolicy("it applies to micro-batches, and a batch query has none")
+_NO_BATCHES: Final[_Policies] = {"batch": MICRO_BATCH_ONLY}
+_USE_STRATEGY: Final = _in_params("the consumer strategy or the list of offset ranges defines what is read")
+_USE_API_TIMEOUT: Final = _in_params("kafka.default.api.timeout.ms limits requests for offsets")
+_ONE_TASK: Final[_Policies] = {
+    "continuous": UnsupportedPolicy("a continuous query has one task per topic-partition, up to tasksMax"),
+    **_in_params("one task reads each offset range"),
+}
+_FILTER_IN_FUNCTION: Final[_Policies] = {
+    "stream": UnsupportedPolicy("Spark does not push filters down into streams"),
+    "continuous": UnsupportedPolicy("filter records in the function of the query"),
+    **_in_params("filter records with a Python function"),
+}
+_NO_END: Final[_Policies] = {
+    "stream": UnsupportedPolicy(
+        "a stream has no end; limit its micro-batches with maxOffsetsPerTrigger, or stop it with Trigger.AvailableNow",
+        reject=True,
+    ),
+    "continuous": UnsupportedPolicy("a continuous query has no end; call its stop()", reject=True),
+    **_USE_STRATEGY,
+}
+_FROM_LEADERS: Final[_Policies] = {"continuous": READS_FROM_LEADERS}
+_WAITS_UNTIL_STOP: Final[_Policies] = {
+    "continuous": UnsupportedPolicy("a continuous query waits for records until it stops")
+}
+_LOG_RESUMES: Final[_Policies] = {
+    "log": UnsupportedPolicy("a log resumes at the next available record after lost records")
+}
+# Spark does not reject endingTimestamp in a stream either.
+_NO_END_IGNORED: Final = {api: replace(policy, reject=False) for api, policy in _NO_END.items()}
+_NO_MICRO_BATCHES: Final[_Policies] = {
+    **_NO_BATCHES,
+    "continuous": UnsupportedPolicy(
+        "a continuous query has no micro-batches; it reads as fast as its function and its sink process records"
+    ),
+    **_in_params(
+        "to limit batches, set spark.streaming.kafka.maxRatePerPartition or spark.streaming.backpressure.enabled in "
+        "the Spark configuration"
+    ),
+}
+
+_source: Final = partial(ConfigOption, role="plan", apis=SOURCE_APIS)
+_spark: Final = partial(_source, defined_by_spark=True)
+_select: Final = partial(_spark, unsupported=_USE_STRATEGY)
+_start: Final = partial(_select, apis=(*SOURCE_APIS, "direct"))
+_end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
+_group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
+_fetch: Final = partial(ConfigOption, role="fetch")
+_limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
 
-def _end_option(
-    name: str,
-    doc: str,
-    value_type: ValueType,
-    default: str | None = None,
-    *,
-    stream_policy: UnsupportedPolicy,
-    defined_by_spark: bool = True,
-) -> ConfigOption:
-    return ConfigOption(
-        name=name,
-        role="plan",
-        apis=same_default(("batch",), default),
-        doc=doc,
-        value_type=value_type,
-        defined_by_spark=defined_by_spark,
-        unsupported={
-            "stream": stream_policy,
-            "continuous": UnsupportedPolicy(reason=_NO_END_CONTINUOUS, reject=stream_policy.reject),
-            **unsupported_in_params(_USE_STRATEGY),
-        },
-    )
+def _gain(name: str) -> tuple[SourceKey, ...]:
+    return SourceKey(ConfigSource.OPTION), SourceKey(ConfigSource.SPARK, f"spark.streaming.backpressure.pid.{name}")
 
 
-def _source_option(
-    name: str,
-    field: str,
-    doc: str,
-    default: str | None = None,
-    *,
-    value_type: ValueType = ValueType.INTEGER,
-    role: Role = "plan",
-    low: int = 1,
-    high: int = MAX_INT32,
-    apis: tuple[Api, ...] = SOURCE_APIS,
-    value_format: ValueFormat | None = None,
-    defined_by_spark: bool = True,
-    unsupported: Mapping[Api | Literal["*"], UnsupportedPolicy],
-) -> ConfigOption:
-    """Define an option of the source; ``low`` and ``high`` apply to integers only."""
-    is_integer = value_type is ValueType.INTEGER
-    return ConfigOption(
-        name=name,
-        role=role,
-        apis=same_default(apis, default),
-        doc=doc,
-        value_type=value_type,
-        field=field,
-        low=low if is_integer else None,
-        high=high if is_integer else None,
-        value_format=value_format,
-        defined_by_spark=defined_by_spark,
-        unsupported=unsupported,
-    )
-
-
+# A table, formatted by hand: a line for each option, and its documentation.
+# fmt: off
 SOURCE_OPTIONS: Final = (
-    _selection_option(
-        "assign",
-        'Topic-partitions to read: `{"topicA":[0,1],"topicB":[2]}`. Exactly one of `assign`, `subscribe` and '
-        "`subscribePattern` must be given.",
-        ValueType.JSON,
-    ),
-    _selection_option("subscribe", "Topics to read, separated by commas."),
-    _selection_option(
-        "subscribePattern",
-        "Java regular expression for the topics to read. It matches any part of a name; use `^` and `$` for the whole "
-        "name. Internal topics are never read.",
-        verbatim=True,
-    ),
-    _start_option(
-        "startingOffsets",
-        "First offsets: `earliest`, or `latest` or `committed` (not in a batch), or JSON with every assigned "
-        "partition, "
-        '`{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 is latest), or with a whole topic, `{"topicA":"earliest"}`. '
-        "A stream uses it only for the first start of a query, and a planned first batch keeps its start if the option "
-        "changes. It reads new partitions from their start. `committed` "
-        "starts at the offsets that the group in `commitGroupId` or `kafka.group.id` has committed.",
-        ValueType.JSON,
-        "earliest",
-        "latest",
-        direct=False,
-    ),
-    _end_option(
-        "endingOffsets",
-        "Offsets to stop before: `latest`, or JSON as in `startingOffsets` (-1 is latest).",
-        ValueType.JSON,
-        "latest",
-        stream_policy=_REJECTED_NO_END,
-    ),
-    _start_option(
-        "startingTimestamp",
-        "Milliseconds since 1970. Each partition starts at its first record with this timestamp or a later one. Takes "
-        "precedence over the next two options and `startingOffsets`.",
-        ValueType.TIMESTAMP,
-    ),
-    _start_option(
-        "startingOffsetsByTimestamp",
-        'The same for each partition: `{"topicA":{"0":1700000000000}}`. Takes precedence over `startingOffsets`.',
-        ValueType.JSON,
-    ),
-    _start_option(
-        "startingOffsetsByTimestampStrategy",
-        "What to do if all records of a partition are older than the starting timestamp: `error`, or `latest` to start "
-        "at its end.",
-        ValueType.ENUM,
-        "error",
-    ),
-    _end_option(
-        "endingTimestamp",
-        "Milliseconds since 1970. Each partition stops before its first record with this timestamp or a later one, or "
-        "at its latest offset if there is none. Takes precedence over the next option and `endingOffsets`.",
-        ValueType.TIMESTAMP,
-        stream_policy=_NO_END,  # Spark does not reject it either
-    ),
-    _end_option(
-        "endingOffsetsByTimestamp",
-        "The same for each partition. Takes precedence over `endingOffsets`.",
-        ValueType.JSON,
-        stream_policy=_REJECTED_NO_END,
-    ),
-    _end_option(
-        "offsetRanges",
-        'The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition can '
-        'have several ranges. With `"topicId"`, reading from a topic with another id is data loss. Cannot be combined '
-        "with other options that select topics or offsets.",
-        ValueType.JSON,
-        stream_policy=_REJECTED_NO_END,
-        defined_by_spark=False,
-    ),
-    _source_option(
-        "failOnDataLoss",
-        "fail_on_data_loss",
-        "Whether to fail if requested records are lost (expired, or the topic was deleted or recreated). `false` logs "
-        "a warning and reads the remaining records.",
-        "true",
-        value_type=ValueType.BOOLEAN,
-        apis=READ_APIS,
-        unsupported={"log": _LOG_RESUMES, "*": READS_ONLY},
-    ),
-    _source_option(
-        "commitGroupId",
-        "commit_group_id",
-        "Consumer group to commit the next offsets for after each completed micro-batch or epoch, so that lag "
-        "monitoring tools show the query. A failed commit only causes a warning. Use a separate group for each query.",
-        value_type=ValueType.STRING,
-        role="group",
-        apis=("stream", *CONTINUOUS_API),
-        value_format=_GROUP_NAME,
-        defined_by_spark=False,
-        unsupported={"batch": MICRO_BATCH_ONLY, **unsupported_in_params(_USE_COMMIT_ASYNC)},
-    ),
-    ConfigOption(
-        name="committedOffsetsFallback",
-        role="group",
-        apis=same_default(("stream", *CONTINUOUS_API), "error"),
+    _select("assign", JSON,
+        doc='Topic-partitions to read: `{"topicA":[0,1],"topicB":[2]}`. Exactly one of `assign`, `subscribe` and '
+            "`subscribePattern` must be given."),
+    _select("subscribe", doc="Topics to read, separated by commas."),
+    _select("subscribePattern", verbatim=True,
+        doc="Java regular expression for the topics to read. It matches any part of a name; use `^` and `$` for the "
+            "whole name. Internal topics are never read."),
+    _start("startingOffsets", JSON, "latest", api_defaults={"batch": "earliest"}, apis=SOURCE_APIS,
+        doc="First offsets: `earliest`, or `latest` or `committed` (not in a batch), or JSON with every assigned "
+            'partition, `{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 is latest), or with a whole topic, '
+            '`{"topicA":"earliest"}`. A stream uses it only for the first start of a query, and a planned first batch '
+            "keeps its start if the option changes. It reads new partitions from their start. `committed` starts at "
+            "the offsets that the group in `commitGroupId` or `kafka.group.id` has committed."),
+    _end("endingOffsets", JSON, "latest",
+        doc="Offsets to stop before: `latest`, or JSON as in `startingOffsets` (-1 is latest)."),
+    _start("startingTimestamp", TIMESTAMP, field="",
+        doc="Milliseconds since 1970. Each partition starts at its first record with this timestamp or a later one. "
+            "Takes precedence over the next two options and `startingOffsets`."),
+    _start("startingOffsetsByTimestamp", JSON,
+        doc='The same for each partition: `{"topicA":{"0":1700000000000}}`. Takes precedence over `startingOffsets`.'),
+    _start("startingOffsetsByTimestampStrategy", Enum(("error", "latest")), "error",
+        doc="What to do if all records of a partition are older than the starting timestamp: `error`, or `latest` to "
+            "start at its end."),
+    _end("endingTimestamp", TIMESTAMP, unsupported=_NO_END_IGNORED,
+        doc="Milliseconds since 1970. Each partition stops before its first record with this timestamp or a later one, "
+            "or at its latest offset if there is none. Takes precedence over the next option and `endingOffsets`."),
+    _end("endingOffsetsByTimestamp", JSON, doc="The same for each partition. Takes precedence over `endingOffsets`."),
+    _end("offsetRanges", JSON, defined_by_spark=False, field="",
+        doc='The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition can '
+            'have several ranges. With `"topicId"`, reading from a topic with another id is data loss. Cannot be '
+            "combined with other options that select topics or offsets."),
+    _spark("failOnDataLoss", BOOLEAN, "true", apis=READ_APIS, unsupported=_LOG_RESUMES,
+        doc="Whether to fail if requested records are lost (expired, or the topic was deleted or recreated). `false` "
+            "logs a warning and reads the remaining records."),
+    _group("commitGroupId", _GROUP_NAME,
+        unsupported={**_NO_BATCHES, **_in_params("commitAsync and commitSync commit offsets for group.id")},
+        doc="Consumer group to commit the next offsets for after each completed micro-batch or epoch, so that lag "
+            "monitoring tools show the query. A failed commit only causes a warning. Use a separate group for each "
+            "query."),
+    _group("committedOffsetsFallback", Enum(("error", "earliest", "latest")), "error",
+        unsupported={**_NO_BATCHES, **_in_params("set auto.offset.reset instead")},
         doc="With `startingOffsets=committed`: where partitions without a committed offset start: `earliest`, `latest` "
-        "or `error`.",
-        value_type=ValueType.ENUM,
-        allowed=("error", "earliest", "latest"),
-        unsupported={
-            "batch": MICRO_BATCH_ONLY,
-            **unsupported_in_params(UnsupportedPolicy(reason="set auto.offset.reset instead")),
-        },
-    ),
-    _source_option(
-        "minPartitions",
-        "min_partitions",
-        "Approximate minimum number of tasks. Large offset ranges are split accordingly.",
-        apis=RANGE_APIS,
-        unsupported={"continuous": _TASKS_MAX, **unsupported_in_params(_ONE_TASK)},
-    ),
-    _source_option(
-        "maxRecordsPerPartition",
-        "max_records_per_partition",
-        "Maximum number of offsets of a task.",
-        high=MAX_OFFSET,
-        apis=RANGE_APIS,
-        unsupported={"continuous": _TASKS_MAX, **unsupported_in_params(_ONE_TASK)},
-    ),
-    _source_option(
-        "maxRecordBatchBytes",
-        "max_record_batch_bytes",
-        "Maximum size in bytes of a decompressed record batch, and of a record; a larger one fails the query. If "
-        "headers are read, their bytes count three times, plus 12 bytes for each header. The default, 128 MiB, is 128 "
-        "times the default of a topic's `max.message.bytes`, which limits the compressed batch, and fits into Spark's "
-        "smallest memory overhead of an executor (384 MiB). Raise it for topics with larger records. Lower it if "
-        "Python workers have little memory: beside its fetch responses, a task needs a few MiB and the size of its "
-        "largest record.",
-        str(DEFAULT_MAX_RECORD_BATCH_BYTES),
-        role="fetch",
-        apis=FETCH_APIS,
-        defined_by_spark=False,
-        unsupported={"*": READS_ONLY},
-    ),
-    _source_option(
-        "includeHeaders",
-        "include_headers",
-        "Whether to add the column `headers`.",
-        "false",
-        value_type=ValueType.BOOLEAN,
-        unsupported=unsupported_in_params(UnsupportedPolicy(reason="records always have their headers")),
-    ),
-    _source_option(
-        "pushDownFilters",
-        "push_down_filters",
-        "Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
-        "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` once, "
-        "so another filter on the same DataFrame would silently return the rows of the first filter.",
-        "false",
-        value_type=ValueType.BOOLEAN,
-        apis=("batch",),
-        defined_by_spark=False,
-        unsupported={
-            "stream": UnsupportedPolicy(reason="Spark does not push filters down into streams"),
-            "continuous": UnsupportedPolicy(reason="filter records in the function of the query"),
-            **unsupported_in_params(UnsupportedPolicy(reason="filter records with a Python function")),
-        },
-    ),
-    ConfigOption(
-        name="kafkaConsumer.pollTimeoutMs",
-        role="fetch",
-        apis={**same_default(RANGE_APIS, "120000"), **same_default(PARAMS_APIS)},
-        doc="How long a task waits for records that must exist.",
-        value_type=ValueType.INTEGER,
-        field="poll_timeout_ms",
-        low=1,
-        high=MAX_OFFSET,
+            "or `error`."),
+    _spark("minPartitions", POSITIVE_INT32, apis=RANGE_APIS, unsupported=_ONE_TASK,
+        doc="Approximate minimum number of tasks. Large offset ranges are split accordingly."),
+    _spark("maxRecordsPerPartition", POSITIVE_INT64, apis=RANGE_APIS, unsupported=_ONE_TASK,
+        doc="Maximum number of offsets of a task."),
+    _fetch("maxRecordBatchBytes", POSITIVE_INT32, str(DEFAULT_MAX_RECORD_BATCH_BYTES), apis=FETCH_APIS,
+        doc="Maximum size in bytes of a decompressed record batch, and of a record; a larger one fails the query. If "
+            "headers are read, their bytes count three times, plus 12 bytes for each header. The default, 128 MiB, is "
+            "128 times the default of a topic's `max.message.bytes`, which limits the compressed batch, and fits into "
+            "Spark's smallest memory overhead of an executor (384 MiB). Raise it for topics with larger records. Lower "
+            "it if Python workers have little memory: beside its fetch responses, a task needs a few MiB and the size "
+            "of its largest record."),
+    _spark("includeHeaders", BOOLEAN, "false", unsupported=_in_params("records always have their headers"),
+        doc="Whether to add the column `headers`."),
+    _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
+        doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
+            "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "
+            "once, so another filter on the same DataFrame would silently return the rows of the first filter."),
+    _fetch("kafkaConsumer.pollTimeoutMs", POSITIVE_INT64, "120000", field="poll_timeout_ms",
+        apis=(*RANGE_APIS, *PARAMS_APIS), api_defaults=dict.fromkeys(PARAMS_APIS), unsupported=_WAITS_UNTIL_STOP,
         defined_by_spark=True,
-        unsupported={
-            "continuous": UnsupportedPolicy(reason="a continuous query waits for records until it stops"),
-            "log": DATA_SOURCE_ONLY,
-            "*": READS_ONLY,
-        },
+        doc="How long a task waits for records that must exist."),
+    _spark("fetchOffset.numRetries", POSITIVE_INT32, field="offset_fetch_attempts", unsupported=_USE_API_TIMEOUT,
+        doc="Maximum attempts to fetch offsets. By default, attempts are limited by `kafka.default.api.timeout.ms` "
+            "(60 s), which covers the restart of a broker; Spark's own source fails after 3 attempts. In a stream, "
+            "also the number of responses (3 by default) that must confirm that a partition was deleted or that its "
+            "end offset decreased."),
+    _spark("fetchOffset.retryIntervalMs", INT64, field="offset_fetch_retry_interval_ms", unsupported=_USE_API_TIMEOUT,
+        doc="Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`, and is one second while a "
+            "loss is being confirmed."),
+    _source("oauthTokenProvider", _PROVIDER, role="connect", apis=APIS,
+        doc="`module:factory` that returns a provider of OAUTHBEARER tokens. It is imported on the driver and the "
+            "executors, and must be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the "
+            "driver."),
+    _fetch("rackEnvironmentVariable", _RACK_VARIABLE, apis=(*RANGE_APIS, *PARAMS_APIS), unsupported=_FROM_LEADERS,
+        doc="Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392). The value "
+            "is sent to the brokers, so it must be at most 64 letters, digits and `._-`, and the name must not look "
+            "like that of a secret."),
+    _group("groupIdPrefix", apis=(), defined_by_spark=True,
+        unsupported=dict.fromkeys(READ_APIS, UnsupportedPolicy("reads by partition and offset need no consumer group")),
     ),
-    _source_option(
-        "fetchOffset.numRetries",
-        "offset_fetch_attempts",
-        "Maximum attempts to fetch offsets. By default, attempts are limited by `kafka.default.api.timeout.ms` (60 s), "
-        "which covers the restart of a broker; Spark's own source fails after 3 attempts. In a stream, also the number "
-        "of responses (3 by default) that must confirm that a partition was deleted or that its end offset decreased.",
-        unsupported=unsupported_in_params(_USE_API_TIMEOUT),
-    ),
-    _source_option(
-        "fetchOffset.retryIntervalMs",
-        "offset_fetch_retry_interval_ms",
-        "Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`, and is one second while a "
-        "loss is being confirmed.",
-        low=0,
-        high=MAX_OFFSET,
-        unsupported=unsupported_in_params(_USE_API_TIMEOUT),
-    ),
-    _source_option(
-        "oauthTokenProvider",
-        "oauth_token_provider",
-        "`module:factory` that returns a provider of OAUTHBEARER tokens. It is imported on the driver and the "
-        "executors, and must be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the driver.",
-        value_type=ValueType.STRING,
-        role="connect",
-        apis=CONNECTION_APIS,
-        value_format=_PROVIDER,
-        defined_by_spark=False,
-        unsupported={},
-    ),
-    _source_option(
-        "rackEnvironmentVariable",
-        "rack_environment_variable",
-        "Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392). The value is "
-        "sent to the brokers, so it must be at most 64 letters, digits and `._-`, and the name must not look like that "
-        "of a secret.",
-        value_type=ValueType.STRING,
-        role="fetch",
-        apis=(*RANGE_APIS, *PARAMS_APIS),
-        value_format=_RACK_VARIABLE,
-        defined_by_spark=False,
-        unsupported={"continuous": READS_FROM_LEADERS, "log": DATA_SOURCE_ONLY, "*": READS_ONLY},
-    ),
-    ConfigOption(
-        name="groupIdPrefix",
-        role="group",
-        apis={},
-        defined_by_spark=True,
-        unsupported={
-            **dict.fromkeys(
-                READ_APIS, UnsupportedPolicy(reason="reads by partition and offset need no consumer group")
-            ),
-            "log": DATA_SOURCE_ONLY,
-            "*": READS_ONLY,
-        },
-    ),
+)
+
+BATCH_LIMIT_OPTIONS: Final = (
+    _limit("maxOffsetsPerTrigger", POSITIVE_INT64, defined_by_spark=True,
+        doc="Approximate maximum number of offsets in a micro-batch, divided over the partitions in proportion to "
+            "their backlog; a partition with a very small backlog gets one more."),
+    _limit("maxBytesPerTrigger", POSITIVE_INT64,
+        doc="Approximate maximum size of a micro-batch in bytes as stored by the brokers, that is, compressed. It is "
+            "estimated before each micro-batch from a sample of the partitions with the largest backlog."),
+    _limit("minOffsetsPerTrigger", POSITIVE_INT64, defined_by_spark=True,
+        doc="Minimum number of offsets before a micro-batch starts. Not applied with `Trigger.AvailableNow`, which "
+            "reads all remaining records."),
+    _limit("maxTriggerDelay", DURATION, "15m", defined_by_spark=True,
+        doc="Maximum time that `minOffsetsPerTrigger` delays a micro-batch after the last one: an integer and `ms`, "
+            "`s`, `m`, `h` or `d`."),
+    _limit("backpressure", BOOLEAN, "false", field="",
+        doc="Whether to limit micro-batches to the offsets that can be processed within the trigger interval (1 s if "
+            "there is none), according to the measured rate of previous batches; see docs/monitoring.md. Requires "
+            "`pyspark_kafka_direct.enable(spark)`. `maxOffsetsPerTrigger` still applies."),
+    _limit("backpressureInitialRate", POSITIVE_INT64,
+        doc="Offsets per second until two micro-batches are measured. By default, these are not limited."),
+    _limit("backpressureMinRate", POSITIVE_INT64, "100", doc="Minimum of the estimated rate, in offsets per second."),
+    _limit("backpressureProportional", NUMBER, "1.0", apis=("stream", "direct"), source_keys=_gain("proportional"),
+        doc="Weight of the difference between the last and the measured rate, as in Spark Streaming's PID controller."),
+    _limit("backpressureIntegral", NUMBER, "0.2", apis=("stream", "direct"), source_keys=_gain("integral"),
+        doc="Weight of the backlog that accumulates while micro-batches start late."),
+    _limit("backpressureDerived", NUMBER, "0.0", apis=("stream", "direct"), source_keys=_gain("derived"),
+        doc="Weight of the change of that difference."),
 )

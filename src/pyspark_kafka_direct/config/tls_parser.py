@@ -9,9 +9,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.cipher_suites import CIPHER_SUITES, TLS_13_SUITES
-from pyspark_kafka_direct.config.option_messages import invalid_value, misplaced_private_key
+from pyspark_kafka_direct.config.option_messages import misplaced_private_key
 from pyspark_kafka_direct.config.option_parser import has_private_key
 from pyspark_kafka_direct.config.security_settings import TlsSettings, TlsVersion
+from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

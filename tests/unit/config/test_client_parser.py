@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
-from pyspark_kafka_direct.config.config_option import APIS, ConfigSource, ValueType
-from pyspark_kafka_direct.config.option_docs import pages
+from pyspark_kafka_direct.config.config_option import APIS, ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.security_settings import Secret
@@ -292,10 +292,11 @@ def test_every_setting_has_a_description_and_valid_defaults() -> None:
         assert setting.doc or not setting.apis
         assert "|" not in setting.doc
         assert all(policy.reason and "|" not in policy.reason for policy in setting.unsupported.values())
-        for default in setting.apis.values():
-            if setting.value_type is ValueType.ENUM and default is not None:
+        for api in setting.apis:
+            default = setting.default_in(api)
+            if setting.allowed and default is not None:
                 assert default in setting.allowed
-        assert setting.apis.keys() <= set(APIS)
+        assert set(setting.apis) <= set(APIS)
 
 
 def test_the_documentation_lists_every_setting() -> None:

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.config_option import READS_ONLY, WRITES_ONLY, ConfigSource
 from pyspark_kafka_direct.config.kafka_params import KafkaBasedLogSettings, parse_log_params
-from pyspark_kafka_direct.config.option_docs import pages
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import OptionError
@@ -149,7 +149,7 @@ def test_a_secret_is_never_shown() -> None:
 
 def test_the_documentation_is_up_to_date() -> None:
     page = pages()[DOCS.name]
-    assert page == DOCS.read_text(encoding="utf-8"), "run python -m pyspark_kafka_direct.config docs"
+    assert page == DOCS.read_text(encoding="utf-8"), "run python scripts/option_docs.py"
     assert "| `buffer.memory` | integer | `33554432` |" in page
     assert "| *`maxRecordBatchBytes`* | integer | `134217728` |" in page
     reason = "a log writes without transactions, and an offset store configures its own"

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
+from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config.config_option import (
     APIS,
@@ -17,26 +18,26 @@ from pyspark_kafka_direct.config.config_option import (
     ConfigSource,
     SourceKey,
     UnsupportedPolicy,
-    ValueType,
 )
-from pyspark_kafka_direct.config.option_docs import pages
 from pyspark_kafka_direct.config.option_parser import ParsedConfig, parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable, format_name
+from pyspark_kafka_direct.config.value_types import Duration, Enum
 from pyspark_kafka_direct.errors import OptionError
 
 OPTION = ConfigOption(
-    name="teapot.brew.ms",
+    "teapot.brew.ms",
+    Duration(1),
+    "100",
     role="fetch",
-    apis={"stream": "100", "rdd": "7"},
+    apis=("stream", "rdd"),
+    api_defaults={"rdd": "7"},
     doc="How long tea is brewed.",
-    value_type=ValueType.DURATION,
     field="teapot_brew",
     client=True,
     aliases=("kettle.brew.ms",),
-    low=1,
     unsupported={
-        "batch": UnsupportedPolicy(reason="a batch has no time for tea", reject=True),
-        "*": UnsupportedPolicy(reason="tea is for streams"),
+        **dict.fromkeys(APIS, UnsupportedPolicy("tea is for streams")),
+        "batch": UnsupportedPolicy("a batch has no time for tea", reject=True),
     },
     source_keys=(
         SourceKey(ConfigSource.OPTION),
@@ -140,7 +141,9 @@ def test_it_is_documented_for_every_api() -> None:
 
 
 def test_the_documentation_omits_the_common_policy_of_read_options() -> None:
-    read_option = dataclasses.replace(OPTION, unsupported={"batch": OPTION.unsupported["batch"], "*": READS_ONLY})
+    read_option = dataclasses.replace(
+        OPTION, unsupported={**dict.fromkeys(APIS, READS_ONLY), "batch": OPTION.unsupported["batch"]}
+    )
     added = set(pages(OptionTable((*OPTION_TABLE.options, read_option)))["client-settings.md"].splitlines()) - set(
         pages()["client-settings.md"].splitlines()
     )
@@ -159,13 +162,13 @@ def test_it_is_unknown_without_its_definition() -> None:
 
 def test_a_new_data_source_option() -> None:
     tea_leaves = ConfigOption(
-        name="teaLeaves",
+        "teaLeaves",
+        Enum(("green", "black")),
+        "green",
         role="plan",
-        apis={"stream": "green"},
+        apis=("stream",),
         doc="Which.",
-        value_type=ValueType.ENUM,
-        allowed=("green", "black"),
-        unsupported={"*": UnsupportedPolicy(reason="only streams drink")},
+        unsupported=dict.fromkeys(APIS, UnsupportedPolicy("only streams drink")),
     )
     table = OptionTable((*OPTION_TABLE.options, tea_leaves))
     page = pages(table)["options.md"]

@@ -13,16 +13,30 @@ from pyspark_kafka_direct.config.config_option import (
     ConfigOption,
     ConfigSource,
     UnsupportedPolicy,
-    ValueFormat,
-    ValueType,
-    same_default,
 )
 from pyspark_kafka_direct.config.option_parser import ParsedConfig, parse_config, parse_value
 from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.config.value_types import (
+    BOOLEAN,
+    DURATION,
+    INTEGER,
+    JSON,
+    LIST,
+    NUMBER,
+    SECRET,
+    STRING,
+    TIMESTAMP,
+    Duration,
+    Enum,
+    Integer,
+    ListOf,
+    Text,
+)
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import Api
+    from pyspark_kafka_direct.config.value_types import ValueType
 
 SERVERS = {"kafka.bootstrap.servers": "b:1"}
 
@@ -43,86 +57,67 @@ def error(api: Api = "batch", **given: Any) -> str:
     return caught.value.message
 
 
-def option(value_type: ValueType, **attributes: Any) -> ConfigOption:
-    return ConfigOption(
-        name="it", role="plan", apis=same_default(SOURCE_APIS), value_type=value_type, unsupported={}, **attributes
-    )
+def option(value_type: ValueType, *, verbatim: bool = False) -> ConfigOption:
+    return ConfigOption("it", value_type, role="plan", apis=SOURCE_APIS, verbatim=verbatim)
 
 
 @pytest.mark.parametrize(
-    ("value_type", "attributes", "text", "value"),
+    ("value_type", "text", "value"),
     [
-        (ValueType.STRING, {}, " a b ", "a b"),
-        (ValueType.STRING, {"verbatim": True}, " a ", " a "),
-        (ValueType.STRING, {"secret": True}, " s ", Secret("s")),
-        (ValueType.STRING, {"secret": True, "verbatim": True}, " s ", Secret(" s ")),
-        (ValueType.BOOLEAN, {}, " TRUE ", True),
-        (ValueType.BOOLEAN, {}, "false", False),
-        (ValueType.INTEGER, {"low": 1, "high": 9}, "+9", 9),
-        (ValueType.INTEGER, {}, "-9223372036854775808", -(2**63)),
-        (ValueType.DOUBLE, {}, "1e-1", 0.1),
-        (ValueType.DOUBLE, {}, ".5", 0.5),
-        (ValueType.ENUM, {"allowed": ("One", "two")}, "ONE", "One"),
-        (ValueType.DURATION, {}, "3us", 3e-6),
-        (ValueType.DURATION, {}, "2MIN", 120.0),
-        (ValueType.DURATION, {}, "5", 0.005),
-        (ValueType.LIST, {}, " a ,, b,", ("a", "b")),
-        (ValueType.JSON, {}, "{", "{"),
-        (ValueType.TIMESTAMP, {}, "soon", "soon"),
+        (STRING, " a b ", "a b"),
+        (SECRET, " s ", Secret("s")),
+        (BOOLEAN, " TRUE ", True),
+        (BOOLEAN, "false", False),
+        (Integer(1, 9), "+9", 9),
+        (INTEGER, "-9223372036854775808", -(2**63)),
+        (NUMBER, "1e-1", 0.1),
+        (NUMBER, ".5", 0.5),
+        (Enum(("One", "two")), "ONE", "One"),
+        (DURATION, "3us", 3e-6),
+        (DURATION, "2MIN", 120.0),
+        (DURATION, "5", 0.005),
+        (LIST, " a ,, b,", ("a", "b")),
+        (JSON, "{", "{"),
+        (TIMESTAMP, "soon", "soon"),
     ],
 )
-def test_valid_values(value_type: ValueType, attributes: dict[str, Any], text: str, value: object) -> None:
-    parsed = parse_value(option(value_type, **attributes), text, "it")
+def test_valid_values(value_type: ValueType, text: str, value: object) -> None:
+    parsed = parse_value(option(value_type), text, "it")
     assert (parsed, type(parsed)) == (value, type(value))
 
 
+def test_blanks_around_a_verbatim_value_count() -> None:
+    assert parse_value(option(STRING, verbatim=True), " a ", "it") == " a "
+    assert parse_value(option(SECRET, verbatim=True), " s ", "it") == Secret(" s ")
+
+
 @pytest.mark.parametrize(
-    ("value_type", "attributes", "text", "message"),
+    ("value_type", "text", "message"),
     [
-        (ValueType.BOOLEAN, {}, "ture", "it must be true or false, got 'ture'; did you mean 'true'?"),
-        (ValueType.INTEGER, {"low": 1, "high": 9}, "10", "it must be an integer from 1 to 9, got '10'"),
-        (ValueType.INTEGER, {}, "1_0", "it must be an integer, got '1_0'"),
-        (ValueType.INTEGER, {}, "٣", "it must be an integer, got '٣'"),
-        (ValueType.INTEGER, {}, "9" * 5000, "it must be an integer"),
-        (ValueType.DOUBLE, {}, "-0.5", "it must be a number of at least 0, such as 0.2, got '-0.5'"),
-        (ValueType.DOUBLE, {}, "nan", "it must be a number of at least 0"),
-        (ValueType.DOUBLE, {}, "1e999", "it must be a number of at least 0"),
-        (
-            ValueType.ENUM,
-            {"allowed": ("a", "b", "lates", "")},
-            "latest",
-            "it must be a, b or lates, got 'latest'; did you",
-        ),
-        (ValueType.ENUM, {"allowed": ("pid",)}, "mine", "it must be pid, got 'mine'"),
-        (ValueType.DURATION, {}, "1.5s", "it must be a duration such as 500ms, 30s or 15m, got '1.5s'"),
-        (
-            ValueType.DURATION,
-            {"low": 1},
-            "0",
-            "it must be a duration greater than 0, such as 500ms, 30s or 15m, got '0'",
-        ),
-        (
-            ValueType.STRING,
-            {"value_format": ValueFormat(re.compile("[a-z]+"), "lowercase letters")},
-            "A",
-            "it must be lowercase letters, got 'A'",
-        ),
-        (
-            ValueType.LIST,
-            {"value_format": ValueFormat(re.compile("[a-z]"), "letters")},
-            "a,1",
-            "it must be letters, got '1'",
-        ),
+        (BOOLEAN, "ture", "it must be true or false, got 'ture'; did you mean 'true'?"),
+        (Integer(1, 9), "10", "it must be an integer from 1 to 9, got '10'"),
+        (INTEGER, "1_0", "it must be an integer, got '1_0'"),
+        (INTEGER, "٣", "it must be an integer, got '٣'"),
+        (INTEGER, "9" * 5000, "it must be an integer"),
+        (NUMBER, "-0.5", "it must be a number of at least 0, such as 0.2, got '-0.5'"),
+        (NUMBER, "nan", "it must be a number of at least 0"),
+        (NUMBER, "1e999", "it must be a number of at least 0"),
+        (Enum(("a", "b", "lates", "")), "latest", "it must be a, b or lates, got 'latest'; did you"),
+        (Enum(("pid",)), "mine", "it must be pid, got 'mine'"),
+        (DURATION, "1.5s", "it must be a duration such as 500ms, 30s or 15m, got '1.5s'"),
+        (Duration(1), "0", "it must be a duration greater than 0, such as 500ms, 30s or 15m, got '0'"),
+        (Text(pattern=re.compile("[a-z]+"), expected="lowercase letters"), "A", "it must be lowercase letters, got"),
+        (ListOf(Text(pattern=re.compile("[a-z]"), expected="letters")), "a,1", "it must be letters, got '1'"),
     ],
 )
-def test_invalid_values(value_type: ValueType, attributes: dict[str, Any], text: str, message: str) -> None:
+def test_invalid_values(value_type: ValueType, text: str, message: str) -> None:
     with pytest.raises(OptionError) as caught:
-        parse_value(option(value_type, **attributes), text, "it")
+        parse_value(option(value_type), text, "it")
     assert caught.value.message.startswith(message)
 
 
 def test_a_duration_has_the_default_unit_of_its_source() -> None:
-    assert parse_value(option(ValueType.DURATION), "5", "it", "s") == 5.0
+    assert parse_value(option(DURATION), "5", "it", "s") == 5.0
 
 
 def test_names_are_shown_as_given() -> None:
@@ -206,7 +201,7 @@ def test_unsupported_policies_depend_on_the_api() -> None:
 
 
 def test_accepted_values() -> None:
-    policy = UnsupportedPolicy(reason="", accepted_values=("One", "*.Two"))
+    policy = UnsupportedPolicy("", accepted_values=("One", "*.Two"))
     assert [policy.accepts(value) for value in (" ONE ", "a.two", "two", "b.one")] == [True, True, False, False]
 
 

@@ -16,13 +16,12 @@ from pyspark_kafka_direct.config.client_settings import (
 )
 from pyspark_kafka_direct.config.config_option import (
     APIS,
-    MAX_INT64,
     ConfigSource,
     UnsupportedPolicy,
-    ValueType,
 )
 from pyspark_kafka_direct.config.option_parser import parse_value
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.value_types import MAX_INT64, MIN_INT64, Enum, Integer
 
 
 def test_every_option_is_applied_or_has_a_policy_in_every_api() -> None:
@@ -48,14 +47,16 @@ def test_read_options_have_one_policy_in_apis_that_do_not_read() -> None:
 
 def test_defaults_are_valid_and_limits_match_the_type() -> None:
     for option in OPTION_TABLE.options:
-        for default in option.apis.values():
+        for api in option.apis:
+            default = option.default_in(api)
             if default is not None:
                 parse_value(option, default, option.name)
                 assert not option.secret, option.name
-        assert bool(option.allowed) == (option.value_type is ValueType.ENUM), option.name
-        if option.low is not None:
-            assert option.value_type in (ValueType.INTEGER, ValueType.DOUBLE, ValueType.DURATION), option.name
-            assert -MAX_INT64 - 1 <= option.low <= (option.high or MAX_INT64) <= MAX_INT64, option.name
+        assert set(option.api_defaults) <= set(option.apis), option.name
+        if isinstance(option.value_type, Enum):
+            assert option.allowed, option.name
+        if isinstance(option.value_type, Integer):
+            assert MIN_INT64 <= option.value_type.low <= option.value_type.high <= MAX_INT64, option.name
 
 
 def test_names_are_unique() -> None:
@@ -72,19 +73,17 @@ def test_names_are_unique() -> None:
     [(ConnectionSettings, "connect"), (FetchSettings, "fetch"), (ProducerSettings, "produce")],
 )
 def test_options_and_typed_settings_have_the_same_defaults(settings_class: type, role: str) -> None:
-    sink_only = {"transaction_timeout_ms"}
+    fields = {field.name: field.default for field in dataclasses.fields(settings_class)}
+    derived = {"bootstrap_servers", "security", "acks", "idempotent", "level"}
     options = {
         option.field: option
         for option in OPTION_TABLE.options
-        if option.role == role and option.field and option.client
+        if option.role == role and option.client and option.apis and option.field in fields
     }
-    options = {name: option for name, option in options.items() if name not in sink_only}
-    fields = {field.name: field.default for field in dataclasses.fields(settings_class)}
-    derived = {"bootstrap_servers", "security", "acks", "idempotent", "level"}
     assert options.keys() == fields.keys() - derived
     for name, option in options.items():
-        for default in option.apis.values():
-            assert parse_value(option, default or "", option.name) == fields[name], name
+        for api in option.apis:
+            assert parse_value(option, option.default_in(api) or "", option.name) == fields[name], name
 
 
 def test_compression_types_have_the_ids_of_the_record_format() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.config.config_option import READ_APIS, SOURCE_APIS, ConfigSource
-from pyspark_kafka_direct.config.option_docs import pages
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.read_options import (
@@ -147,7 +147,7 @@ def test_client_settings_can_have_a_prefix() -> None:
 def test_every_client_setting_is_valid_without_its_prefix() -> None:
     for option in OPTION_TABLE.options:
         if option.client and "." in option.name and "batch" in option.apis:
-            value = option.apis["batch"] or (option.allowed[0] if option.allowed else "b:1")
+            value = option.default_in("batch") or (option.allowed[0] if option.allowed else "b:1")
             parsed = parse_config(
                 {"kafka.bootstrap.servers": "b:1", option.name: value}, api="batch", source=ConfigSource.OPTION
             )
@@ -355,7 +355,7 @@ def test_options_of_spark_and_of_kafka_are_not_rejected_as_misspelled_ones(
     check(base | {name.lower(): "1" for name in spark_options.split()})
     for option in OPTION_TABLE.options:
         if option.client and "." in option.name and not any(policy.reject for policy in option.unsupported.values()):
-            value = option.apis.get("batch") or (option.allowed[0] if option.allowed else "b:1")
+            value = option.default_in("batch") or (option.allowed[0] if option.allowed else "b:1")
             assert parse_config(base | {option.name: value}, api="batch", source=ConfigSource.OPTION)
     prefixed = {"kafka.startingoffset": "1", "kafka.startingoffsetsbytimestampstrategy": "1"}
     assert all(any(name in warning for warning in check(base | prefixed).warnings) for name in prefixed)
@@ -403,11 +403,11 @@ def test_options_can_be_pickled() -> None:
 
 
 def test_the_documentation_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == pages()[DOCS.name], "run python -m pyspark_kafka_direct.config docs"
+    assert DOCS.read_text(encoding="utf-8") == pages()[DOCS.name], "run python scripts/option_docs.py"
 
 
-def test_the_module_writes_the_documentation(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "pyspark_kafka_direct.config", str(tmp_path)], check=True, timeout=60)
+def test_the_script_writes_the_documentation(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, DOCS.parents[1] / "scripts" / "option_docs.py", tmp_path], check=True, timeout=60)
     assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == pages()
 
 

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.config.config_option import SOURCE_APIS, ConfigSource
-from pyspark_kafka_direct.config.option_docs import pages
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.config.sink_options import SinkOptions, parse_sink_options
@@ -323,7 +323,7 @@ def test_bootstrap_servers_are_required() -> None:
 def test_a_read_ignores_them() -> None:
     read = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     for option in OPTION_TABLE.options:
-        if "sink" in option.apis and not option.apis.keys() & set(SOURCE_APIS) and option.key_in(ConfigSource.OPTION):
+        if "sink" in option.apis and not set(option.apis) & set(SOURCE_APIS) and option.key_in(ConfigSource.OPTION):
             name = OPTION_TABLE.key_for(option, ConfigSource.OPTION)
             (warning,) = parse_batch_options({**read, name: "5"}).warnings
             assert warning.startswith(f"the option {name} is ignored: it "), name
