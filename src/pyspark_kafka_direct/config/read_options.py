@@ -15,7 +15,6 @@ from pyspark_kafka_direct.config.client_parser import parse_client
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.timestamp_options import (
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
@@ -42,7 +41,7 @@ from pyspark_kafka_direct.planning.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.config.config_option import Api, Role
@@ -64,7 +63,7 @@ _STARTS_BY_FALLBACK: Final = {
     "latest": CommittedStart(Latest()),
 }
 _RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
-_INCLUDE_HEADERS: Final = "includeHeaders"
+_INCLUDE_HEADERS: Final = "includeheaders"
 _ROLES: Final[tuple[Role, ...]] = ("connect", "fetch", "group", "plan")
 
 
@@ -177,23 +176,19 @@ def includes_headers(options: Mapping[str, str]) -> bool:
 
     Errors that are the same for both kinds of query are raised here, that is, as early as possible.
     """
-    batch_error = _parse_error(parse_batch_options, options)
-    stream_error = _parse_error(parse_stream_options, options)
-    if batch_error is not None and str(batch_error) == str(stream_error):
-        raise batch_error
-    table = OptionTable([OPTION_TABLE.by_name[_INCLUDE_HEADERS]])
-    given = {name: value for name, value in options.items() if name.strip().lower() == _INCLUDE_HEADERS.lower()}
-    return parse_config(given, api="batch", source=ConfigSource.OPTION, table=table).get_boolean(_INCLUDE_HEADERS)
-
-
-def _parse_error(
-    parse: Callable[[Mapping[str, str]], ReadOptions], options: Mapping[str, str]
-) -> KafkaDirectError | None:
     try:
-        parse(options)
+        return parse_batch_options(options).include_headers
     except KafkaDirectError as error:
-        return error
-    return None
+        batch_error = error
+    try:
+        return parse_stream_options(options).include_headers
+    except KafkaDirectError as stream_error:
+        if str(stream_error) == str(batch_error):
+            raise
+    # The reader of either kind will raise its own error.
+    return any(
+        name.strip().lower() == _INCLUDE_HEADERS and value.strip().lower() == "true" for name, value in options.items()
+    )
 
 
 class _ClientFields(TypedDict):

@@ -131,6 +131,7 @@ def test_include_headers_is_parsed_before_the_kind_of_query_is_known() -> None:
     assert includes_headers({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})
     assert not includes_headers({**base, "endingOffsets": "latest"})
     assert not includes_headers({**base, "endingOffsets": "nonsense"}), "an error in a batch only"
+    assert includes_headers({**base, "includeheaders": "true", "endingOffsets": "nonsense"}), "two different errors"
     for invalid in ({"includeheaders": "1"}, {"minPartitions": "a"}, {"startingOffsets": "earlist"}, {"assign": "{}"}):
         with pytest.raises(OptionError):
             includes_headers({**base, **invalid})
