@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
@@ -13,7 +13,7 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 _UNIT_SECONDS: Final = {
     **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), 1e-3),
@@ -24,25 +24,6 @@ _UNIT_SECONDS: Final = {
 }
 _DURATION: Final = re.compile(r"(?:interval\s+)?([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]+)", re.ASCII)
 _MAX_SECONDS: Final = 366 * 86400.0
-_OUTPUT_MODES: Final = ("append", "update")
-
-START_DEFAULTS: Final[Mapping[str, object]] = {
-    "checkpointLocation": None,
-    "epochInterval": "1 second",
-    "outputMode": "append",
-    "queryName": None,
-    "tasksMax": None,
-    "maxRecordsPerSecond": None,
-    "taskStartTimeout": 60,
-    "taskSetupTimeout": 600,
-    "epochTimeout": 60,
-    "heartbeatTimeout": 10,
-    "maxRestarts": 3,
-    "restartWindow": 600,
-    "discoveryInterval": 10,
-    "controlPort": 0,
-}
-"""The parameters of ``start(...)`` and their defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,41 +45,30 @@ class ContinuousSettings:
     control_port: int  # of the driver, for its tasks; 0: any free port
 
 
+@dataclass(frozen=True, slots=True)
+class StartParameter:
+    field: str  # of `ContinuousSettings`; empty: the value is only checked
+    parse: Callable[[str, object], object]  # takes the name of the parameter, and a value that is not None
+    default: object = None
+
+
 def parse_start_options(parameters: Mapping[str, object], default_checkpoint: str | None = None) -> ContinuousSettings:
     """Parse the parameters of ``start(...)``; None means the default.
 
     ``default_checkpoint`` is the value of ``spark.sql.streaming.checkpointLocation``.
     """
     for name in parameters:
-        if name not in START_DEFAULTS:
-            raise OptionError(f"start() has no parameter {name!r}{did_you_mean(name, START_DEFAULTS)}")
-    values = {
-        name: default if parameters.get(name) is None else parameters[name] for name, default in START_DEFAULTS.items()
-    }
-    query_name = _parse_string(values, "queryName")
-    output_mode = values["outputMode"]
-    if not isinstance(output_mode, str) or output_mode.lower() not in _OUTPUT_MODES:
-        raise OptionError(
-            f"outputMode must be append or update, got {output_mode!r}: a continuous query has no result table that it "
-            "could write completely"
-        )
-    return ContinuousSettings(
-        checkpoint=_parse_checkpoint_location(values, query_name, default_checkpoint),
-        epoch_interval=_parse_seconds(values, "epochInterval", minimum=0.01),
-        name=query_name,
-        tasks_max=None if values["tasksMax"] is None else _parse_integer(values, "tasksMax", 1, 100_000),
-        max_records_per_second=None
-        if values["maxRecordsPerSecond"] is None
-        else _parse_integer(values, "maxRecordsPerSecond", 1, 1_000_000_000),
-        task_setup_timeout=_parse_seconds(values, "taskSetupTimeout", minimum=0.1),
-        task_start_timeout=_parse_seconds(values, "taskStartTimeout", minimum=0.1),
-        epoch_timeout=_parse_seconds(values, "epochTimeout", minimum=0.1),
-        heartbeat_timeout=_parse_seconds(values, "heartbeatTimeout", minimum=0.1),
-        max_restarts=_parse_integer(values, "maxRestarts", 0, 1_000_000),
-        restart_window=_parse_seconds(values, "restartWindow", minimum=0.001),
-        discovery_interval=_parse_seconds(values, "discoveryInterval", minimum=0.01),
-        control_port=_parse_integer(values, "controlPort", 0, 65_535),
-    )
+        if name not in START_PARAMETERS:
+            raise OptionError(f"start() has no parameter {name!r}{did_you_mean(name, START_PARAMETERS)}")
+    fields: dict[str, Any] = {}
+    for name, parameter in START_PARAMETERS.items():
+        value = parameter.default if parameters.get(name) is None else parameters[name]
+        parsed = None if value is None else parameter.parse(name, value)
+        if parameter.field:
+            fields[parameter.field] = parsed
+    if fields["checkpoint"] is None:
+        fields["checkpoint"] = _checkpoint_in(default_checkpoint, fields["name"])
+    return ContinuousSettings(**fields)
 
 
 def options_as_strings(options: Mapping[str, object] | None, keyword_options: Mapping[str, object]) -> dict[str, str]:
@@ -133,44 +103,72 @@ def _is_inherited(name: str, output_names: Collection[str]) -> bool:
     return match.option is not None and match.option.role == "connect" and match.canonical_name not in output_names
 
 
-def _parse_checkpoint_location(values: Mapping[str, object], name: str | None, default: str | None) -> str:
-    checkpoint = _parse_string(values, "checkpointLocation")
-    if checkpoint is not None:
-        return checkpoint
-    if default and name:
-        return f"{default.rstrip('/')}/{name}"
+def _checkpoint_in(folder: str | None, query_name: str | None) -> str:
+    if folder and query_name:
+        return f"{folder.rstrip('/')}/{query_name}"
     raise OptionError(
         "checkpointLocation is missing; set it to a folder for the progress of the query, which all of its runs use, "
         "or set spark.sql.streaming.checkpointLocation and queryName"
     )
 
 
-def _parse_string(values: Mapping[str, object], name: str) -> str | None:
-    value = values[name]
-    if value is not None and (not isinstance(value, str) or not value.strip()):
+def _parse_string(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
         raise OptionError(f"{name} must be a non-empty string, got {value!r}")
     return value
 
 
-def _parse_integer(values: Mapping[str, object], name: str, low: int, high: int) -> int:
-    value = values[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise OptionError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+def _parse_output_mode(name: str, value: object) -> str:
+    if not isinstance(value, str) or value.lower() not in ("append", "update"):
+        raise OptionError(
+            f"{name} must be append or update, got {value!r}: a continuous query has no result table that it could "
+            "write completely"
+        )
     return value
 
 
-def _parse_seconds(values: Mapping[str, object], name: str, minimum: float) -> float:
-    value = values[name]
-    seconds = None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    elif isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip().lower())
-        if match is not None and match[2] in _UNIT_SECONDS:
-            seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
-    if seconds is None or not minimum <= seconds <= _MAX_SECONDS:
-        raise OptionError(
-            f"{name} must be a number of seconds, or a string such as '1 second', '100 milliseconds' or '500ms', of at "
-            f"least {minimum:g} s, got {value!r}"
-        )
-    return seconds
+def _integer(low: int, high: int) -> Callable[[str, object], int]:
+    def parse(name: str, value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise OptionError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+        return value
+
+    return parse
+
+
+def _seconds(minimum: float) -> Callable[[str, object], float]:
+    def parse(name: str, value: object) -> float:
+        seconds = None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = float(value)
+        elif isinstance(value, str):
+            match = _DURATION.fullmatch(value.strip().lower())
+            if match is not None and match[2] in _UNIT_SECONDS:
+                seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
+        if seconds is None or not minimum <= seconds <= _MAX_SECONDS:
+            raise OptionError(
+                f"{name} must be a number of seconds, or a string such as '1 second', '100 milliseconds' or '500ms', "
+                f"of at least {minimum:g} s, got {value!r}"
+            )
+        return seconds
+
+    return parse
+
+
+START_PARAMETERS: Final = {
+    "checkpointLocation": StartParameter("checkpoint", _parse_string),
+    "epochInterval": StartParameter("epoch_interval", _seconds(0.01), "1 second"),
+    "outputMode": StartParameter("", _parse_output_mode, "append"),
+    "queryName": StartParameter("name", _parse_string),
+    "tasksMax": StartParameter("tasks_max", _integer(1, 100_000)),
+    "maxRecordsPerSecond": StartParameter("max_records_per_second", _integer(1, 1_000_000_000)),
+    "taskStartTimeout": StartParameter("task_start_timeout", _seconds(0.1), 60),
+    "taskSetupTimeout": StartParameter("task_setup_timeout", _seconds(0.1), 600),
+    "epochTimeout": StartParameter("epoch_timeout", _seconds(0.1), 60),
+    "heartbeatTimeout": StartParameter("heartbeat_timeout", _seconds(0.1), 10),
+    "maxRestarts": StartParameter("max_restarts", _integer(0, 1_000_000), 3),
+    "restartWindow": StartParameter("restart_window", _seconds(0.001), 600),
+    "discoveryInterval": StartParameter("discovery_interval", _seconds(0.01), 10),
+    "controlPort": StartParameter("control_port", _integer(0, 65_535), 0),
+}
+"""The parameters of ``start(...)``."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyspark_kafka_direct.config.continuous_query import (
-    START_DEFAULTS,
+    START_PARAMETERS,
     ContinuousSettings,
     options_as_strings,
     parse_start_options,
     with_input_connection,
 )
 from pyspark_kafka_direct.config.read_options import parse_continuous_options
+from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.offset_specs import Latest
 
+DOCS = Path(__file__).parents[3] / "docs" / "continuous.md"
 INPUT = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
 
 
@@ -40,7 +45,14 @@ def test_the_defaults() -> None:
         discovery_interval=10.0,
         control_port=0,
     )
-    assert settings(**dict.fromkeys(set(START_DEFAULTS) - {"checkpointLocation"})) == settings()
+    assert settings(**dict.fromkeys(set(START_PARAMETERS) - {"checkpointLocation"})) == settings()
+
+
+def test_start_and_its_documentation_have_every_parameter() -> None:
+    signature = inspect.signature(ContinuousQueryBuilder.start)
+    assert set(signature.parameters) - {"self", "unknown"} == set(START_PARAMETERS)
+    section = DOCS.read_text(encoding="utf-8").split("## `start(...)`")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(START_PARAMETERS)
 
 
 @pytest.mark.parametrize(
