@@ -160,8 +160,9 @@ class SimulatedProcess:
     def reentrant_lock(self) -> SimulatedLock:
         return SimulatedLock(self, reentrant=True)
 
-    def condition(self) -> SimulatedCondition:
-        return SimulatedCondition(self)
+    def condition(self, lock: Lock | None = None) -> SimulatedCondition:
+        assert lock is None or isinstance(lock, SimulatedLock)
+        return SimulatedCondition(self, lock)
 
     def wait(self, condition: Condition, seconds: float | None) -> bool:
         return condition.wait(seconds)
@@ -242,9 +243,9 @@ class SimulatedCondition:
 
     __slots__ = ("_lock", "_process", "_waiting")
 
-    def __init__(self, process: SimulatedProcess) -> None:
+    def __init__(self, process: SimulatedProcess, lock: SimulatedLock | None) -> None:
         self._process = process
-        self._lock = SimulatedLock(process, reentrant=True)
+        self._lock = lock or SimulatedLock(process, reentrant=True)
         self._waiting: list[Task] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

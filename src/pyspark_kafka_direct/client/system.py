@@ -143,7 +143,8 @@ class System(Protocol):
 
     def reentrant_lock(self) -> Lock: ...
 
-    def condition(self) -> Condition: ...
+    def condition(self, lock: Lock | None = None) -> Condition:
+        """Return a condition; ``lock`` is its re-entrant lock, which is cheaper to acquire than the condition."""
 
     def acquire(self, lock: Lock, seconds: float) -> bool:
         """Acquire a lock; return whether it was free in time."""
@@ -249,8 +250,8 @@ class RealSystem:
     def reentrant_lock(self) -> Lock:
         return threading.RLock()
 
-    def condition(self) -> Condition:
-        return threading.Condition()
+    def condition(self, lock: Lock | None = None) -> Condition:
+        return threading.Condition(lock)  # type: ignore[arg-type]
 
     def acquire(self, lock: Lock, seconds: float) -> bool:
         return lock.acquire(timeout=seconds)

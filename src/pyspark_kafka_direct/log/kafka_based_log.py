@@ -398,7 +398,9 @@ class KafkaBasedLog:
         self._worker.wake()
 
     def _open_producer(self) -> tuple[AsyncProducer, SentRecords]:
-        self._require_started("send()")
+        # Called for each record, so this is not always a call.
+        if self._state != "started" or self._thread_error is not None or self._process_id != os.getpid():
+            self._require_started("send()")
         if self._producer is None or self._sent_records is None:
             raise IllegalLogStateError(
                 "The log is read-only (read_only=True, or it has no producer) and cannot send.", topic=self.topic

@@ -22,11 +22,11 @@ from pyspark_kafka_direct.records import create_encoder, partition_for_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from concurrent.futures import Future
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.producer.record_future import RecordFuture, RecordMetadata
     from pyspark_kafka_direct.records import EncodedBatch
 
 _log = logging.getLogger("pyspark_kafka_direct.producer")
@@ -34,28 +34,6 @@ _log = logging.getLogger("pyspark_kafka_direct.producer")
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 _IDLE_POLL_SECONDS: Final = 60.0  # longest poll without anything to do
 _MAX_AGE_DIFFERENCE: Final = 1.0  # seconds between records of a batch, because the batch expires with its oldest one
-
-
-class RecordMetadata(NamedTuple):
-    """Where a record was written.
-
-    Attributes:
-        topic: The topic.
-        partition: The partition.
-        offset: The offset; -1 if the broker returned none, as with ``acks=0``.
-        timestamp: Milliseconds since 1970: the log append time if the topic uses it, else the record's own.
-        topic_id: The topic's id according to the metadata when the record was written; ``None`` if it is unknown. It is
-            that of the deleted topic if the topic was recreated just before.
-        leader_epoch: The partition's leader epoch when the record was sent; it was written in this or a later one. -1
-            if it is unknown.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    topic_id: UUID | None = None
-    leader_epoch: int = -1
 
 
 class DeliveryListener(Protocol):
@@ -99,7 +77,7 @@ class PendingRecord:
         timestamp: int,  # milliseconds since 1970
         created_at: float,  # by the monotonic clock
         size_bound: int,  # upper bound of its bytes in a record batch
-        future: Future[RecordMetadata] | None = None,
+        future: RecordFuture | None = None,
         callback: Callable[[RecordMetadata | None, BaseException | None], None] | None = None,
         listener: DeliveryListener | None = None,
         context: Any = None,  # the listener's
@@ -174,18 +152,23 @@ class RecordAccumulator:
         self._flush_now = flush_now
         records, self._unassigned = [*self._unassigned, *records], []
         topic_errors: dict[str, Exception] = {}
+        topics: dict[str, _TopicInfo] = {}
         for record in records:
             error = topic_errors.get(record.topic)
             if error is None:
                 try:
-                    queue = self._choose_queue(record)
+                    topic = topics.get(record.topic)
+                    if topic is None:
+                        topic = topics[record.topic] = self._topic_info(record)
+                    queue = self._choose_queue(record, topic)
                 except Exception as failure:
                     error = failure
                     concerns_only_partition = isinstance(error, TopicNotFoundError) and error.partition is not None
                     if not concerns_only_partition:
                         topic_errors[record.topic] = error  # fails the topic's other records without another request
                 else:
-                    queue.append(record)
+                    queue.records.append(record)
+                    queue.size_bound += record.size_bound
                     continue
             is_expired = record.created_at + self._metadata_timeout <= self._system.monotonic()
             if isinstance(error, TransientBrokerError) and self._cluster.nodes and not is_expired:
@@ -212,8 +195,7 @@ class RecordAccumulator:
         """Release the connections without waiting."""
         self._producer.close()
 
-    def _choose_queue(self, record: PendingRecord) -> _RecordQueue:
-        topic = self._topic_info(record)
+    def _choose_queue(self, record: PendingRecord, topic: _TopicInfo) -> _RecordQueue:
         if record.partition is None:
             if topic.partitions == 1:
                 record.partition = 0
@@ -420,24 +402,18 @@ class _RecordQueue:
         self.records: deque[PendingRecord] = deque()
         self.size_bound = 0
 
-    def append(self, record: PendingRecord) -> None:
-        self.records.append(record)
-        self.size_bound += record.size_bound
-
     def take_batch(self, max_bytes: int, max_age_difference: float) -> list[PendingRecord]:
         """Remove and return the records of the next batch, at least one."""
-        oldest = self.records.popleft()
-        batch_records = [oldest]
-        batch_size = oldest.size_bound
-        max_created_at = oldest.created_at + max_age_difference
-        while self.records:
-            record = self.records[0]
-            if batch_size + record.size_bound > max_bytes or record.created_at > max_created_at:
+        records = self.records
+        max_created_at = records[0].created_at + max_age_difference
+        record_count = batch_size = 0
+        for record in records:
+            if record_count and (batch_size + record.size_bound > max_bytes or record.created_at > max_created_at):
                 break
-            batch_records.append(self.records.popleft())
+            record_count += 1
             batch_size += record.size_bound
         self.size_bound -= batch_size
-        return batch_records
+        return [records.popleft() for _ in range(record_count)]
 
     def remove_expired(self, now: float, timeout: float) -> list[PendingRecord]:
         """Remove and return the records whose timeout has passed."""

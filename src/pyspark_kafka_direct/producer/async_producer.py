@@ -19,20 +19,22 @@ import copy
 import logging
 import os
 from collections import deque
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError
-from pyspark_kafka_direct.producer.accumulator import PendingRecord, RecordAccumulator, RecordMetadata
+from pyspark_kafka_direct.producer.accumulator import PendingRecord, RecordAccumulator
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
+from pyspark_kafka_direct.producer.record_future import FutureGroup, RecordFuture, RecordMetadata, WrittenBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.client.system import Condition, System, WakeupSignal
+    from pyspark_kafka_direct.client.system import WakeupSignal
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.accumulator import DeliveryListener, DeliveryReport
 
@@ -51,13 +53,6 @@ _MEMORY_OVERHEAD: Final = 1024
 
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
 
-# The class's own __new__ is a Python function, which takes twice as long.
-_new_metadata: Callable[[tuple[Any, ...]], RecordMetadata] = partial(tuple.__new__, RecordMetadata)
-
-_FUTURE_ATTRIBUTES: Final = vars(Future())
-_FUTURE_LISTS: Final = [name for name, value in _FUTURE_ATTRIBUTES.items() if isinstance(value, list)]
-_FUTURE_VALUES: Final = {name: value for name, value in _FUTURE_ATTRIBUTES.items() if not isinstance(value, list)}
-
 _CALLBACK_GRACE_SECONDS: Final = 0.2  # seconds after the timeout of `close` for callbacks of records that it fails
 
 
@@ -73,7 +68,9 @@ class AsyncProducer:
         self._linger = linger
         self._system = cluster.pool.system
         self._pid = os.getpid()
-        self._changed = self._system.condition()  # guards the attributes below
+        self._monotonic, self._wall_time = self._system.monotonic, self._system.wall_time
+        self._lock = self._system.reentrant_lock()  # guards the attributes below; cheaper than the condition with it
+        self._changed = self._system.condition(self._lock)
         self._new_records: list[PendingRecord] = []
         self._incomplete: dict[PendingRecord, None] = {}  # in the order of their sends
         self._buffered_bytes = 0
@@ -83,7 +80,7 @@ class AsyncProducer:
         self._aborted = False
         self._signal: WakeupSignal | None = None  # wakes the background thread; None: it is not running
         self._thread_id: int | None = None  # of the background thread
-        self._future_condition = self._system.condition()  # of all futures: one for each would take most time of a send
+        self._futures = FutureGroup(self._system, lambda: self.in_callback)
         self._callbacks: deque[Callable[[], None]] = deque()  # of completed records, to be called in this order
         self._callback_threads: list[int] = []  # other threads that call them
 
@@ -105,10 +102,8 @@ class AsyncProducer:
         are logged. In a callback, ``result`` of an incomplete future raises ``RuntimeError`` to prevent a deadlock. The
         future cannot be cancelled.
         """
-        record = self._new_record(topic, key, value, headers, partition, timestamp)
-        record.listener, record.context = listener, context
-        future = record.future = _RecordFuture(self, self._system, self._future_condition)
-        self._add(record)
+        future = RecordFuture(self._futures)
+        self._add(self._new_record(topic, key, value, headers, partition, timestamp, future, None, listener, context))
         return future
 
     def send_with_callback(
@@ -122,9 +117,7 @@ class AsyncProducer:
         context: object = None,  # the listener's
     ) -> None:
         """Send a record as ``send`` does; a callback with the metadata or the error costs less than a future."""
-        record = self._new_record(topic, key, value)
-        record.callback, record.listener, record.context = callback, listener, context
-        self._add(record)
+        self._add(self._new_record(topic, key, value, (), None, None, None, callback, listener, context))
 
     @property
     def sent_count(self) -> int:
@@ -198,12 +191,17 @@ class AsyncProducer:
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]],
+        partition: int | None,
+        timestamp: int | None,
+        future: RecordFuture | None,
+        callback: Callable[[RecordMetadata | None, BaseException | None], None] | None,
+        listener: DeliveryListener | None,
+        context: object,
     ) -> PendingRecord:
         """Validate the arguments, and return the record with an upper bound of its encoded size."""
-        self._check_process()
+        if self._pid != os.getpid():
+            self._check_process()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, got {type(topic).__name__}")
         if not topic:
@@ -226,11 +224,13 @@ class AsyncProducer:
         if partition is not None and not 0 <= partition < 1 << 31:
             raise ValueError(f"partition must be from 0 to 2147483647, got {partition}")
         if timestamp is None:
-            timestamp = int(self._system.wall_time() * 1000)
+            timestamp = int(self._wall_time() * 1000)
         elif not 0 <= timestamp <= _MAX_TIMESTAMP:
             raise ValueError(f"timestamp must be from 0 to {_MAX_TIMESTAMP}, got {timestamp}")
-        now = self._system.monotonic()
-        return PendingRecord(topic, key, value, headers, partition, timestamp, now, size_bound)
+        # `_add` sets the time of its creation.
+        return PendingRecord(
+            *(topic, key, value, headers, partition, timestamp, 0.0, size_bound, future, callback, listener, context)
+        )
 
     def _add(self, record: PendingRecord) -> None:
         """Pass a record to the background thread, or fail it at once."""
@@ -244,18 +244,21 @@ class AsyncProducer:
                 partition=record.partition,
             )
         else:
-            with self._changed:
-                error = self._wait_for_memory(record)
+            size = record.size_bound + _MEMORY_OVERHEAD
+            with self._lock:
+                # A record larger than the buffer waits until it is empty.
+                is_full = self._buffered_bytes + size > self._settings.buffer_bytes and self._buffered_bytes > 0
+                error = self._wait_for_memory(record) if is_full else None
                 if self._closed:
                     raise RuntimeError("The producer is closed.")
                 if error is None:
                     signal = self._signal or self._start_thread()
                     # The wait for memory does not count, and so the records of a partition expire in their order.
-                    record.created_at = self._system.monotonic()
+                    record.created_at = self._monotonic()
                     record.sequence = self._sent_count
                     self._sent_count += 1
                     self._incomplete[record] = None
-                    self._buffered_bytes += record.size_bound + _MEMORY_OVERHEAD
+                    self._buffered_bytes += size
                     self._new_records.append(record)
                     if len(self._new_records) == 1:
                         signal.set()
@@ -269,10 +272,9 @@ class AsyncProducer:
 
     def _wait_for_memory(self, record: PendingRecord) -> KafkaDirectError | None:
         """Wait until ``buffer.memory`` has space for a record; return a timeout error if it stays full."""
-        # A record larger than the buffer waits until it is empty.
-        limit = max(self._settings.buffer_bytes - record.size_bound - _MEMORY_OVERHEAD, 0)
-        if self._buffered_bytes <= limit or self.in_callback:
+        if self.in_callback:
             return None  # a callback cannot wait for its own thread
+        limit = max(self._settings.buffer_bytes - record.size_bound - _MEMORY_OVERHEAD, 0)
         ends_at = self._system.monotonic() + self._settings.delivery_timeout_ms / 1000
         self._request_flush()
         try:
@@ -345,35 +347,47 @@ class AsyncProducer:
                 _call(partial(listener.on_acknowledged, report))
         claimed_records = self._claim(records)
         if error is not None:
-            for record in claimed_records:
-                self._complete(record, None, error)
+            self._fail(claimed_records, repeat(error))
+        elif len(claimed_records) == len(records):
+            self._acknowledge(report, report.with_offsets())
         else:
             claimed = set(claimed_records)
-            topic, partition = records[0].topic, records[0].partition
-            for offset, record in report.with_offsets():
-                if record in claimed and (record.future is not None or record.callback is not None):
-                    timestamp = record.timestamp if report.append_time == -1 else report.append_time
-                    metadata = (topic, partition, offset, timestamp, report.topic_id, report.leader_epoch)
-                    self._complete(record, _new_metadata(metadata), None)
+            self._acknowledge(report, (pair for pair in report.with_offsets() if pair[1] in claimed))
         self._run_callbacks()
         self._remove_incomplete(claimed_records)
         for listener in listeners:
             _call(listener.on_completed)
 
-    def _complete(self, record: PendingRecord, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Complete a record's future; ``_run_callbacks`` then calls the callbacks."""
-        future, callback = record.future, record.callback
-        if isinstance(error, KafkaDirectError):
-            # Each record gets a copy, because an exception that is raised repeatedly accumulates tracebacks.
-            cause, error = error.__cause__, copy.copy(error)
-            error.__cause__ = cause
-        if future is not None:
-            if metadata is not None:
-                future.set_result(metadata)
-            else:
-                future.set_exception(error)
-        if callback is not None:
-            self._callbacks.append(partial(callback, metadata, error))
+    def _acknowledge(self, report: DeliveryReport, offsets: Iterable[tuple[int, PendingRecord]]) -> None:
+        """Complete records with their metadata; ``_run_callbacks`` then calls the callbacks."""
+        first = report.records[0]
+        batch = WrittenBatch(first.topic, first.partition, report.topic_id, report.leader_epoch)
+        append_time = report.append_time
+        add_callback = self._callbacks.append
+        with self._futures.condition:
+            for offset, record in offsets:
+                future, callback = record.future, record.callback
+                timestamp = record.timestamp if append_time == -1 else append_time
+                if future is not None:
+                    future.acknowledge(batch, offset, timestamp)
+                    if future.has_lists:
+                        add_callback(future.call_callbacks)
+                elif callback is not None:
+                    add_callback(partial(callback, batch.metadata(offset, timestamp), None))
+            self._futures.condition.notify_all()
+
+    def _fail(self, records: Sequence[PendingRecord], errors: Iterable[BaseException]) -> None:
+        """Complete records with errors; ``_run_callbacks`` then calls the callbacks."""
+        for record, error in zip(records, errors, strict=False):
+            if isinstance(error, KafkaDirectError):
+                # Each record gets a copy, because an exception that is raised repeatedly accumulates tracebacks.
+                cause, error = error.__cause__, copy.copy(error)
+                error.__cause__ = cause
+            if record.future is not None:
+                record.future.set_exception(error)
+                self._callbacks.append(record.future.call_callbacks)
+            if record.callback is not None:
+                self._callbacks.append(partial(record.callback, None, error))
 
     def _run_callbacks(self) -> None:
         """Call the callbacks of completed records; if one hangs, another thread calls those after it."""
@@ -393,18 +407,19 @@ class AsyncProducer:
         finally:
             self._callback_threads.remove(self._system.thread_id())
 
-    def defer_callbacks(self, call: Callable[[], None]) -> None:
-        """Let ``_run_callbacks`` call the callbacks of a future."""
-        self._callbacks.append(call)
-
     def _fail_all(self, message: str) -> None:
         """Fail all incomplete records."""
         with self._changed:
             incomplete_records = list(self._incomplete)
         claimed_records = self._claim(incomplete_records)
-        for record in claimed_records:
-            error = BrokerTimeoutError(message, topic=record.topic, partition=record.partition)
-            self._complete(record, None, with_outcome(error, outcome_unknown=record.sent_to_producer))
+        errors = [
+            with_outcome(
+                BrokerTimeoutError(message, topic=record.topic, partition=record.partition),
+                outcome_unknown=record.sent_to_producer,
+            )
+            for record in claimed_records
+        ]
+        self._fail(claimed_records, errors)
         with self._calls_callbacks():
             self._run_callbacks()
         self._remove_incomplete(claimed_records)
@@ -420,10 +435,11 @@ class AsyncProducer:
         return claimed_records
 
     def _remove_incomplete(self, records: Collection[PendingRecord]) -> None:
+        size = sum([record.size_bound for record in records]) + len(records) * _MEMORY_OVERHEAD
         with self._changed:
             for record in records:
-                self._incomplete.pop(record, None)
-                self._buffered_bytes -= record.size_bound + _MEMORY_OVERHEAD
+                del self._incomplete[record]
+            self._buffered_bytes -= size
             self._changed.notify_all()
 
     def _request_flush(self) -> None:
@@ -439,45 +455,6 @@ class AsyncProducer:
     def _check_thread(self, method: str) -> None:
         if self.in_callback:
             raise RuntimeError(f"{method} cannot be called in a callback of a record: it would wait for itself.")
-
-
-class _RecordFuture(Future[RecordMetadata]):
-    """A future that cannot be cancelled, and cannot be waited for by the thread that completes it."""
-
-    _done_callbacks: list[Callable[[Future[RecordMetadata]], object]]
-
-    def __init__(self, async_producer: AsyncProducer, system: System, condition: Condition) -> None:
-        # The constructor of the base class makes a condition, which costs more than all the rest of a send.
-        attributes = self.__dict__
-        attributes.update(_FUTURE_VALUES)
-        for name in _FUTURE_LISTS:
-            attributes[name] = []
-        self._condition = condition  # type: ignore[assignment]
-        self._async_producer = async_producer
-        self._system = system
-
-    def _invoke_callbacks(self) -> None:  # the base class calls it when the result is set
-        if self._done_callbacks:
-            self._async_producer.defer_callbacks(super()._invoke_callbacks)  # type: ignore[misc]
-
-    def cancel(self) -> bool:
-        return False
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        self._check_not_own_thread()
-        self._system.wait_for_future(self, timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._check_not_own_thread()
-        self._system.wait_for_future(self, timeout)
-        return super().exception(0)
-
-    def _check_not_own_thread(self) -> None:
-        if not self.done() and self._async_producer.in_callback:
-            raise RuntimeError(
-                "A callback of a record cannot wait for another record of the same producer: it would wait for itself."
-            )
 
 
 def _call(callback: Callable[[], None]) -> None:

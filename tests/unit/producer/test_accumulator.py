@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,9 +60,8 @@ class AccumulatorHarness:
         self, value: bytes, key: bytes | None = b"k", topic: str = "t", size: int = 100, **more: Any
     ) -> PendingRecord:
         created_at = more.get("created_at", self.cluster.system.now)
-        future: Future[Any] = Future()
         index = more.get("partition")
-        return PendingRecord(topic, key, value, more.get("headers", ()), index, 1_000, created_at, size, future)
+        return PendingRecord(topic, key, value, more.get("headers", ()), index, 1_000, created_at, size)
 
     def poll_until(self, *values: bytes) -> None:
         for _ in range(1_000):
