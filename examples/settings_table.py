@@ -62,7 +62,7 @@ def follow(servers: str, topic: str) -> None:
         print(summary(table))
 
 
-def summary(table: KafkaTable) -> str:
+def summary(table: KafkaTable[bytes, bytes]) -> str:
     """Return the number of jobs with each rate."""
     jobs = [json.loads(value) for key, value in table.snapshot().items() if key != b"done"]
     rates = {rate: sum(job["rate"] == rate for job in jobs) for rate in (100, 200)}

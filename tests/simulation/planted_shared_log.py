@@ -74,9 +74,9 @@ def _added_partitions_are_not_read() -> Sequence[Patch]:
 
 
 def _table_accepts_added_partitions() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.kafka_table import _View
+    from pyspark_kafka_direct.log.table_state import TableState
 
-    return [Patch(_View, "check_partition_count", lambda _: lambda self, topic: None)]
+    return [Patch(TableState, "check_partition_count", lambda _: lambda self, topic: None)]
 
 
 def _late_reads_get_earlier_ends() -> Sequence[Patch]:
@@ -227,15 +227,15 @@ def _table_applies_the_first_value() -> Sequence[Patch]:
 
 
 def _table_is_not_cleared() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.kafka_table import _View
+    from pyspark_kafka_direct.log.table_state import TableState
 
-    return [Patch(_View, "begin_reload", lambda _: lambda self: None)]
+    return [Patch(TableState, "begin_reload", lambda _: lambda self: None)]
 
 
 def _reloaded_table_is_not_shown() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.kafka_table import _View
+    from pyspark_kafka_direct.log.table_state import TableState
 
-    return [Patch(_View, "end_reload", lambda _: lambda self: None)]
+    return [Patch(TableState, "end_reload", lambda _: lambda self: None)]
 
 
 def _stop_forgets_pending_reads() -> Sequence[Patch]:

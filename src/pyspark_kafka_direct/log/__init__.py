@@ -16,6 +16,7 @@ from pyspark_kafka_direct.log.kafka_based_log import KafkaBasedLog
 from pyspark_kafka_direct.log.kafka_offset_store import KafkaOffsetStore
 from pyspark_kafka_direct.log.kafka_table import KafkaTable
 from pyspark_kafka_direct.log.record_callbacks import LogRecord
+from pyspark_kafka_direct.log.serde import Serde
 from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
-__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord", "RecordMetadata"]
+__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord", "RecordMetadata", "Serde"]

@@ -238,7 +238,7 @@ class KafkaBasedLog:
         Raises:
             IllegalLogStateError: The log is not started or stopped.
         """
-        self._require_started("read_to_end()")
+        self.require_started("read_to_end()")
         future = LogFuture(self._in_callback_thread, self._system)
         if callback is not None:
             future.add_done_callback(lambda done: callback(done.exception()))
@@ -265,7 +265,7 @@ class KafkaBasedLog:
             ValueError: The log does not read the partition, or the metadata has no offset (``acks=0``). If brokers do
                 not know the partition, this is raised after they have reported so for five seconds.
         """
-        self._require_started("wait_for()")
+        self.require_started("wait_for()")
         offsets = _target_offsets(self.topic, target)
         positions = self._worker.positions
         for partition in offsets:
@@ -314,7 +314,7 @@ class KafkaBasedLog:
             BrokerTimeoutError: The timeout expired.
             IllegalLogStateError: The log is not started or stopped.
         """
-        self._require_started("flush()")
+        self.require_started("flush()")
         if self._producer is not None:
             self._producer.flush(timeout)
 
@@ -400,7 +400,7 @@ class KafkaBasedLog:
     def _open_producer(self) -> tuple[AsyncProducer, SentRecords]:
         # Called for each record, so this is not always a call.
         if self._state != "started" or self._thread_error is not None or self._process_id != os.getpid():
-            self._require_started("send()")
+            self.require_started("send()")
         if self._producer is None or self._sent_records is None:
             raise IllegalLogStateError(
                 "The log is read-only (read_only=True, or it has no producer) and cannot send.", topic=self.topic
@@ -476,7 +476,8 @@ class KafkaBasedLog:
                 topic=self.topic,
             ) from self._thread_error
 
-    def _require_started(self, operation: str) -> None:
+    def require_started(self, operation: str) -> None:
+        """Raise an error unless the log runs in this process."""
         self._check_process()
         self.check_thread()
         if self._state == "started" or (self._state == "starting" and self._in_worker_thread()):

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast, overload
 
-from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError, OptionError, RecordError, printable
 from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog, not_picklable_message
 from pyspark_kafka_direct.log.log_clients import LogClients
-from pyspark_kafka_direct.log.record_callbacks import LogView
-from pyspark_kafka_direct.log.table_contents import TableContents
+from pyspark_kafka_direct.log.serde import Serde
+from pyspark_kafka_direct.log.single_writer import SingleWriter
+from pyspark_kafka_direct.log.table_state import TableState
+from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, ItemsView, Iterator, ValuesView
-    from concurrent.futures import Future
+    from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
     from types import TracebackType
-
-    import pyarrow as pa
+    from typing import TypedDict, Unpack
 
     from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.log.log_topic import LogTopic
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.log.table_contents import TableContents
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
-_log = logging.getLogger("pyspark_kafka_direct.log")
+    class _Options(TypedDict, total=False):
+        on_change: Callable[[Any, Any], None] | None
+        on_error: Callable[[KafkaDirectError], None] | None
+        create: Mapping[str, Any] | None
+        partitions: Callable[[int], bool] | None
+        read_only: bool
+        transactional_id: str | None
+        start_timeout: float
+
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _ISOLATION_LEVEL: Final = "isolation.level"
+_CLEANUP_SECONDS: Final = 2.0  # timeout of the stop after a failed start
+_BYTES: Final[Serde[Any]] = Serde(lambda data: data, lambda data: data)
 
 
-class KafkaTable(Mapping[bytes, bytes]):
+class KafkaTable(Mapping[K, V]):
     """The latest value of each key of a topic, updated by a background thread.
 
     ::
@@ -53,31 +67,90 @@ class KafkaTable(Mapping[bytes, bytes]):
     The whole table is in memory, twice while it is read again. It is thread-safe. A forked child has the contents as of
     the fork, and cannot use the other methods.
 
+    Keys and values are bytes, or what a ``Serde`` makes of them. The table keeps bytes: if a program wrote some that
+    cannot be deserialized, reading this key raises a ``RecordError``, and all others are there. ``raw_snapshot`` has
+    all of them.
+
+    With ``transactional_id`` the table is a single writer: its start fences earlier tables with the same id, whose
+    later writes raise ``ProducerFencedError``, and reads what they wrote. Each write is then a transaction, which is
+    committed when the method returns. After any error of a write the table can only be read: start another one.
+    Writers without the id are not fenced.
+
     Args:
         topic: The topic.
         params: Client properties under their Java names; docs/log-settings.md lists them. ``isolation.level`` is
             ``read_committed`` by default.
+        key_serde: Converts keys; by default they are bytes.
+        value_serde: Converts values; by default they are bytes.
+        on_change: Called in the thread that reads the log with each key whose value has changed, and its new value
+            (``None`` if it was deleted), also during the start. The table has the change already, and ``wait_for``
+            returns afterwards. Changes of a key that are read together are reported as one. An error is logged, and
+            the next change follows. It should be quick, and may write, but not wait for the table.
         on_error: Called with read errors, which are retried; by default they are only logged.
         create: How to create the compacted topic if it does not exist: ``partitions`` (1), ``replication_factor`` (the
             cluster's default) and ``configs``. By default the topic has to exist. If ``partitions`` is given, an
             existing topic needs this number of partitions.
         partitions: Returns whether to read the partition with this number; by default all are read.
         read_only: If true, the table has no producer and cannot be changed.
+        transactional_id: Makes the table the single writer with this id, which needs ACLs as any transactional id.
         start_timeout: Seconds within which ``start`` has to read the table.
 
     Raises:
         OptionError: A parameter or ``create`` is invalid.
     """
 
+    @overload
+    def __init__(
+        self: KafkaTable[bytes, bytes],
+        topic: str,
+        params: Mapping[str, object] | LogClients,
+        **options: Unpack[_Options],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: KafkaTable[K, bytes],
+        topic: str,
+        params: Mapping[str, object] | LogClients,
+        *,
+        key_serde: Serde[K],
+        **options: Unpack[_Options],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: KafkaTable[bytes, V],
+        topic: str,
+        params: Mapping[str, object] | LogClients,
+        *,
+        value_serde: Serde[V],
+        **options: Unpack[_Options],
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         topic: str,
         params: Mapping[str, object] | LogClients,
         *,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        **options: Unpack[_Options],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        topic: str,
+        params: Mapping[str, object] | LogClients,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        on_change: Callable[[K, V | None], None] | None = None,
         on_error: Callable[[KafkaDirectError], None] | None = None,
         create: Mapping[str, Any] | None = None,
         partitions: Callable[[int], bool] | None = None,
         read_only: bool = False,
+        transactional_id: str | None = None,
         start_timeout: float = START_TIMEOUT,
     ) -> None:
         if isinstance(params, LogClients):
@@ -91,34 +164,64 @@ class KafkaTable(Mapping[bytes, bytes]):
                 "partitioner.ignore.keys=true is not possible with a table: the records of a key would be in several "
                 "partitions, in no order. Remove it."
             )
-        self._contents = TableContents()
-        self._reloaded: TableContents | None = None  # while the table is read again
-        self._required_count = create.get("partitions") if isinstance(create, Mapping) else None
-        self._partition_error: IllegalLogStateError | None = None
-        self._has_warned = False
+        self._key_serde: Serde[K] = _BYTES if key_serde is None else key_serde
+        self._value_serde: Serde[V] = _BYTES if value_serde is None else value_serde
+        self._on_change = on_change
+        self._start_timeout = start_timeout
+        self._system = clients.cluster.pool.system
+        required_partitions = create.get("partitions") if isinstance(create, Mapping) else None
+        self._state = TableState(topic, required_partitions, None if on_change is None else self._report_change)
         self._log = KafkaBasedLog(
             topic,
-            clients,
-            on_batch=self._apply,
+            clients if transactional_id is None else replace(clients, produce=None),
+            on_batch=self._state.apply,
             columns=("key", "value"),
             on_error=on_error,
             create=create,
             partitions=partitions,
             read_only=read_only,
             start_timeout=start_timeout,
-            view=_View(self),
+            view=self._state,
         )
+        self._writer: SingleWriter | None = None
+        if transactional_id is not None:
+            if clients.produce is None or not transactional_id or not isinstance(transactional_id, str):
+                raise OptionError(
+                    f"transactional_id must be a non-empty string, and needs read_only=False, got {transactional_id!r}"
+                )
+            self._writer = SingleWriter(topic, clients.cluster, clients.produce, transactional_id, self._log._worker)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(not_picklable_message(self, self._log.topic))
 
     def start(self) -> None:
-        """Read the table to the current end of the topic; raises the errors of ``KafkaBasedLog.start``."""
+        """Read the table to the current end of the topic; raises the errors of ``KafkaBasedLog.start``.
+
+        With a ``transactional_id`` it then fences earlier tables, and reads what they had written until then.
+        """
+        deadline = Deadline.after(self._start_timeout, "start_timeout", system=self._system)
         self._log.start()
+        if self._writer is None:
+            return
+        try:
+            self._writer.claim()  # after everything that can fail without it
+            own_read = self._log.read_to_end()
+            self._system.wait_for_future(own_read, deadline.remaining())
+            if not own_read.done():
+                raise BrokerTimeoutError(
+                    "What earlier writers have written was not read within start_timeout.", topic=self._log.topic
+                )
+            own_read.result()
+        except BaseException:
+            self.stop(_CLEANUP_SECONDS)
+            raise
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Stop reading and sending; the contents remain. See ``KafkaBasedLog.stop``."""
+        deadline = Deadline.after(timeout, "timeout", system=self._system)
         self._log.stop(timeout)
+        if self._writer is not None:
+            self._writer.close(deadline.remaining())
 
     def __enter__(self) -> Self:
         self.start()
@@ -129,52 +232,81 @@ class KafkaTable(Mapping[bytes, bytes]):
     ) -> None:
         self.stop()
 
-    def __getitem__(self, key: bytes) -> bytes:
-        value = self._current().find(key)
+    def __getitem__(self, key: K) -> V:
+        value = self._current().find(self._key_serde.serialize(key))
         if value is None:
             raise KeyError(key)
-        return value
+        return self._value(value, key)
 
     def __len__(self) -> int:
         return len(self._current())
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.snapshot())
+    def __iter__(self) -> Iterator[K]:
+        return map(self._key, self.raw_snapshot())
 
     def __contains__(self, key: object) -> bool:
-        return self._current().find(key) is not None
+        return self._current().find(self._key_serde.serialize(cast("K", key))) is not None
 
-    def items(self) -> ItemsView[bytes, bytes]:
+    def items(self) -> ItemsView[K, V]:
         """Return a copy of the current keys and values."""
         return self.snapshot().items()
 
-    def values(self) -> ValuesView[bytes]:
+    def values(self) -> ValuesView[V]:
         """Return a copy of the current values."""
         return self.snapshot().values()
 
     def __repr__(self) -> str:
-        return f"KafkaTable({self._log.topic!r}, {len(self._contents)} keys)"
+        return f"KafkaTable({self._log.topic!r}, {len(self._state.contents)} keys)"
 
-    def snapshot(self) -> dict[bytes, bytes]:
+    def snapshot(self) -> dict[K, V]:
         """Return a copy of the current contents."""
+        raw = self.raw_snapshot()
+        if self._key_serde is _BYTES and self._value_serde is _BYTES:
+            return cast("dict[K, V]", raw)
+        return {self._key(key): self._value(value, key) for key, value in raw.items()}
+
+    def raw_snapshot(self) -> dict[bytes, bytes]:
+        """Return a copy of the current contents as bytes, which needs no serde."""
         return self._current().copy()
 
-    def put(self, key: bytes, value: bytes) -> Future[RecordMetadata]:
+    def put(self, key: K, value: V) -> Future[RecordMetadata]:
         """Write a value. The table contains it when it was read back from the topic, for which ``wait_for`` waits.
 
         Returns:
-            A future of the record metadata, which is done when the brokers have acknowledged the record.
+            A future of the record metadata, which is done when the brokers have acknowledged the record. With a
+            ``transactional_id`` it is done when this returns.
 
         Raises:
-            IllegalLogStateError: The table is read-only, not started or stopped, or its topic has got more partitions.
+            IllegalLogStateError: The table is read-only, not started or stopped, its topic has got more partitions, or
+                an error has ended its claim of the ``transactional_id``.
+            ProducerFencedError: Another table has claimed the ``transactional_id``.
+            KafkaDirectError: The transaction failed.
         """
-        self._check_partitions()
-        return self._log.send_with_receipt(key, value)
+        return self._send(self._key_serde.serialize(key), self._value_serde.serialize(value))
 
-    def delete(self, key: bytes) -> Future[RecordMetadata]:
+    def delete(self, key: K) -> Future[RecordMetadata]:
         """Delete a key by writing a record without a value; otherwise like ``put``."""
+        return self._send(self._key_serde.serialize(key), None)
+
+    def write(self, values: Mapping[K, V], *, delete: Iterable[K] = ()) -> dict[TopicPartition, int]:
+        """Write values and delete keys in one transaction: all of it, or nothing, becomes visible.
+
+        Returns:
+            The last offset in each partition, for ``wait_for``.
+
+        Raises:
+            IllegalLogStateError: The table has no ``transactional_id``, or as ``put``.
+            ProducerFencedError: Another table has claimed the ``transactional_id``.
+            KafkaDirectError: The transaction failed; ``OutcomeUnknownError`` if it may have been committed.
+        """
+        serialize = self._key_serde.serialize
+        records: list[tuple[bytes, bytes | None]] = [(serialize(key), None) for key in delete]
+        records += [(serialize(key), self._value_serde.serialize(value)) for key, value in values.items()]
         self._check_partitions()
-        return self._log.send_with_receipt(key, None)
+        if self._writer is None:
+            raise IllegalLogStateError("write() needs a table with a transactional_id.", topic=self._log.topic)
+        self._log.require_started("write()")
+        return {TopicPartition(*each[:2]): each.offset for each in self._writer.write(records)}
 
     def read_to_end(self) -> Future[None]:
         """Read all records that were written before; see ``KafkaBasedLog.read_to_end``."""
@@ -202,69 +334,45 @@ class KafkaTable(Mapping[bytes, bytes]):
         """The underlying log."""
         return self._log
 
+    def _send(self, key: bytes, value: bytes | None) -> Future[RecordMetadata]:
+        if self._state.partition_error is not None:
+            self._check_partitions()
+        if self._writer is None:
+            return self._log.send_with_receipt(key, value)
+        self._log.require_started("put()")
+        future: Future[RecordMetadata] = Future()
+        future.set_result(self._writer.write([(key, value)])[0])
+        return future
+
     def _current(self) -> TableContents:
         """Return the contents, unless they are no longer updated."""
         self._check_partitions()
         self._log.check_thread()
-        return self._contents
+        return self._state.contents
 
     def _check_partitions(self) -> None:
-        if self._partition_error is not None:
-            raise self._partition_error.with_traceback(None)
+        if self._state.partition_error is not None:
+            raise self._state.partition_error.with_traceback(None)
 
-    def _apply(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        contents = self._contents if self._reloaded is None else self._reloaded
-        key = contents.apply(partition.partition, *rows.columns)
-        if key is not None and not self._has_warned:
-            self._has_warned = True
-            _log.warning(
-                "topic %s has records of a key in several partitions (%s is one of them). Their order is unknown: the "
-                "table may have an old value of the key, and a deleted key may come back. Programs that write to the "
-                "topic need the same partitioner (Java's default, murmur2), and the number of partitions must never "
-                "change. Copy the table to a new topic, preferably with one partition.",
-                partition.topic,
-                partition,
-            )
+    def _report_change(self, key: bytes, value: bytes | None) -> None:
+        assert self._on_change is not None
+        self._on_change(self._key(key), None if value is None else self._value(value, key))
 
+    def _key(self, data: bytes) -> K:
+        try:
+            return self._key_serde.deserialize(data)
+        except Exception as error:
+            raise self._serde_error("key", "key_serde", data) from error
 
-class _View(LogView):
-    """The table for its log."""
+    def _value(self, data: bytes, key: object) -> V:
+        try:
+            return self._value_serde.deserialize(data)
+        except Exception as error:
+            raise self._serde_error("value of the key", "value_serde", key) from error
 
-    def __init__(self, table: KafkaTable) -> None:
-        self._table = table
-        self._known: LogTopic | None = None  # as it was found first
-
-    def cleanup_policy_error(self, cleanup_policy: str) -> IllegalLogStateError:
-        return IllegalLogStateError(
-            f"The topic of a table needs cleanup.policy=compact, and this one has cleanup.policy={cleanup_policy}: "
-            "keys that are not written for long would disappear. Alter the topic's configuration (kafka-configs.sh "
-            "--alter --add-config cleanup.policy=compact), or use KafkaBasedLog.",
-            topic=self._table.log.topic,
+    def _serde_error(self, what: str, serde: str, key: object) -> RecordError:
+        return RecordError(
+            f"The {what} {printable(repr(key))} cannot be deserialized by {serde}. Write it again, or delete the key; "
+            "raw_snapshot() has its bytes.",
+            topic=self._log.topic,
         )
-
-    def check_partition_count(self, topic: LogTopic) -> None:
-        """Raise an error if the topic has another number of partitions than before."""
-        table, count = self._table, topic.partition_count
-        if table._required_count is None and (self._known is None or topic.topic_id != self._known.topic_id):
-            self._known = topic
-        required = table._required_count or (count if self._known is None else self._known.partition_count)
-        if count == required:
-            table._partition_error = None
-            return
-        table._partition_error = IllegalLogStateError(
-            f"The topic has {count} partitions, and the table was made for {required}. Kafka's clients choose the "
-            "partition of a key by the number of partitions, so a key may have records in several partitions now, and "
-            "their order is unknown: values may be old, and deleted keys may come back. Copy the table to a new topic, "
-            "whose number of partitions never changes.",
-            topic=table.log.topic,
-        )
-        raise table._partition_error
-
-    def begin_reload(self) -> None:
-        """Load the records that follow aside: they are those of the log's beginning."""
-        self._table._reloaded = TableContents()
-
-    def end_reload(self) -> None:
-        table = self._table
-        if table._reloaded is not None:
-            table._contents, table._reloaded = table._reloaded, None

@@ -39,6 +39,11 @@ class TableContents:
             contents.update(values)
         return contents
 
+    def changed_keys(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> list[bytes]:
+        """Return the keys whose values records would change."""
+        latest = dict(zip(binary_values(keys), binary_values(values), strict=True))
+        return [key for key, value in latest.items() if key is not None and self.find(key) != value]
+
     def apply(self, partition: int, keys: pa.BinaryArray, values: pa.BinaryArray) -> bytes | None:
         """Apply records of a partition; return a key that another partition has, too."""
         latest: dict[bytes | None, bytes | None] = dict(zip(binary_values(keys), binary_values(values), strict=True))

@@ -132,7 +132,7 @@ def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
             three.start_broker(leading)
 
 
-def read_after_the_truncation(log: KafkaBasedLog | KafkaTable) -> None:
+def read_after_the_truncation(log: KafkaBasedLog | KafkaTable[bytes, bytes]) -> None:
     """Read to the end; the first read fails if the log has not detected the truncation before."""
     try:
         wait_result(log.read_to_end())

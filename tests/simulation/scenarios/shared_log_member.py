@@ -168,7 +168,7 @@ class LogMember:
             produce=ProducerSettings(max_in_flight=values["in_flight"]),
         )
         timeout = self._start_timeout(quiet=self.environment.is_quiet)
-        self._table: KafkaTable | None = None
+        self._table: KafkaTable[bytes, bytes] | None = None
         if values["table"]:
             self._table = KafkaTable(self.topic, clients, start_timeout=timeout)
             self._log = self._table.log

@@ -90,7 +90,7 @@ class _CheckedTable:
         self._busy = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._table: KafkaTable | _LogTable
+        self._table: KafkaTable[bytes, bytes] | _LogTable
 
     def start(self) -> None:
         self._open()

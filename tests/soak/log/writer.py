@@ -71,7 +71,7 @@ class _Writer:
         sent_records: SentRecords,
         send: Send,
         ended: threading.Event,
-        table: KafkaTable | None = None,
+        table: KafkaTable[bytes, bytes] | None = None,
     ) -> None:
         self._number, self._sent_records, self._send, self._ended, self._table = (
             number,
@@ -107,7 +107,9 @@ class _Writer:
         metadata.add_done_callback(acknowledged)
         return metadata
 
-    def _read_back(self, table: KafkaTable, key: int, metadata: Future[RecordMetadata], newest: list[int]) -> None:
+    def _read_back(
+        self, table: KafkaTable[bytes, bytes], key: int, metadata: Future[RecordMetadata], newest: list[int]
+    ) -> None:
         """A table must have a record as soon as it has waited for its metadata."""
         table.wait_for(metadata.result(_DEADLINE), _DEADLINE)
         value = table.get(format_key(KeyId(self._number, key)))

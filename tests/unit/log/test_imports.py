@@ -35,7 +35,7 @@ rows = pa.record_batch(
 )
 encoder = create_encoder(topic="t", partitions=1, codec="zstd")
 (batch,) = [*encoder.add(rows), *encoder.flush()]
-for columns, deliver in ((("key", "value"), table._apply), (LOG_COLUMNS, log._worker._callbacks.deliver)):
+for columns, deliver in ((("key", "value"), table._state.apply), (LOG_COLUMNS, log._worker._callbacks.deliver)):
     decoder = create_decoder(topic="t", partition=0, from_offset=0, until_offset=3, columns=columns)
     decoder.feed(bytes(batch.data))
     deliver(partition, decoder.read())

@@ -1,0 +1,161 @@
+"""The only writer of a table: each write is a transaction, and a later writer fences the earlier one.
+
+Kafka Connect's ``KafkaConfigBackingStore`` does the same for a leader with exactly-once support.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import (
+    IllegalLogStateError,
+    KafkaDirectError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.async_producer import RecordMetadata
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+    from pyspark_kafka_direct.records import EncodedBatch
+
+_TRANSACTION_TIMEOUT_MS: Final = 30_000
+_ABORT_SECONDS: Final = 5.0
+_STOPPED: Final = "The table was stopped."
+
+
+class SingleWriter:
+    """Writes to a topic in transactions of one transactional id. Any thread may call it; writes run one at a time.
+
+    An error of a write ends the claim. To claim again after an unknown outcome could fence a writer that has claimed
+    the id meanwhile, and only the user can tell which of them should write.
+    """
+
+    def __init__(
+        self, topic: str, cluster: ClusterClient, settings: ProducerSettings, transactional_id: str, worker: LogWorker
+    ) -> None:
+        self._topic = topic
+        self._cluster = cluster
+        self._settings = settings
+        self._transactional_id = transactional_id
+        self._worker = worker
+        self._lock = cluster.pool.system.lock()
+        self._partition_count = 0
+        self._producer: TransactionalProducer | None = None
+        self._end_of_claim: BaseException | str = "The table was not started."
+
+    def claim(self) -> None:
+        """Fence earlier writers with the transactional id, and abort their open transaction."""
+        with self._lock:
+            topic = self._cluster.topics([self._topic]).get(self._topic)
+            if topic is None:
+                raise TopicNotFoundError("The topic of the table was deleted.", topic=self._topic)
+            self._partition_count = len(topic.partitions)
+            producer = TransactionalProducer(
+                self._cluster, self._transactional_id, _TRANSACTION_TIMEOUT_MS, self._settings
+            )
+            producer.init_transactions()
+            self._producer = producer
+
+    def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> list[RecordMetadata]:
+        """Write records in one transaction; return the metadata of the last one in each partition."""
+        now = int(self._cluster.pool.system.wall_time() * 1000)
+        batches = self._encode(records, now)
+        with self._lock:
+            if self._producer is None:
+                raise self._end_of_claim_error()
+            try:
+                return self._write(self._producer, batches, now)
+            except BaseException as error:
+                self._end_claim(error)
+                if isinstance(error, ProducerFencedError):
+                    raise self._end_of_claim_error() from error
+                raise
+
+    def close(self, seconds: float) -> None:
+        """Reject later writes, and wait for one that runs; it ends by itself otherwise."""
+        if self._cluster.pool.system.acquire(self._lock, seconds):
+            try:
+                self._end_claim(_STOPPED)
+            finally:
+                self._lock.release()
+
+    def _encode(self, records: Sequence[tuple[bytes, bytes | None]], now: int) -> list[EncodedBatch]:
+        """Encode all records before any is sent, so that an invalid one ends no claim."""
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.records import create_encoder
+
+        for key, value in records:
+            for name, content in (("key", key), ("value", value)):
+                if not isinstance(content, bytes) and (name == "key" or content is not None):
+                    raise TypeError(f"{name} must be bytes, got {type(content).__name__}")
+            if len(key) + len(value or b"") > self._settings.max_request_bytes:
+                raise RecordTooLargeError(
+                    f"A record is larger than max.request.size ({self._settings.max_request_bytes}).", topic=self._topic
+                )
+        settings = self._settings
+        encoder = create_encoder(
+            topic=self._topic,
+            partitions=max(self._partition_count, 1),
+            codec=settings.codec,
+            level=settings.level,
+            batch_bytes=settings.batch_bytes,
+            max_record_bytes=settings.max_request_bytes,
+        )
+        columns = {
+            "key": pa.array([key for key, _ in records], pa.binary()),
+            "value": pa.array([value for _, value in records], pa.binary()),
+            "timestamp": pa.array([now] * len(records), pa.int64()),
+        }
+        return [*encoder.add(pa.record_batch(columns)), *encoder.flush()]
+
+    def _write(
+        self, producer: TransactionalProducer, batches: Sequence[EncodedBatch], now: int
+    ) -> list[RecordMetadata]:
+        worker = self._worker
+        log_generation, positions = worker.log_generation, worker.positions  # in this order, as the worker changes them
+        partitions = {TopicPartition(self._topic, batch.partition) for batch in batches}
+        topic_id = self._cluster.known_topic_ids([self._topic]).get(self._topic)
+        leaders = self._cluster.known_leaders(partitions)
+        for batch in batches:
+            producer.send(self._topic, batch)
+        found = []
+        for tp, written in producer.commit().items():
+            if tp in positions:
+                worker.on_written(tp, written.first_offset, positions[tp], log_generation)
+            epoch = leaders[tp].epoch if tp in leaders else -1
+            found.append(RecordMetadata(*tp, max(written.next_offset - 1, -1), now, topic_id, epoch))
+        return found
+
+    def _end_claim(self, reason: BaseException | str) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        self._end_of_claim = reason
+        with suppress(KafkaDirectError):
+            producer.abort(self._cluster.deadline(_ABORT_SECONDS))
+        producer.close()
+
+    def _end_of_claim_error(self) -> KafkaDirectError:
+        reason = self._end_of_claim
+        if isinstance(reason, ProducerFencedError):
+            return ProducerFencedError(
+                f"This table can only read: another table has claimed transactional_id={self._transactional_id!r}, the "
+                f"id expired, or a write took longer than {_TRANSACTION_TIMEOUT_MS // 1000} s. Start another table to "
+                f"claim the id again. {reason.message}",
+                topic=self._topic,
+            )
+        return IllegalLogStateError(
+            f"The table cannot write. {reason} Its claim of transactional_id={self._transactional_id!r} has ended. "
+            "Start another table, which claims it again.",
+            topic=self._topic,
+        )

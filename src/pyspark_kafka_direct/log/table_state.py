@@ -1,0 +1,113 @@
+"""What a table has read: its contents, the contents that are loaded aside, and changes that are not reported yet."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import IllegalLogStateError
+from pyspark_kafka_direct.log.record_callbacks import LogView
+from pyspark_kafka_direct.log.table_contents import TableContents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.log.log_topic import LogTopic
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_log = logging.getLogger("pyspark_kafka_direct.log")
+
+
+class TableState(LogView):
+    """The state of a table, which the log's thread changes."""
+
+    def __init__(
+        self,
+        topic: str,
+        required_partitions: int | None,
+        on_change: Callable[[bytes, bytes | None], None] | None = None,
+    ) -> None:
+        self.contents = TableContents()
+        self.partition_error: IllegalLogStateError | None = None
+        self._topic = topic
+        self._required_partitions = required_partitions
+        self._known_topic: LogTopic | None = None  # as it was found first
+        self._on_change = on_change
+        self._reloaded: TableContents | None = None  # while the table is read again
+        self._unreported: dict[bytes, None] = {}  # keys that may have changed
+        self._has_warned = False
+
+    def apply(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """Apply records with the columns ``key`` and ``value``, and report the changes."""
+        contents = self.contents if self._reloaded is None else self._reloaded
+        if self._on_change is not None and self._reloaded is None:
+            # Before the contents change: if memory does not suffice for that, the reload reports these keys.
+            self._unreported.update(dict.fromkeys(contents.changed_keys(*rows.columns)))
+        key = contents.apply(partition.partition, *rows.columns)
+        if key is not None and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "topic %s has records of a key in several partitions (%s is one of them). Their order is unknown: the "
+                "table may have an old value of the key, and a deleted key may come back. Programs that write to the "
+                "topic need the same partitioner (Java's default, murmur2), and the number of partitions must never "
+                "change. Copy the table to a new topic, preferably with one partition.",
+                partition.topic,
+                partition,
+            )
+        if self._reloaded is None:
+            self._report_changes()
+
+    def cleanup_policy_error(self, cleanup_policy: str) -> IllegalLogStateError:
+        """Return the error for a topic whose records expire."""
+        return IllegalLogStateError(
+            f"The topic of a table needs cleanup.policy=compact, and this one has cleanup.policy={cleanup_policy}: "
+            "keys that are not written for long would disappear. Alter the topic's configuration (kafka-configs.sh "
+            "--alter --add-config cleanup.policy=compact), or use KafkaBasedLog.",
+            topic=self._topic,
+        )
+
+    def check_partition_count(self, topic: LogTopic) -> None:
+        """Raise an error if the topic has another number of partitions than before."""
+        count, known = topic.partition_count, self._known_topic
+        if self._required_partitions is None and (known is None or topic.topic_id != known.topic_id):
+            self._known_topic = known = topic
+        required = self._required_partitions or (count if known is None else known.partition_count)
+        if count == required:
+            self.partition_error = None
+            return
+        self.partition_error = IllegalLogStateError(
+            f"The topic has {count} partitions, and the table was made for {required}. Kafka's clients choose the "
+            "partition of a key by the number of partitions, so a key may have records in several partitions now, and "
+            "their order is unknown: values may be old, and deleted keys may come back. Copy the table to a new topic, "
+            "whose number of partitions never changes.",
+            topic=self._topic,
+        )
+        raise self.partition_error
+
+    def begin_reload(self) -> None:
+        """Load the records that follow aside: they are those of the log's beginning."""
+        self._reloaded = TableContents()
+
+    def end_reload(self) -> None:
+        """Replace the contents at once, and report the differences."""
+        reloaded, self._reloaded = self._reloaded, None
+        if reloaded is None:
+            return
+        earlier, self.contents = self.contents, reloaded
+        if self._on_change is not None:
+            old, new = earlier.copy(), reloaded.copy()
+            self._unreported.update((key, None) for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+            self._report_changes()
+
+    def _report_changes(self) -> None:
+        """Report each change once, whatever the callback raises: the contents have it already."""
+        while self._unreported:
+            key = next(iter(self._unreported))
+            del self._unreported[key]
+            assert self._on_change is not None
+            try:
+                self._on_change(key, self.contents.find(key))
+            except BaseException:
+                _log.exception("on_change of the table of topic %s raised an error; the table is correct", self._topic)
