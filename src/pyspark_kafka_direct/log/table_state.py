@@ -102,7 +102,7 @@ class TableState(LogView):
             self._report_changes()
 
     def _report_changes(self) -> None:
-        """Report each change once, whatever the callback raises: the contents have it already."""
+        """Report each change once, also if the callback raises an error: the contents have it already."""
         while self._unreported:
             key = next(iter(self._unreported))
             del self._unreported[key]

@@ -102,8 +102,8 @@ class RecordFuture(Future[RecordMetadata]):
         self._batch, self._offset, self._timestamp = batch, offset, timestamp
         self._state = FINISHED  # last, because it is read without the condition
         if self.has_lists:
-            for waiter in self._waiters:
-                waiter.add_result(self)
+            for each in self._waiters:
+                each.add_result(self)
 
     def _invoke_callbacks(self) -> None:
         """Do nothing: the base class calls it in ``set_exception``."""
