@@ -1,4 +1,4 @@
-"""``python -m bench.log``: loading a million keys, and writing some, by this package and Python's clients."""
+"""``python -m bench.log``: loading a million keys, and writing some, by this package, Python's clients and Java."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bench import log_peers, machine, topics
 from bench.client_peers import Clients, clients
 from bench.errors import BenchError
 from bench.host import Host
+from bench.log_java import start_java
 from bench.log_peers import LOG, TABLE, WAYS
 from bench.log_writers import PRODUCE, PUT, SEND, WRITE_WAYS, write
 from bench.publish import RESULTS, publish
@@ -67,7 +68,9 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], list[Series
     """
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-    environment = machine.describe(java="of the broker only", kafka=KAFKA_VERSION, jars=())
+    environment = machine.describe(
+        java="of the broker, and of Kafka Connect's KafkaBasedLog", kafka=KAFKA_VERSION, jars=()
+    )
     written = replace(topic, records=topic.records // _WRITE_SHARE, purpose="log-writes")
     samples: dict[str, list[Sample]] = {way: [] for way in (*WAYS, *WRITE_WAYS)}
     with (
@@ -78,6 +81,7 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], list[Series
         log_peers.fill(topic, kafka.bootstrap_servers)
         make = partial(clients, Clients(kafka.bootstrap_servers, kafka.pids[1]))
         with Host(make, Path(scratch) / "clients.log") as host:
+            host.call(_start_java)
             for number in range(rounds + 1):
                 for way in turn(WAYS, number):
                     cost = host.call(log_peers.load, way, topic)
@@ -97,6 +101,10 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], list[Series
 
     loads, writes = [series(way, topic) for way in WAYS], [series(way, written) for way in WRITE_WAYS]
     return loads, writes, environment
+
+
+def _start_java(_: Clients) -> None:
+    start_java()
 
 
 def render(loads: Sequence[Series], writes: Sequence[Series]) -> str:

@@ -1,4 +1,5 @@
-"""Loading a topic into a dictionary, the latest value of each key: by this package's two ways, and by Python's clients.
+"""Loading a topic into a dictionary, the latest value of each key: by this package's two ways, by Python's clients, and
+by Kafka Connect's class in Java.
 
 All read to the end that the topic has when they begin, in one process, with the clients' defaults; one way has those of
 librdkafka's settings that make it fastest here.
@@ -10,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
+from bench.log_java import JAVA_LOAD, java_load
 from bench.measure import Sample, sample
 from bench.summary import CONFLUENT, KAFKA_PYTHON
 from bench.topics import values
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 TABLE = "KafkaTable"
 LOG = "KafkaBasedLog, on_record into a dict"
 TUNED = f"{CONFLUENT}, tuned"
-WAYS = (TABLE, LOG, TUNED, CONFLUENT, KAFKA_PYTHON)
+WAYS = (TABLE, LOG, JAVA_LOAD, TUNED, CONFLUENT, KAFKA_PYTHON)
 
 # Larger queues, and a short pause when they are full: a second by default, which is most of the time of a load.
 _TUNING = {"queued.min.messages": 1_000_000, "queued.max.messages.kbytes": 262_144, "fetch.queue.backoff.ms": 5}
@@ -86,6 +88,11 @@ def load(clients: Clients, way: str, topic: Topic) -> Sample:
     Raises:
         BenchError: The dictionary is not what was written.
     """
+    if way == JAVA_LOAD:
+        count, cost = sample(lambda: java_load(clients.bootstrap_servers, topic), clients.broker_pid)
+        if count != topic.records:
+            raise BenchError(f"{way} from {topic.name}: got {count} keys, not {topic.records}")
+        return cost
     found, cost = sample(lambda: _WAYS[way](clients.bootstrap_servers, topic), clients.broker_pid)
     if len(found) != topic.records or key_of(topic.records - 1) not in found:
         raise BenchError(f"{way} from {topic.name}: got {len(found)} keys, not {topic.records}")

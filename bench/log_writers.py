@@ -1,4 +1,4 @@
-"""Writing records one by one into a compacted topic: by this package's log and table, and by confluent-kafka.
+"""Writing records one by one into a compacted topic: by this package's log and table, by confluent-kafka, and by Java.
 
 Each way waits until all records are acknowledged, and gets a report of each. All are idempotent, with ``acks=all``.
 """
@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
+from bench.log_java import JAVA_SEND, java_send
 from bench.log_peers import key_of
 from bench.measure import Sample, sample
 from bench.summary import CONFLUENT
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 PUT = "KafkaTable.put, a future of each"
 SEND = "KafkaBasedLog.send with a callback"
 PRODUCE = f"{CONFLUENT}, produce with a callback"
-WRITE_WAYS = (PUT, SEND, PRODUCE)
+WRITE_WAYS = (PUT, SEND, JAVA_SEND, PRODUCE)
 
 _DEADLINE = 300.0  # seconds for one run
 _DIFFERENT = 10_000  # values
@@ -119,4 +120,9 @@ def _produce(bootstrap_servers: str, topic: Topic) -> int:
     return callback.acknowledged
 
 
-_WAYS: dict[str, Callable[[str, Topic], int]] = {PUT: _put, SEND: _send, PRODUCE: _produce}
+_WAYS: dict[str, Callable[[str, Topic], int]] = {
+    PUT: _put,
+    SEND: _send,
+    JAVA_SEND: java_send,
+    PRODUCE: _produce,
+}
