@@ -186,6 +186,8 @@ class PartitionTruth:
         self._paths.clear()
 
     def add_epoch(self, epoch: int, start: int, high_watermark: int, now: float, parent: int) -> None:
+        if parent < 0 and start > 0:  # all records of the log have expired, and with them what tells their epochs
+            parent = self.epochs[-1].epoch
         self.epochs.append(EpochStart(epoch, start, now, parent))
         self.advance_high_watermark(epoch, high_watermark, now)
         self._paths.clear()

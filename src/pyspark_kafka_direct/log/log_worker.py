@@ -34,6 +34,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     reread_offset,
     resume_offset,
 )
+from pyspark_kafka_direct.planning.loss_errors import unknown_truncation_error
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
@@ -468,7 +469,7 @@ class LogWorker:
         elif isinstance(loss, TruncatedError) and _is_truncation_known(loss, reread_from, start):
             self._resume_after_truncation(loss, reread_from)
         else:
-            self._resume_after_truncation(_unknown_truncation_error(partition, position), reread_from)
+            self._resume_after_truncation(unknown_truncation_error(partition, position), reread_from)
 
     def _resume_after_truncation(self, error: TruncatedError, offset: int) -> None:
         assert error.topic is not None
@@ -578,16 +579,6 @@ def _truncated_error(partition: TopicPartition, end: int) -> TruncatedError:
         topic=partition.topic,
         partition=partition.partition,
         offset=end,
-    )
-
-
-def _unknown_truncation_error(partition: TopicPartition, position: int) -> TruncatedError:
-    return TruncatedError(
-        "An unclean leader election truncated the log. It is not known which of the records before offset "
-        f"{position} are lost or replaced.",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=position,
     )
 
 

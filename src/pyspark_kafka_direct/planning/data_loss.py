@@ -43,7 +43,7 @@ from pyspark_kafka_direct.planning.loss_errors import (
     missing_error,
     recreated_error,
     recreated_topics_error,
-    shorter_log_error,
+    unknown_truncation_error,
 )
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ def out_of_range_error(
     if position <= log.end:
         return None
     if served_by_leader:
-        return shorter_log_error(tp, position, log.end)
+        return unknown_truncation_error(tp, position)
     return DataLossError(
         f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
         "topic was recreated.",

@@ -78,12 +78,11 @@ def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> Tru
     return error
 
 
-def shorter_log_error(tp: TopicPartition, position: int, end: int) -> TruncatedError:
-    """Return the error for a position beyond the log, without leader epochs that tell where the logs differ."""
+def unknown_truncation_error(tp: TopicPartition, position: int) -> TruncatedError:
+    """Return the error for a log that was truncated, without leader epochs that tell where it differs."""
     return TruncatedError(
-        f"an unclean leader election truncated the log, which now ends at offset {end}. It is not known which of the "
-        f"records before offset {position} are still in it. Resume at the end, and expect that other records replaced "
-        "some that were read.",
+        "an unclean leader election truncated the log. It is not known which of the records before offset "
+        f"{position} are lost or replaced. Resume at the end of the log, or read it again from its start.",
         **error_context(tp, position),
     )
 
