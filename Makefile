@@ -94,6 +94,7 @@ ifdef CARGO
 	cargo fmt --manifest-path rust/Cargo.toml --all --check
 	nice cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
 	nice cargo test --manifest-path rust/Cargo.toml --workspace
+	$(BIN)/python scripts/licences --check
 else
 	@echo "No cargo: the native kernel is not checked."
 endif
@@ -226,7 +227,7 @@ $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scrip
 
 .venv-docs/.made: scripts/docs-requirements.txt
 	python3 -m venv --clear .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 $(CLASSES): $(VENV) tests/shards/jvm.py

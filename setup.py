@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -32,6 +33,7 @@ _KERNEL = RustExtension(
     path="rust/Cargo.toml",
     binding=Binding.PyO3,
     debug=False,
+    args=["--locked"],
     quiet=True,  # so that what cargo says is part of the error
     env=os.environ | {"PYO3_NO_PYTHON": "1"},  # the kernel is the same for every Python, so cargo builds it once
 )
@@ -80,7 +82,15 @@ class BuildKernel(build_rust):
 
 
 class Wheel(bdist_wheel):
-    """Tag the wheel by what is in it."""
+    """Tag the wheel by what is in it, and add the bill of materials of the kernel (PEP 770)."""
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        """Write the metadata."""
+        super().egg2dist(egginfo_path, distinfo_path)
+        if not getattr(self.distribution, "native_absent", True):  # no attribute: only the metadata is prepared
+            folder = Path(distinfo_path, "sboms")
+            folder.mkdir()
+            shutil.copy("rust/sbom.cdx.json", folder)
 
     def run_command(self, command: str) -> None:
         """Run a command; after the build it is known whether the wheel is for one platform or for all."""

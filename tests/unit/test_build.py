@@ -51,7 +51,8 @@ def project(tmp_path: Path) -> Path:
     for name in ("__init__.py", "_version.py", "records/__init__.py"):
         shutil.copy(ROOT / "src/pyspark_kafka_direct" / name, records.parent / name)
     (folder / "rust").mkdir()
-    shutil.copy(ROOT / "rust/Cargo.toml", folder / "rust")
+    for name in ("Cargo.toml", "THIRD-PARTY-LICENSES.txt", "sbom.cdx.json"):
+        shutil.copy(ROOT / "rust" / name, folder / "rust")
     return folder
 
 

@@ -288,3 +288,16 @@ def test_files_stay_small() -> None:
     files = [file for file in files if "target" not in file.relative_to(ROOT).parts]
     sizes = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
     assert {file: size for file, size in sizes.items() if size > MAX_LINES} == {}
+
+
+def test_everything_public_is_importable_without_fork() -> None:
+    """Windows has none; `fcntl` and `resource` are absent there too."""
+    code = (
+        "import os, random, sys\n"  # this `random` needs `os.register_at_fork`
+        "del os.register_at_fork\n"
+        "sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        "from pyspark_kafka_direct import *\n"
+        "import pyspark_kafka_direct.broker, pyspark_kafka_direct.direct, pyspark_kafka_direct.log\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -209,4 +209,5 @@ def _after_fork() -> None:
 
 
 POOL = ConnectionPool()
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
