@@ -8,18 +8,50 @@ from tests.documentation import ROOT, text_of
 FIGURES = [  # a page, what it says, the results, what they say
     (
         "README.md",
-        "| 100 B, all columns to `noop` | 3.1 M | 3.0x | 0.52x |",
+        "| read 100 B, all columns | 3.1 M | 3.0x | 0.52x |",
         "quick",
         "| 3.064 | 306 | 0.58 | 3.04x | 0.52x |",
     ),
     (
         "README.md",
-        "| 100 B, `value` only to `noop` | 4.4 M | 4.5x | 0.34x |",
+        "| read 100 B, `value` only | 4.4 M | 4.5x | 0.34x |",
         "quick",
         "| 4.355 | 436 | 0.38 | 4.49x | 0.34x |",
     ),
-    ("README.md", "take 67 ms against 633 ms", "quick", "log's end, to noop | Spark, kafka-direct | 67 ms |"),
-    ("README.md", "take 67 ms against 633 ms", "quick", "log's end, to noop | Spark, JVM kafka source | 633 ms |"),
+    (
+        "README.md",
+        "| read 1 KiB, all columns | 0.76 M | 1.9x | 0.74x |",
+        "quick",
+        "| 0.762 | 780 | 2.31 | 1.94x | 0.74x |",
+    ),
+    (
+        "README.md",
+        "at least once | 2.1 M, 0.36 M | 2.6x, 2.2x | 0.37x, 0.65x |",
+        "quick-sink",
+        "| 2.136 | 214 | 0.56 | 2.58x | 0.37x |",
+    ),
+    (
+        "README.md",
+        "at least once | 2.1 M, 0.36 M | 2.6x, 2.2x | 0.37x, 0.65x |",
+        "quick-sink",
+        "| 0.360 | 368 | 3.07 | 2.23x | 0.65x |",
+    ),
+    (
+        "README.md",
+        "| 1.3 M, 0.20 M | 1.6x, 1.2x | 0.50x, 0.95x |",
+        "quick-sink",
+        "exactly-once | 1.300 | 130 | 0.76 | 1.57x | 0.50x |",
+    ),
+    (
+        "README.md",
+        "| 1.3 M, 0.20 M | 1.6x, 1.2x | 0.50x, 0.95x |",
+        "quick-sink",
+        "exactly-once | 0.198 | 203 | 4.47 | 1.23x | 0.95x |",
+    ),
+    ("README.md", "`show()` takes 434 ms against 137 ms, and 157 ms", "quick", "warm daemon | 157 ms |"),
+    ("README.md", "`show()` takes 434 ms against 137 ms", "quick", "| show() | Spark, kafka-direct | 434 ms |"),
+    ("README.md", "`show()` takes 434 ms against 137 ms", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
+    ("README.md", "Planning 1,000 partitions takes 102 ms (51 ms)", "quick", "partitions: Spark, kafka-direct | 102 ms |"),
     (
         "docs/benchmarks.md",
         "| 100 B | all columns to `noop` | 3.1 M | 3.0x | 2.5x | 0.52x",
@@ -78,14 +110,13 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("docs/benchmarks.md", "at 1.57 M records/s: 7.2 times", "continuous", "| >= 2x | 7.19x | yes |"),
     (
         "README.md",
-        "takes 127 ms, where the JVM connector takes 118 ms",
+        "takes 127 ms to read (118 ms)",
         "quick-streams",
         "kafka-direct | triggerExecution | 127 ms",
     ),
-    ("README.md", "Catching up on 20 million with `AvailableNow`: 2.3x", "quick-streams", "| 3.065 | 0.54 | 2.28x |"),
     (
         "README.md",
-        "Writing a streaming batch of 1,000 rows takes 169 ms",
+        "and 169 ms to write (143 ms)",
         "quick-sink",
         "| triggerExecution | 169 ms |",
     ),
@@ -108,8 +139,6 @@ FIGURES = [  # a page, what it says, the results, what they say
         "| 1,000 | 261.85 s | 5.28 s | 50x |",
     ),
     ("docs/benchmarks.md", "| 100 | 27.62 s | 1.01 s | 27x |", "partitions", "| 100 | 27.62 s | 1.01 s | 27x |"),
-    ("README.md", "`KafkaRDD` brings 3.3 M records/s", "rdd", "| KafkaRDD, records | 3.32 |"),
-    ("README.md", "and 11 M as Arrow", "rdd", "| KafkaRDD, arrow() | 11.48 |"),
     (
         "docs/benchmarks.md",
         '| `arrow(columns=["value"])` | 8.9 M records/s',
@@ -119,7 +148,7 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("docs/benchmarks.md", "| `show()` | 218 ms | 233 ms | 856 ms |", "quick-first-rows", "warm daemon | 233 ms |"),
     ("docs/benchmarks.md", "2.4 times the JVM", "quick-tls", "| 1.346 | 135 | 1.24 | 2.44x | 0.51x |"),
     ("docs/benchmarks.md", "63, 120 and 150 ms", "continuous-ours", "exactly-once | 63.3 | 119.8 | 150.1 |"),
-    ("README.md", "in 4 ms (median; 99 % in 18 ms)", "continuous", "| continuous runner | 3.8 | 18.2 |"),
+    ("README.md", "takes 4 ms (99 %: 18 ms)", "continuous", "| continuous runner | 3.8 | 18.2 |"),
 ]
 
 
