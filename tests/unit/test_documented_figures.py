@@ -51,7 +51,12 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("README.md", "`show()` takes 434 ms against 137 ms, and 157 ms", "quick", "warm daemon | 157 ms |"),
     ("README.md", "`show()` takes 434 ms against 137 ms", "quick", "| show() | Spark, kafka-direct | 434 ms |"),
     ("README.md", "`show()` takes 434 ms against 137 ms", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
-    ("README.md", "Planning 1,000 partitions takes 102 ms (51 ms)", "quick", "partitions: Spark, kafka-direct | 102 ms |"),
+    (
+        "README.md",
+        "Planning 1,000 partitions takes 102 ms (51 ms)",
+        "quick",
+        "partitions: Spark, kafka-direct | 102 ms |",
+    ),
     (
         "docs/benchmarks.md",
         "| 100 B | all columns to `noop` | 3.1 M | 3.0x | 2.5x | 0.52x",
