@@ -167,7 +167,7 @@ class PartitionTruth:
             if current.at <= until:
                 for previous in self.epochs[:index]:
                     visible = self.visible.get(previous.epoch, 0)
-                    common = self._common_end(previous.epoch, current.epoch)
+                    common = self.common_end(previous.epoch, current.epoch)
                     if visible > common:
                         found.append(Truncation(current.epoch, current.at, common, visible))
         return found
@@ -226,7 +226,7 @@ class PartitionTruth:
             started = self._start_of(started.parent)
         return limits
 
-    def _common_end(self, epoch: int, other: int) -> int:
+    def common_end(self, epoch: int, other: int) -> int:
         """Return the offset below which two paths are equal."""
         limits, others = self._ancestors(epoch), self._ancestors(other)
         newest = max((each for each in limits if each in others), default=None)

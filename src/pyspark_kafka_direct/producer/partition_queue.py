@@ -90,8 +90,7 @@ class PartitionQueue:
         self._in_flight: deque[ProducerBatch] = deque()
         self._sent_batches: list[ProducerBatch] = []  # the oldest unacknowledged batch, and all batches sent after it
         self._last_position = 0
-        # Whether a batch of this epoch was dropped that may still be written, and then those sent after it too.
-        self.has_dropped_unknown = False
+        self._has_dropped_unknown = False  # a batch of this epoch that may still be written
         self._may_pipeline = False  # whether several batches may be in flight
         self._is_draining = False  # after an error, until nothing is in flight
 
@@ -156,6 +155,15 @@ class PartitionQueue:
         """Return whether all older batches are acknowledged."""
         return batch.queue_position == self._oldest_position
 
+    def copy_may_exist(self, batch: ProducerBatch) -> bool:
+        """Return whether requests of this epoch may have written this batch or later ones, or may still write them.
+
+        Their responses were lost. A broker accepts them without the batches before: if those are written meanwhile, or
+        if it has no state of the producer, as for a topic that was recreated.
+        """
+        is_unknown = batch.outcome_unknown and self._has_dropped_unknown
+        return is_unknown or any(each.outcome_unknown for each in self._queued if each is not batch)
+
     def on_acknowledged(self, batch: ProducerBatch) -> None:
         """Remove a batch that was written."""
         self._in_flight.remove(batch)
@@ -202,7 +210,7 @@ class PartitionQueue:
         epoch.
         """
         (self._in_flight if batch in self._in_flight else self._queued).remove(batch)
-        self.has_dropped_unknown |= batch.outcome_unknown
+        self._has_dropped_unknown |= batch.outcome_unknown
         self._remove_completed_batches()
         self._may_pipeline = False
         self._is_draining = bool(self._in_flight)
@@ -220,7 +228,7 @@ class PartitionQueue:
         assert not self._in_flight
         self.partition_sequence = partition_sequence
         self.needs_producer_id = False
-        self.has_dropped_unknown = False
+        self._has_dropped_unknown = False
         self._sent_batches.clear()
         for batch in self._queued:
             batch.sequence = _NO_SEQUENCE

@@ -59,7 +59,7 @@ def decide_for_error_code(
     is_oldest: bool,  # whether all earlier batches of its partition are acknowledged
     idempotent: bool,
     can_change_epoch: bool,  # False within a transaction
-    copy_may_arrive: bool = False,  # whether the broker may still append an earlier request with this batch
+    copy_may_exist: bool = False,  # whether this batch or a later one is a duplicate if it is sent in the next epoch
 ) -> BatchDecision:
     """Decide what to do with a batch for which a broker returned an error code."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -67,7 +67,7 @@ def decide_for_error_code(
     if code in _TOO_LARGE:
         return BatchDecision.SPLIT if record_count > 1 else BatchDecision.FAIL
     if code in _UNKNOWN_PRODUCER and idempotent:
-        can_change_epoch = can_change_epoch and not copy_may_arrive  # in the next epoch it would be a duplicate
+        can_change_epoch = can_change_epoch and not copy_may_exist
         return _decide_for_unknown_producer(code, is_oldest=is_oldest, can_change_epoch=can_change_epoch)
     info = error_code_info(code)
     if info.refresh_metadata:

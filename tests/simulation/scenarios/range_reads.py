@@ -296,6 +296,8 @@ class _Read:
         stalled_seconds = plan.parameters["request_timeout_ms"] / 1000
         if any(event.kind == "stall_connect" for event in plan.events):
             stalled_seconds = max(stalled_seconds, _CONNECT_SECONDS)
+        throttles = (event.args["ms"] / 1000 for event in plan.events if event.kind == "throttle")
+        stalled_seconds = max(stalled_seconds, *throttles, 0.0)  # the client waits for as long as it was told
         # The timeout does not run while the query consumes a batch.
         stalled_seconds += self._read_parameters["pause"]
         return bool(environment.world.now - environment.quiet_at > stalled_seconds + _RECOVERY_SECONDS)

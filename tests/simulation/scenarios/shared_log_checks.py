@@ -106,6 +106,8 @@ class TopicTruth:
         if not has_epochs and self.environment.oracle.was_deposed(self.topic, visible.at, self.now):
             return
         for index, truth in self.partitions(visible.generation):
+            if self._is_leader_hidden(index):
+                continue
             end = visible.ends.get(index, 0)
             for lost in truth.truncations():
                 if lost.at >= visible.at:
@@ -113,6 +115,15 @@ class TopicTruth:
             for entry in truth.records(0, end, self.isolation, self.now):
                 if entry.appended_at <= visible.at:
                     yield index, entry
+
+    def _is_leader_hidden(self, index: int) -> bool:
+        """Return whether a deposed leader that is cut off reports that the broker of the leader is down."""
+        cluster = self.environment.cluster
+        target = cluster.partition((self.topic, index))
+        images = [broker.image for broker in cluster.brokers.values()]
+        return target is not None and any(
+            image.version < cluster.image.version and target.leader not in image.live_brokers for image in images
+        )
 
     def undecided(self, visible: VisibleEnds) -> Iterator[tuple[int, int]]:
         """Return the offsets that were visible then whose transactions are still open."""
@@ -349,7 +360,10 @@ def _acknowledged_end(truth: PartitionTruth) -> int:
     # broker acknowledges nothing before it knows that it leads.
     known = max((epoch for applied in truth.applied.values() for _, epoch in applied), default=-1)
     starts = {each.epoch: each for each in truth.epochs}
-    epoch, limit, end = truth.epoch(), _FAR, 0
+    epoch, end = truth.epoch(), 0
+    # Until a replica knows the newest epoch, clients read an earlier log, which may lack records of the newest one.
+    known_epoch = max((each for each in starts if each <= known), default=-1)
+    limit = _FAR if epoch <= known else truth.common_end(epoch, known_epoch)
     while epoch in starts:
         if epoch <= known:
             end = max(end, min(truth.visible.get(epoch, 0), limit))

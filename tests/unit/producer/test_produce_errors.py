@@ -17,7 +17,7 @@ from pyspark_kafka_direct.records import create_encoder
 PARTITION = TopicPartition("t", 3)
 IDEMPOTENT: dict[str, bool] = {"idempotent": True, "can_change_epoch": True}
 TRANSACTIONAL: dict[str, bool] = {"idempotent": True, "can_change_epoch": False}
-COPY_ON_ITS_WAY = {**IDEMPOTENT, "copy_may_arrive": True}
+COPY_MAY_EXIST = {**IDEMPOTENT, "copy_may_exist": True}
 PLAIN: dict[str, bool] = {"idempotent": False, "can_change_epoch": True}
 
 
@@ -38,9 +38,9 @@ PLAIN: dict[str, bool] = {"idempotent": False, "can_change_epoch": True}
         (ErrorCode.CONCURRENT_TRANSACTIONS, TRANSACTIONAL, True, 5, BatchDecision.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, IDEMPOTENT, False, 5, BatchDecision.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEXT_EPOCH),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, COPY_ON_ITS_WAY, False, 5, BatchDecision.RETRY),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, COPY_ON_ITS_WAY, True, 5, BatchDecision.FAIL),
-        (ErrorCode.UNKNOWN_PRODUCER_ID, COPY_ON_ITS_WAY, True, 5, BatchDecision.FAIL),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, COPY_MAY_EXIST, False, 5, BatchDecision.RETRY),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, COPY_MAY_EXIST, True, 5, BatchDecision.FAIL),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, COPY_MAY_EXIST, True, 5, BatchDecision.FAIL),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTIONAL, False, 5, BatchDecision.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTIONAL, True, 5, BatchDecision.FAIL),
         (ErrorCode.UNKNOWN_PRODUCER_ID, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEXT_EPOCH),
