@@ -9,7 +9,8 @@
 
 The last line has no line feed. To Spark, an epoch is a batch, so a micro-batch query can resume where a continuous
 query stopped, and vice versa. ``conf`` has session settings that a query keeps. A continuous query has no watermark,
-but it preserves the one of an earlier micro-batch query.
+but it preserves the one of an earlier micro-batch query. Unlike Spark, it writes ``offsets/7`` after the output of the
+epoch, and says so by ``pyspark_kafka_direct.outputWritten`` in ``conf``, which Spark ignores.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
+_OUTPUT_WRITTEN: Final = "pyspark_kafka_direct.outputWritten"
 _COMMIT_VERSIONS: Final = ("v1", "v2")  # v2 also has ids of state files
 
 
@@ -37,13 +39,14 @@ class OffsetLogEntry:
     watermark_ms: int = 0  # of a micro-batch query
     conf: Mapping[str, str] = field(default_factory=dict)
     is_start: bool = False  # an empty first epoch, whose end is the start of the query
+    is_output_written: bool = False  # a continuous query planned the epoch, after its output had been written
 
 
 def format_offset_entry(entry: OffsetLogEntry) -> str:
     metadata = {
         "batchWatermarkMs": entry.watermark_ms,
         "batchTimestampMs": entry.timestamp_ms,
-        "conf": dict(entry.conf),
+        "conf": {**entry.conf, **({_OUTPUT_WRITTEN: "true"} if entry.is_output_written else {})},
     }
     offsets = partition_offsets_to_json(entry.offsets)
     if entry.is_start:
@@ -78,8 +81,9 @@ def parse_offset_entry(text: str, path: str) -> OffsetLogEntry:
         offsets=offsets,
         timestamp_ms=_milliseconds(metadata, "batchTimestampMs", path),
         watermark_ms=_milliseconds(metadata, "batchWatermarkMs", path),
-        conf=conf,
+        conf={name: value for name, value in conf.items() if name != _OUTPUT_WRITTEN},
         is_start=EMPTY_FIRST_BATCH in json.loads(lines.sources[0]),
+        is_output_written=_OUTPUT_WRITTEN in conf,
     )
 
 

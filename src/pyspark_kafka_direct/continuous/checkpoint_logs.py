@@ -125,17 +125,16 @@ class CheckpointLogs:
         offsets_ahead: Mapping[TopicPartition, int] | None,
         at_ms: int,
         state: CheckpointState | None = None,
-        lost: Collection[TopicPartition] = (),
     ) -> RecoveryPlan:
         """Complete the logs after a crash, and return where the query resumes.
 
         If the recovery crashes, the next call makes the same decision. ``state`` is the state for which
-        ``offsets_ahead`` and ``lost`` were determined.
+        ``offsets_ahead`` was determined.
         """
         state = self.state() if state is None else state
         logged_epochs = [*([] if state.committed is None else [state.committed]), *state.uncommitted]
         entries = {epoch: self.offset_entry(epoch) for epoch in logged_epochs}
-        recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"), lost)
+        recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"))
         if logged_epochs:
             self._conf = entries[logged_epochs[0]].conf
         if state.committed is not None:
@@ -180,7 +179,9 @@ class CheckpointLogs:
     ) -> None:
         if self._conf is None:
             self._conf = self._read_session_conf()
-        offset_entry = OffsetLogEntry(offsets, at_ms, self._watermark_ms, self._conf, is_start)
+        offset_entry = OffsetLogEntry(
+            offsets, at_ms, self._watermark_ms, self._conf, is_start, is_output_written=not is_start
+        )
         self._create(f"{_OFFSETS}/{epoch}", format_offset_entry(offset_entry))
         self._retained_epochs.add(epoch)
 
@@ -245,7 +246,6 @@ def plan_recovery(
     entries: Mapping[int, OffsetLogEntry],
     offsets_ahead: Mapping[TopicPartition, int] | None,
     path: str,
-    lost: Collection[TopicPartition] = (),
 ) -> RecoveryPlan:
     """Decide how a query resumes from its logs.
 
@@ -258,11 +258,11 @@ def plan_recovery(
 
         delivery        uncommitted epochs                          recovery
         at least once   any                                         read the first one again, up to its end
-        exactly once    one, which the transactions have reached    commit it
+        exactly once    one, written by a continuous query or       commit it
+                        reached by the transactions
         exactly once    others                                      fail, because the outcome is unknown
 
-    If the transactions are further then, their offsets are the end of one more epoch. The transactions cannot confirm
-    the ``lost`` partitions, whose topics were deleted or recreated since the epoch was planned.
+    If the transactions are further then, their offsets are the end of one more epoch.
     """
     if state.committed is None:
         return _plan_first_recovery(state, entries, offsets_ahead, path)
@@ -281,9 +281,8 @@ def plan_recovery(
     epoch = state.uncommitted[0]
     planned_offsets = entries[epoch].offsets
     # A new partition may have no committed offset yet.
-    if state.uncommitted != (state.next_epoch,) or any(
-        end_offsets.get(tp, end) < end for tp, end in planned_offsets.items() if tp not in lost
-    ):
+    is_reached = all(end_offsets.get(tp, end) >= end for tp, end in planned_offsets.items())
+    if state.uncommitted != (state.next_epoch,) or not (entries[epoch].is_output_written or is_reached):
         _reject_unknown_outcome(state.uncommitted, path)
     end_offsets = {**planned_offsets, **offsets_ahead}
     if end_offsets == planned_offsets:

@@ -84,7 +84,7 @@ def recover_logs(logs: CheckpointLogs, delivery: SinkDelivery, at_ms: int) -> di
     while True:
         state = logs.state()
         try:
-            recovery = logs.recover(delivery.offsets_ahead(state), at_ms, state, delivery.lost_partitions(state))
+            recovery = logs.recover(delivery.offsets_ahead(state), at_ms, state)
         except CheckpointFencedError:
             conflicts += 1
             if conflicts > _MAX_CONCURRENT_FILES:

@@ -287,7 +287,7 @@ class ContinuousExecution:
             state, delivery = self._logs.state(), self._definition.delivery
             offsets_ahead = delivery.offsets_ahead(state)
             self._planner.replace_topic_ids({tp: delivery.topic_ids.get(tp.topic) for tp in offsets_ahead or ()})
-            recovery = self._logs.recover(offsets_ahead, self._now_ms(), state, delivery.lost_partitions(state))
+            recovery = self._logs.recover(offsets_ahead, self._now_ms(), state)
             epoch, committed = recovery.next_epoch, recovery.start
             offsets = self._planner.initial_offsets() if committed is None else self._planner.resume_offsets(committed)
             if offsets.keys() != set(partitions):

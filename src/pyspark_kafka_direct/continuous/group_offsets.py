@@ -134,29 +134,6 @@ def offsets_ahead(
     return ahead
 
 
-def lost_planned_offsets(
-    committed: Mapping[TopicPartition, EpochOffset],
-    query: str,
-    topic_ids: Mapping[str, UUID | None],
-    epoch: int,
-    start: Mapping[TopicPartition, int],
-    end: Mapping[TopicPartition, int],
-) -> set[TopicPartition]:
-    """Return the partitions of a planned epoch whose committed offsets were lost with their deleted or recreated topic.
-
-    The epoch moves them from ``start`` to ``end``. ``committed`` and ``topic_ids`` are those of ``offsets_ahead``. A
-    missing topic is evidence by itself. Otherwise another partition must have reached the epoch: the driver of a
-    continuous query plans an epoch when all its transactions were committed, but a micro-batch query plans it before.
-    """
-    current = _current_offsets(committed, query, topic_ids)
-    moved = {tp for tp, offset in end.items() if start.get(tp) != offset}
-    reached = {tp for tp in moved & current.keys() if current[tp][0] >= end[tp] and current[tp][1].epoch >= epoch}
-    lost = {tp for tp in moved if tp.topic not in topic_ids}
-    if reached:
-        lost |= {tp for tp in moved - reached if tp not in current or current[tp][1].epoch > epoch}
-    return lost
-
-
 def reset_token(foreign: Mapping[TopicPartition, EpochOffset], query: str) -> str:
     """Return the value of ``resetTransactionState`` that allows a query to use the prefix.
 

@@ -31,7 +31,6 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     EpochMetadata,
     EpochOffset,
     foreign_offsets,
-    lost_planned_offsets,
     offsets_ahead,
     offsets_group_id,
     parse_epoch_metadata,
@@ -75,7 +74,7 @@ class SinkDelivery(Protocol):
         TaskPlan(writer_factory=delivery.writer_factory(query_id), ...)
         delivery.prepare(query_id, partitions, tasks)  # when all tasks have connected
         state = logs.state()
-        logs.recover(delivery.offsets_ahead(state), at_ms, state, delivery.lost_partitions(state))
+        logs.recover(delivery.offsets_ahead(state), at_ms, state)
         RunStart(producers=delivery.producers, ...)
     """
 
@@ -91,9 +90,6 @@ class SinkDelivery(Protocol):
     @property
     def topic_ids(self) -> Mapping[str, UUID | None]:
         """The ids of the topics for which ``offsets_ahead`` was determined."""
-
-    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
-        """Return the partitions of a planned epoch whose topics were deleted or recreated since it was planned."""
 
     def commit_offsets(
         self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
@@ -189,16 +185,6 @@ class ExactlyOnceDelivery:
     @property
     def topic_ids(self) -> Mapping[str, UUID | None]:
         return self._topic_ids
-
-    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
-        if not state.uncommitted:
-            return ()
-        epoch = state.uncommitted[0]
-        start, end = self._logged_offsets(state), self._logs.offset_entry(epoch).offsets
-        topic_ids = self._topic_ids
-        if unknown := [tp for tp in end if tp.topic not in topic_ids]:
-            topic_ids = {**topic_ids, **self._fetch_topic_ids(unknown)}
-        return lost_planned_offsets(self._committed, self._query_id, topic_ids, epoch, start, end)
 
     @property
     def coalesces_epochs(self) -> bool:
@@ -343,9 +329,6 @@ class AtLeastOnceDelivery:
     @property
     def topic_ids(self) -> Mapping[str, UUID | None]:
         return {}
-
-    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
-        return ()
 
     def commit_offsets(
         self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]

@@ -107,7 +107,7 @@ class ExactlyOnceDriver:
         self.query_id = self.logs.query_id(f"query-of-{self.files.path('')}")
         self.delivery.prepare(self.query_id, self.partitions, len(self.partitions))
         state = self.logs.state()
-        recovery = self.logs.recover(self.delivery.offsets_ahead(state), 0, state, self.delivery.lost_partitions(state))
+        recovery = self.logs.recover(self.delivery.offsets_ahead(state), 0, state)
         if recovery.start is None:
             self.logs.commit_start(dict.fromkeys(self.partitions, 0), 0)
         self.positions = dict.fromkeys(self.partitions, 0) | dict(recovery.start or {})

@@ -20,7 +20,7 @@ from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 START = {A: 0, B: 0}
@@ -102,7 +102,7 @@ def test_a_new_query() -> None:
     logs.commit(1, {A: 3, B: 4}, at_ms=3)
     assert disk.changes == ["+offsets/0", "+commits/0", "+offsets/1", "+commits/1"]
     assert logs.offset_entry(0) == OffsetLogEntry(START, 2, 0, CONF, is_start=True)
-    assert logs.offset_entry(1) == OffsetLogEntry({A: 3, B: 4}, 3, 0, CONF)
+    assert logs.offset_entry(1) == OffsetLogEntry({A: 3, B: 4}, 3, 0, CONF, is_output_written=True)
     assert logs.state() == CheckpointState(1, ())
     assert open_logs_on(disk).recover(None, at_ms=4) == RecoveryPlan({A: 3, B: 4}, 2)
 
@@ -134,7 +134,7 @@ def test_settings_and_watermark_of_an_earlier_query_are_preserved() -> None:
     logs = open_logs_on(disk)
     assert logs.recover(None, at_ms=1) == RecoveryPlan({A: 5}, 5)
     logs.commit(5, {A: 6}, at_ms=2)
-    assert logs.offset_entry(5) == OffsetLogEntry({A: 6}, 2, 60, {"x": "y"})
+    assert logs.offset_entry(5) == OffsetLogEntry({A: 6}, 2, 60, {"x": "y"}, is_output_written=True)
     assert json.loads(disk.files["commits/5"].split("\n")[1]) == {"nextBatchWatermarkMs": 60}
 
 
@@ -279,9 +279,6 @@ def test_old_epochs_are_purged() -> None:
 
 class FakeTransactions:
     """The epoch and offset that the transactions of each task have committed."""
-
-    def lost_partitions(self, state: CheckpointState) -> Collection[TopicPartition]:
-        return ()
 
     def __init__(self) -> None:
         self.group: dict[TopicPartition, tuple[int, int]] = {}

@@ -299,12 +299,14 @@ def test_the_offsets_of_a_recreated_topic_do_not_count(world: FakeCluster) -> No
 
 
 @pytest.mark.parametrize("lost", [MISSING, A1], ids=["deleted", "recreated"])
-def test_a_topic_is_lost_between_the_files_of_an_epoch(world: FakeCluster, lost: TopicPartition) -> None:
+@pytest.mark.parametrize("reached", [True, False], ids=["other-partition", "alone"])
+def test_a_topic_is_lost_between_the_files_of_an_epoch(world: FakeCluster, lost: TopicPartition, reached: bool) -> None:
     """Brokers have deleted its committed offsets, and every later start was rejected."""
-    planned = {A0: 50, lost: 9}
-    world.commit(A0, 50, 4)
+    planned = {A0: 50 if reached else 40, lost: 9}
+    if reached:
+        world.commit(A0, 50, 4)
     world.disk.files["offsets/3"] = format_offset_entry(OffsetLogEntry({A0: 40, lost: 7}))
-    world.disk.files["offsets/4"] = format_offset_entry(OffsetLogEntry(planned))
+    world.disk.files["offsets/4"] = format_offset_entry(OffsetLogEntry(planned, is_output_written=True))
     world.disk.files["commits/3"] = format_commit()
     delivery = world.delivery()
     delivery.prepare("q", [A0], 1)

@@ -14,7 +14,6 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     EpochMetadata,
     EpochOffset,
     foreign_offsets,
-    lost_planned_offsets,
     offsets_ahead,
     offsets_group_id,
     parse_epoch_metadata,
@@ -131,29 +130,6 @@ def test_logs_that_contradict_the_transactions_are_rejected() -> None:
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 9)
     assert offsets_ahead({A: committed(9, 5, topic_id=OLD), B: committed(9, 5)}, "q", IDS, 5, {A: 8}) == {}
     assert offsets_ahead({A: committed(9, BEFORE_FIRST_EPOCH)}, "q", IDS, 5, {A: 8}) == {}
-
-
-@pytest.mark.parametrize(
-    ("found", "ids", "lost"),
-    [
-        ({A: committed(9, 5)}, IDS, {B}),
-        ({A: committed(9, 6), B: committed(2, 6)}, IDS, {B}),
-        ({A: committed(9, 5), B: committed(8, 5, topic_id=OLD)}, IDS, {B}),
-        ({}, {}, {A, B}),
-        ({}, IDS, set()),
-        ({A: committed(8, 5)}, IDS, set()),
-        ({A: committed(9, 4)}, IDS, set()),
-        ({A: committed(9, 5), B: committed(3, 4)}, IDS, set()),
-        ({A: committed(9, 5, query="other")}, IDS, set()),
-    ],
-    ids=["deleted", "moved-back", "old-id", "topic-missing", "unknown", "a-part", "earlier", "not-reached", "foreign"],
-)
-def test_planned_offsets_that_were_lost_with_their_topic(
-    found: Mapping[TopicPartition, EpochOffset], ids: Mapping[str, UUID | None], lost: set[TopicPartition]
-) -> None:
-    """Partition A moves from 3 to 9 in epoch 5, and B from 3 to 8; another one does not move."""
-    end = {A: 9, B: 8, TopicPartition("t", 2): 7}
-    assert lost_planned_offsets(found, "q", ids, 5, {A: 3, B: 3, TopicPartition("t", 2): 7}, end) == lost
 
 
 def test_foreign_offsets_are_all_but_the_querys_own() -> None:
