@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.simulation.planting import BugsOf, Patch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _bug: Final = BugsOf("shared_log", "shared log: ")
 _MANY = 1 << 40
@@ -193,15 +193,17 @@ def _removed_partition_is_awaited() -> Sequence[Patch]:
 def _send_callback_twice() -> Sequence[Patch]:
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
-    def complete(original: Any) -> Any:
-        def _complete(self: Any, record: Any, metadata: Any, error: Any) -> None:
-            original(self, record, metadata, error)
-            if error is not None and record.callback is not None:  # a failed record is reported by its batch, too
-                self._callbacks.append(partial(record.callback, metadata, error))
+    def fail(original: Any) -> Any:
+        def _fail(self: Any, records: Sequence[Any], errors: Iterable[BaseException]) -> None:
+            errors = list(errors)
+            original(self, records, errors)
+            for record, error in zip(records, errors, strict=False):  # a failed record is reported by its batch, too
+                if record.callback is not None:
+                    self._callbacks.append(partial(record.callback, None, error))
 
-        return _complete
+        return _fail
 
-    return [Patch(AsyncProducer, "_complete", complete)]
+    return [Patch(AsyncProducer, "_fail", fail)]
 
 
 def _table_keeps_deleted_keys() -> Sequence[Patch]:

@@ -72,7 +72,7 @@ def test_a_task_is_small_and_does_not_contain_the_password() -> None:
     assert "swordfish" not in repr(read_records)
     assert "swordfish" not in repr(RangeTaskReader(*client_params, 1.0))
     page = " ".join((Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8").split())
-    assert "Settings do travel to the executors inside Spark's tasks, in clear" in page
+    assert "Settings travel to the executors in Spark's tasks, in clear" in page
 
 
 @pytest.mark.parametrize("reads", ["records", "arrow", "count"])
