@@ -97,11 +97,16 @@ class OffsetFetcher:
     def check_truncation(self, partition: TopicPartitionState, truncated_to: int) -> None:
         """Raise a truncation that the leader reported, unless other brokers know of a later leader."""
         tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
+
+        def on_confirmed(_: object) -> None:
+            partition.truncated_to = truncated_to
+            self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to))
+
         self._fetcher_manager.check_in_background(
             partition,
             truncated_error(tp, partition.position, truncated_to),
             lambda: self._cluster.check_leader(tp, topic_id, epoch),
-            lambda _: self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to)),
+            on_confirmed,
         )
 
     def check_gap(

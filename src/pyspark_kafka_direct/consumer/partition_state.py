@@ -57,6 +57,7 @@ class TopicPartitionState:
         self.absence_check: AbsenceCheck | None = None  # while brokers do not know the partition
         self.new_topic_id: UUID | None = None  # of the recreated topic, after ``TopicRecreatedError``
         self.epochs = EpochHistory()  # of the records that were read
+        self.truncated_to: int | None = None  # of the last truncation that was raised, until the next seek
         self._decode_options = decode_options
         self.reset_position(offset)
         self._make_decoder()  # validates the options and does the slow imports before any records arrive
@@ -83,7 +84,11 @@ class TopicPartitionState:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""
         was_read = offset <= self.fetch_offset
         self.reset_position(offset)
-        self.epochs.truncate(0 if self.new_topic_id is not None else offset)
+        # Records before an offset behind a truncation differ, for example those before the log start. They are not
+        # compared again, because the leader would report the same truncation.
+        is_behind_truncation = self.truncated_to is not None and self.truncated_to < offset
+        self.truncated_to = None
+        self.epochs.truncate(0 if is_behind_truncation or self.new_topic_id is not None else offset)
         if was_read:
             self.last_fetched_epoch = self.epochs.last
         self.seek_count += 1

@@ -82,6 +82,20 @@ def test_the_records_before_a_truncation_are_compared_with_the_next_leader(clust
         assert poll_until_error(consumer, TruncatedError).truncated_to == 0
 
 
+def test_a_truncation_below_the_log_start_is_reported_once(cluster: FakeCluster) -> None:
+    log = cluster.logs[ONE]
+    log.append(4)
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, at_end(cluster, consumer))
+        log.truncate(0)
+        log.append(3)
+        log.start, log.leader = 2, 2
+        cluster.respond_to_waiting_fetches()
+        assert poll_until_error(consumer, TruncatedError).truncated_to == 0
+        consumer.seek(ONE, 2)
+        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [2]}
+
+
 def test_truncation_before_the_first_read_is_no_error(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)
