@@ -417,7 +417,7 @@ class BatchProducer:
             is_oldest=is_oldest,
             idempotent=self._producer_ids.idempotent,
             can_change_epoch=self._producer_ids.can_change_epoch,
-            copy_may_exist=partition.copy_may_exist(batch),
+            copy_may_exist=bool(response.error_code) and partition.copy_may_exist(batch),
         )
         if decision is BatchDecision.COMPLETE:
             self._acknowledge(partition, batch, response.base_offset, response.log_append_time_ms)
