@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import Cancellation, exponential_backoff
-from pyspark_kafka_direct.client.system import with_jitter
+from pyspark_kafka_direct.client.deadline import Backoff, Cancellation, exponential_backoff
 from pyspark_kafka_direct.errors import (
     DataLossError,
     TopicNotFoundError,
@@ -105,8 +104,8 @@ class LogWorker:
         self._topic_id: UUID | None = None
         self._end_offsets: dict[TopicPartition, int] = {}  # of the last response; lower ones mean a truncation
         self._stopping = False
-        self._request_backoff = _Backoff(cluster)
-        self._poll_backoff = _Backoff(cluster)
+        self._request_backoff = _Attempts(cluster)
+        self._poll_backoff = _Attempts(cluster)
         self._refresh_at = 0.0  # when to look for added partitions, if nothing else does
         self._last_epochs: Mapping[TopicPartition, int] = {}  # of the batches before the positions
         self._written: dict[TopicPartition, int] = {}  # generations in which this log wrote to partitions
@@ -208,7 +207,7 @@ class LogWorker:
             self._attempt(self._poll, self._poll_backoff)
             self._complete_reached_reads()
 
-    def _attempt(self, step: Callable[[], None], backoff: _Backoff) -> None:
+    def _attempt(self, step: Callable[[], None], backoff: _Attempts) -> None:
         try:
             step()
         except (TransientBrokerError, TimeoutError) as error:
@@ -234,7 +233,7 @@ class LogWorker:
         if self._system.monotonic() >= self._started_at + _FIRST_CONTACT_SECONDS:
             self._complete(self._pending_reads.pop_active(), error)
 
-    def _fail_attempt(self, error: BaseException, backoff: _Backoff) -> None:
+    def _fail_attempt(self, error: BaseException, backoff: _Attempts) -> None:
         self._callbacks.report_error(error)
         self._complete(self._pending_reads.pop_active(), error)
         backoff.failed(error)
@@ -543,11 +542,11 @@ class _SuspectedTruncation(NamedTuple):
     since: float  # monotonic
 
 
-class _Backoff:
+class _Attempts:
     """Pauses between attempts, which double from ``retry.backoff.ms`` to ``retry.backoff.max.ms``."""
 
     def __init__(self, cluster: ClusterClient) -> None:
-        self._settings = cluster.settings
+        self._backoff = Backoff.of(cluster.settings)
         self._system = cluster.pool.system
         self.attempts = 0
         self._next_attempt_at = 0.0
@@ -563,10 +562,9 @@ class _Backoff:
         return max(0.0, self._next_attempt_at - self._system.monotonic())
 
     def failed(self, error: BaseException) -> None:
-        pause = exponential_backoff(self._settings.retry_backoff_ms, self.attempts, self._settings.retry_backoff_max_ms)
+        self._next_attempt_at = self._system.monotonic() + self._backoff.pause(self.attempts, self._system)
         self.last_error = error
         self.attempts += 1
-        self._next_attempt_at = self._system.monotonic() + with_jitter(pause / 1000, self._system)
 
     def succeeded(self) -> None:
         self.last_error = None
