@@ -1,7 +1,8 @@
 """Every block of Python in the README and docs/ runs, in the order of its page, against a real broker and a real Spark.
 
 A block is run as it stands, but for the names of places (servers, folders, a port), and for waits. A page has its own
-Spark session, so that what a block sets does not reach other tests; topics are those of one broker for all pages.
+Spark session, so that what a block sets does not reach other tests; topics are those of one broker for all pages. A
+transactional id belongs to one query, so each page has its own prefix of it.
 docs/security.md has its own test (``tests/unit/config/test_security_docs.py``): its options are for other clusters.
 """
 
@@ -37,6 +38,7 @@ SERVERS = re.compile(r"\b(localhost|broker1?):9092\b")
 FOLDERS = re.compile(
     r'"(?:hdfs://|/local/disk)?/?((?:checkpoints/)?[a-z-]+\.(?:checkpoint|parquet)|/?checkpoints/[a-z-]+)"'
 )
+TRANSACTIONAL_ID_PREFIX = re.compile(r'("transactionalIdPrefix"[:,] ")')
 WAITS = {
     "ssc.awaitTermination()": "ssc.awaitTerminationOrTimeout(1)",
     "query.awaitTermination()": "query.awaitTermination(3)",
@@ -83,6 +85,7 @@ def test_the_blocks_of_a_page_run(page: str, namespace: dict[str, Any], servers:
     for block in fenced(page):
         if block.language == "python":
             text = SERVERS.sub(servers, FOLDERS.sub(rf'"{tmp_path}/\1"', block.text))
+            text = TRANSACTIONAL_ID_PREFIX.sub(rf"\g<1>{re.sub(r'[^a-z]', '-', page.lower())}.", text)
             for word, other in WAITS.items():
                 text = text.replace(word, other)
             run(block, text, namespace)
