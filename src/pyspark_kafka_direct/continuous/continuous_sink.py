@@ -19,6 +19,7 @@ them in one more method::
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -85,15 +86,18 @@ SinkFactory: TypeAlias = Callable[[TaskInfo], Sink]
 """Creates the sink of a task, in the task's process. Sent to the executors by cloudpickle."""
 
 
-class SinkWriter(Protocol):
+class SinkWriter(ABC):
     """The interface of a task to its sink: a user's ``Sink``, or a writer to Kafka. Flink: ``SinkWriter``."""
 
     def stored_positions(self) -> Mapping[TopicPartition, int]:
         """Return the next offsets to read that are stored with the output; empty if the driver has them."""
+        return {}
 
+    @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, and send them at once if possible."""
 
+    @abstractmethod
     def end_epoch(
         self,
         epoch: int,
@@ -104,10 +108,12 @@ class SinkWriter(Protocol):
 
     def descriptors(self) -> Collection[int]:
         """Return the descriptors that, when readable, require a call of ``run_once``."""
+        return ()
 
-    def run_once(self) -> None:
+    def run_once(self) -> None:  # noqa: B027 (most sinks have nothing to send)
         """Continue sending without blocking."""
 
+    @abstractmethod
     def close(self) -> None:
         """Release all resources without blocking."""
 
@@ -122,9 +128,9 @@ class SinkWriterFactory(Protocol):
 def custom_writer_factory(sink: Sink | SinkFactory) -> SinkWriterFactory:
     """Return the writer factory for a user's sink or sink factory."""
     if isinstance(sink, type) or (callable(sink) and not _is_sink(sink)):
-        return _FactoryWriterFactory(sink)
+        return _CustomWriterFactory(sink)
     if _is_sink(sink):
-        return _CopyWriterFactory(sink)  # type: ignore[arg-type]
+        return _CustomWriterFactory(copied_sink=sink)  # type: ignore[arg-type]
     raise OptionError(
         f"{_type_name(sink)} is not a sink: it needs the methods write(batch), flush(positions) and close(), or must "
         "be a function that takes a TaskInfo and returns such an object"
@@ -133,10 +139,10 @@ def custom_writer_factory(sink: Sink | SinkFactory) -> SinkWriterFactory:
 
 def function_writer_factory(function: Callable[[pa.RecordBatch], None]) -> SinkWriterFactory:
     """Return the writer factory for ``foreach_batch``."""
-    return _CopyWriterFactory(_FunctionSink(function))
+    return _CustomWriterFactory(copied_sink=_FunctionSink(function))
 
 
-class _CustomSinkWriter:
+class _CustomSinkWriter(SinkWriter):
     """Adapts a user's ``Sink``."""
 
     def __init__(self, sink: Sink) -> None:
@@ -157,36 +163,23 @@ class _CustomSinkWriter:
     ) -> None:
         self._sink.flush(positions)
 
-    def descriptors(self) -> Collection[int]:
-        return ()
-
-    def run_once(self) -> None:
-        pass
-
     def close(self) -> None:
         self._sink.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _FactoryWriterFactory:
-    factory: SinkFactory
+class _CustomWriterFactory:
+    factory: SinkFactory | None = None
+    copied_sink: Sink | None = None  # each task has a copy of it
 
     def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
-        sink = self.factory(task)
-        if not _is_sink(sink):
+        sink = self.copied_sink if self.factory is None else self.factory(task)
+        if sink is None or not _is_sink(sink):
             raise OptionError(
                 f"The query's sink factory returned {_type_name(sink)}, which is not a sink: it needs the methods "
                 "write(batch), flush(positions) and close()"
             )
         return _CustomSinkWriter(sink)
-
-
-@dataclass(frozen=True, slots=True)
-class _CopyWriterFactory:
-    sink: Sink
-
-    def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
-        return _CustomSinkWriter(self.sink)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -36,7 +36,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     import pyarrow as pa
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
-    from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer, PolledBatch
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory
     from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
@@ -100,17 +100,6 @@ class TaskPlan:
     heartbeat_timeout: float  # seconds
 
 
-class RecordPoller(Protocol):
-    """The part of ``PartitionConsumer`` that ``TaskLoop`` uses."""
-
-    @property
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset of each partition, after everything that ``poll`` returned."""
-
-    def poll(self, seconds: float, wake: Collection[int] = ()) -> list[PolledBatch]:
-        """Return new records; wait for records or for one of the descriptors."""
-
-
 class TaskLoop:
     """Reads, writes and ends epochs.
 
@@ -121,7 +110,7 @@ class TaskLoop:
 
     def __init__(
         self,
-        consumer: RecordPoller,
+        consumer: PartitionConsumer,
         channel: TaskChannel,
         sink: SinkWriter,
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
@@ -251,17 +240,6 @@ class TaskLoop:
         self._has_stopped = request.stop
 
 
-class Seekable(Protocol):
-    """The part of ``PartitionConsumer`` that ``DataLossHandler`` uses."""
-
-    @property
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset of each partition."""
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at another offset."""
-
-
 class DataLossHandler:
     """Raises at the first data loss, or warns and resumes where a micro-batch stream would.
 
@@ -277,7 +255,7 @@ class DataLossHandler:
 
     def __init__(
         self,
-        consumer: Seekable,
+        consumer: PartitionConsumer,
         cluster: ClusterClient,
         reset_positions: Mapping[TopicPartition, int] = MappingProxyType({}),  # lower than those of the driver
         *,

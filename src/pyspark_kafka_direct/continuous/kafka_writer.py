@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset
+from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
 from pyspark_kafka_direct.continuous.group_offsets import EpochMetadata, offsets_group_id, transactional_id
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, KafkaDirectError, ProducerFencedError
 from pyspark_kafka_direct.spark.write_rows import split_rows, stamp_headers, to_producer_rows
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.config.sink_options import SinkOptions
-    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory, TaskInfo
+    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory, TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
@@ -50,18 +51,18 @@ def kafka_writer_factory(options: SinkOptions) -> SinkWriterFactory:
     return _KafkaWriterFactory(options.connection, options.produce, options.topic, options.stamp_batch)
 
 
-class KafkaWriter:
+class KafkaWriter(SinkWriter):
     """Sends rows at once. If brokers are slower than the query, rows accumulate in larger record batches."""
 
-    def __init__(self, producer: BatchProducer, rows: RowWriter, output: OutputConverter) -> None:
+    _producer: BatchProducer | TransactionalProducer
+
+    def __init__(
+        self, producer: BatchProducer | TransactionalProducer, rows: RowWriter, output: OutputConverter
+    ) -> None:
         self._producer = producer
         self._rows = rows
         self._output = output
         self._has_open_batches = False
-
-    def stored_positions(self) -> Mapping[TopicPartition, int]:
-        """Return nothing: at-least-once output has no positions."""
-        return {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
@@ -135,7 +136,7 @@ class ExactlyOnceKafkaWriterFactory:
         )
 
 
-class ExactlyOnceKafkaWriter:
+class ExactlyOnceKafkaWriter(KafkaWriter):
     """Writes one transaction per epoch. It contains the rows and the next offsets to read (TxnOffsetCommit).
 
     The first epoch of a run commits the offsets of all partitions of the task. Later epochs commit the offsets that
@@ -145,6 +146,8 @@ class ExactlyOnceKafkaWriter:
 
     The task never requests a producer id, because a late task would fence its successor; the driver assigns it.
     """
+
+    _producer: TransactionalProducer
 
     def __init__(
         self,
@@ -157,10 +160,8 @@ class ExactlyOnceKafkaWriter:
         topic_ids: Mapping[TopicPartition, UUID],  # at the start of the run
         timeout: float,  # transaction timeout in seconds
     ) -> None:
-        self._producer = producer
+        super().__init__(producer, rows, output)
         self._group = group
-        self._rows = rows
-        self._output = output
         self._cluster = cluster
         self._system = cluster.pool.system
         self._query_id = query_id
@@ -170,18 +171,11 @@ class ExactlyOnceKafkaWriter:
         self._committed: dict[TopicPartition, int] = {}
         self._next_full_commit_at = 0.0  # by the monotonic clock
         self._transaction_started_at: float | None = None  # None: no open transaction
-        self._has_open_batches = False
-
-    def stored_positions(self) -> Mapping[TopicPartition, int]:
-        """Return nothing: the driver reads the offsets of the transactions."""
-        return {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
         with self._in_transaction():
-            for rows in self._output.convert(batch):
-                self._rows.write(rows)
-        self._has_open_batches = True
+            super().write(batch)
 
     def end_epoch(
         self,
@@ -209,28 +203,16 @@ class ExactlyOnceKafkaWriter:
             self._committed.update(offsets_to_commit)
         self._output.begin_epoch(epoch + 1)
 
-    def descriptors(self) -> Collection[int]:
-        """Return the broker connections that wait for responses."""
-        return self._producer.descriptors()
-
     def run_once(self) -> None:
-        """Handle received responses, and send what can be sent."""
+        """Handle received responses, and send what can be sent: it need not be sent at the end of the epoch."""
         with self._in_transaction(begin=False):
-            self._producer.poll(0)
-            # Rows that are sent early need not be sent at the end of the epoch.
-            if self._has_open_batches and not self._producer.has_queued_batches:
-                self._send_open_batches()
-                self._producer.poll(0)
+            super().run_once()
 
     def close(self) -> None:
         """Abort the open transaction, so that no consumer waits for it, and close the connections."""
         with suppress(KafkaDirectError):
             self._producer.abort(self._cluster.deadline(_ABORT_SECONDS))
-        self._producer.close()
-
-    def _send_open_batches(self) -> None:
-        self._rows.flush()
-        self._has_open_batches = False
+        super().close()
 
     def _with_epoch_metadata(
         self, epoch: int, offsets_to_commit: Mapping[TopicPartition, int], recreated: Collection[TopicPartition]

@@ -6,7 +6,12 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark_kafka_direct.config.continuous_query import options_as_strings, parse_start_options, with_input_connection
+from pyspark_kafka_direct.config.continuous_query import (
+    START_PARAMETERS,
+    options_as_strings,
+    parse_start_options,
+    with_input_connection,
+)
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean, listed
@@ -299,28 +304,10 @@ class ContinuousQueryBuilder:
             OptionError: An option is invalid or missing.
             KafkaDirectError: The checkpoint cannot be used.
         """
-        spark: Any = self._spark
-        settings = parse_start_options(
-            {
-                "checkpointLocation": checkpointLocation,
-                "epochInterval": epochInterval,
-                "outputMode": outputMode,
-                "queryName": queryName,
-                "tasksMax": tasksMax,
-                "maxRecordsPerSecond": maxRecordsPerSecond,
-                "taskStartTimeout": taskStartTimeout,
-                "taskSetupTimeout": taskSetupTimeout,
-                "epochTimeout": epochTimeout,
-                "heartbeatTimeout": heartbeatTimeout,
-                "maxRestarts": maxRestarts,
-                "restartWindow": restartWindow,
-                "discoveryInterval": discoveryInterval,
-                "controlPort": controlPort,
-                **unknown,
-            },
-            _conf_value(spark, _CHECKPOINT_LOCATION_CONF),
+        parameters = {name: value for name, value in locals().items() if name in START_PARAMETERS}
+        return self._start(
+            parse_start_options({**parameters, **unknown}, _conf_value(self._spark, _CHECKPOINT_LOCATION_CONF))
         )
-        return self._start(settings)
 
     def _start(self, settings: ContinuousSettings) -> ContinuousQuery:
         from pyspark_kafka_direct.client.connection_pool import POOL

@@ -17,11 +17,13 @@ The principal needs WRITE and DESCRIBE on the transactional ids ``<prefix>.cont.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
@@ -65,8 +67,8 @@ _METADATA_RETRY_SECONDS: Final = 1.0
 _INIT_THREADS: Final = 16
 
 
-class SinkDelivery(Protocol):
-    """The driver's side of a query's output.
+class SinkDelivery(ABC):
+    """The driver's side of a query's output; by default without transactions.
 
     Call order at each start and restart::
 
@@ -78,20 +80,26 @@ class SinkDelivery(Protocol):
         RunStart(producers=delivery.producers, ...)
     """
 
+    __slots__ = ()
+
+    @abstractmethod
     def check(self, query_id: str) -> None:
         """Reject what can be rejected without an effect on other drivers."""
 
+    @abstractmethod
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
         """Fence earlier drivers, and with transactions their tasks, so that they cannot commit any more."""
 
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         """Return the offsets committed beyond the logs; ``None`` if only the logs count. Call ``prepare`` first."""
+        return None
 
     @property
     def topic_ids(self) -> Mapping[str, UUID | None]:
         """The ids of the topics for which ``offsets_ahead`` was determined."""
+        return MappingProxyType({})
 
-    def commit_offsets(
+    def commit_offsets(  # noqa: B027 (without transactions, the logs are enough)
         self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
     ) -> None:
         """Commit an epoch of the driver, such as after data loss, which it then writes to the logs.
@@ -102,16 +110,19 @@ class SinkDelivery(Protocol):
     @property
     def coalesces_epochs(self) -> bool:
         """Whether the coordinator may merge epochs that complete while a commit is in flight."""
+        return False  # rows may be stamped with the number of the epoch
 
     @property
     def producers(self) -> Sequence[ProducerIdAndEpoch]:
         """The producer ids of the tasks of the prepared run; empty without transactions."""
+        return ()
 
+    @abstractmethod
     def writer_factory(self, query_id: str) -> SinkWriterFactory:
         """Return the factory of the writers."""
 
 
-class ExactlyOnceDelivery:
+class ExactlyOnceDelivery(SinkDelivery):
     """Exactly-once delivery to Kafka."""
 
     def __init__(
@@ -310,7 +321,7 @@ class ExactlyOnceDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class AtLeastOnceDelivery:
+class AtLeastOnceDelivery(SinkDelivery):
     """At-least-once delivery: the query resumes from its logs."""
 
     factory: SinkWriterFactory
@@ -322,26 +333,6 @@ class AtLeastOnceDelivery:
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
         self.logs.fencing_log.append()
         self.logs.fencing_log.check_not_fenced()
-
-    def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
-        return None
-
-    @property
-    def topic_ids(self) -> Mapping[str, UUID | None]:
-        return {}
-
-    def commit_offsets(
-        self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
-    ) -> None:
-        pass
-
-    @property
-    def coalesces_epochs(self) -> bool:
-        return False  # a user's sink may rely on epoch ids
-
-    @property
-    def producers(self) -> Sequence[ProducerIdAndEpoch]:
-        return ()
 
     def writer_factory(self, query_id: str) -> SinkWriterFactory:
         return self.factory

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
     from pyspark_kafka_direct.continuous.continuous_task import DataLossHandler
     from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 
@@ -138,7 +140,7 @@ class FakeTaskEnvironment(RealSystem):
     ) -> None:
         channel, data_loss_handler = cast("TaskChannel", self), cast("DataLossHandler", self)
         settings = (tuple(columns), data_loss_handler, heartbeat_timeout, self, end_offsets or {}, batch_size)
-        TaskLoop(self, channel, self, function, *settings).run()
+        TaskLoop(cast("PartitionConsumer", self), channel, cast("SinkWriter", self), function, *settings).run()
 
     @property
     def reports(self) -> list[EpochReport]:

@@ -22,6 +22,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 
 
 ONE = TopicPartition("t", 0)
@@ -49,7 +50,7 @@ class FakeLog:
         return dict.fromkeys(partitions, self.bounds)
 
     def handler(self, *, fail: bool = False) -> DataLossHandler:
-        return DataLossHandler(self, cast("ClusterClient", self), fail_on_data_loss=fail)
+        return DataLossHandler(cast("PartitionConsumer", self), cast("ClusterClient", self), fail_on_data_loss=fail)
 
 
 @pytest.mark.parametrize(
