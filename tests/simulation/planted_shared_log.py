@@ -47,7 +47,7 @@ def _replicas_are_not_asked() -> Sequence[Patch]:
     from pyspark_kafka_direct.client.witnesses import ReplicaWitnesses
 
     def ask(original: Any) -> Any:
-        return lambda self, nodes, deadline: original(self, nodes[:1], deadline)
+        return lambda self, nodes, *args: original(self, nodes[:1], *args)
 
     return [Patch(ReplicaWitnesses, "_ask", ask)]
 

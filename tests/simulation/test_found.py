@@ -61,6 +61,8 @@ _PLANS = Path(__file__).parent / "plans"
         # Without topic ids a log waited forever for the partitions that a recreated topic lacks.
         "log-recreated-with-fewer-partitions-1",
         "log-recreated-with-fewer-partitions-2",
+        # The broker of a new leader responded late, and a task believed the leader that had been deposed.
+        "leader-that-responds-late-as-a-witness",
         # A log kept the records of an epoch when a log came back that has those of an earlier epoch at their offsets.
         "log-truncated-to-an-earlier-log",
         # A log kept records that others had replaced, because those had expired before the log noticed the truncation.

@@ -131,19 +131,24 @@ class ClusterClient:
         partitions: Collection[TopicPartition] = (),  # whose replicas are asked first; by default all of the topics
         deadline: Deadline | None = None,
     ) -> None:
-        """Accept no leader of an epoch lower than the highest that brokers report, because that leader was deposed."""
+        """Accept no leader of an epoch lower than the highest that the replicas' brokers report: it was deposed."""
+        if not names:
+            return
         retry = self._retry(deadline or self.deadline())
+        witnesses = ReplicaWitnesses(self)
         while True:
             try:
                 topics = self._known_topics(names)
-                all_partitions = [TopicPartition(name, index) for name in topics for index in topics[name].partitions]
-                replicas = self.known_replicas(partitions or all_partitions)
-                reports_by_topic = ask_witnesses(self, names, retry.deadline, self._broker_shift, replicas)
-                break
+                replicated = partitions or [
+                    TopicPartition(name, each) for name in topics for each in topics[name].partitions
+                ]
+                _, unsettled = witnesses.ask(dict.fromkeys(names), replicated, retry.deadline)
+                if unsettled is None:
+                    return
+                unsettled.add_note("Until this broker responds, it may be the leader, so no data loss is assumed.")
+                raise unsettled
             except TransientBrokerError as error:
                 retry.wait_or_raise(error)
-        for name, reports in reports_by_topic.items():
-            self.raise_reported_epochs(name, reports)
 
     def raise_reported_epochs(self, name: str, reports: Iterable[TopicReport]) -> None:
         """Accept no leader of a lower epoch than brokers have reported."""
@@ -191,9 +196,9 @@ class ClusterClient:
             code = ErrorCode.FENCED_LEADER_EPOCH
             raise error_for(code, "fetching", topic=partition.topic, partition=partition.partition, broker=broker)
 
-    def replica_witnesses(self, topic: str) -> ReplicaWitnesses:
-        """Return the witnesses that confirm the leaders of a topic's partitions."""
-        return ReplicaWitnesses(self, topic)
+    def replica_witnesses(self) -> ReplicaWitnesses:
+        """Return the witnesses that confirm the leaders of partitions."""
+        return ReplicaWitnesses(self)
 
     def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> AbsenceCheck:
         """Return a check whether these partitions, with topic ids if known, are missing or recreated."""

@@ -78,8 +78,7 @@ def ask_witnesses(
     Raises:
         BrokerError: No broker responded.
     """
-    # If all known brokers failed, they may have other addresses now, which bootstrap servers report.
-    if all(cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values()):
+    if _all_failed(cluster):
         cluster.refresh_brokers(deadline=deadline)
     nodes = sorted(
         rotate(list(cluster.nodes.values()), cluster.pool.rotation, shift),
@@ -111,6 +110,11 @@ def ask_witnesses(
     if not responses:
         raise no_broker_error(failures)
     return reports
+
+
+def _all_failed(cluster: WitnessLookup) -> bool:
+    """Return whether all known brokers failed: they may have other addresses now, which bootstrap servers report."""
+    return all(cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values())
 
 
 def _report(node: Node, metadata: ClusterMetadata, name: str) -> TopicReport:
@@ -192,14 +196,14 @@ class AbsenceCheck:
 
 
 class ReplicaReports(NamedTuple):
-    """What the brokers of a topic's replicas report about it."""
+    """What the brokers of the replicas of topics report about them."""
 
-    reports: list[TopicReport]
+    by_topic: dict[str, list[TopicReport]]
     unsettled: TransientBrokerError | None  # why the reports do not suffice yet: a broker is unresponsive, or disagrees
 
 
 class ReplicaWitnesses:
-    """Asks the brokers of all replicas of a topic at the same time whether a later leader is known.
+    """Asks the brokers of all replicas of topics at the same time whether a later leader is known.
 
     A leader that was deposed while it was paused does not know that. Its successor is a replica, and reports its epoch
     before it acknowledges records. So each replica's broker that accepts a connection has to respond. A broker that
@@ -207,45 +211,56 @@ class ReplicaWitnesses:
     counts after ``request.timeout.ms``.
     """
 
-    def __init__(self, cluster: WitnessLookup, topic: str) -> None:
+    def __init__(self, cluster: WitnessLookup) -> None:
         self._cluster = cluster
         self._system = cluster.pool.system
-        self._topic = topic
         self._unsettled_since: dict[int, float] = {}  # by node id
+        self._tries = 1
 
-    def ask(self, partitions: Collection[TopicPartition], topic_id: UUID | None, deadline: Deadline) -> ReplicaReports:
+    def ask(
+        self,
+        topic_ids: Mapping[str, UUID | None],  # of the topics to ask about, if known
+        partitions: Collection[TopicPartition],  # whose replicas are asked
+        deadline: Deadline,
+    ) -> ReplicaReports:
         """Return the reports, and raise the epoch floors; with fewer than three replicas, other brokers are asked, too.
 
         Raises:
             BrokerError: No broker responded.
         """
-        if self._unsettled_since:  # the cluster may have fenced the broker, or moved the replica
-            self._cluster.topics([self._topic], deadline=deadline)
-        reports, unsettled, failures = self._ask(self._witnesses(partitions), deadline)
-        if not reports:
+        # The cluster may have fenced an unsettled broker, or moved its replica.
+        if self._unsettled_since or _all_failed(self._cluster):
+            self._cluster.topics(topic_ids, deadline=deadline)
+        reports, unsettled, failures = self._ask(self._witnesses(partitions), sorted(topic_ids), deadline)
+        if not all(reports.values()):
+            self._tries += 1
             raise no_broker_error(failures)
-        self._cluster.raise_reported_epochs(self._topic, reports)
-        for report in reports:
-            if topic_id is not None and report.topic_id not in (None, topic_id):
-                unsettled[report.node_id] = TransientBrokerError(
-                    f"Broker {report.node_id} knows another topic of this name: its id is {report.topic_id}, not "
-                    f"{topic_id}.",
-                    topic=self._topic,
-                )
-        return ReplicaReports(reports, self._first_that_counts(unsettled))
+        for topic, topic_id in topic_ids.items():
+            self._cluster.raise_reported_epochs(topic, reports[topic])
+            for report in reports[topic]:
+                if topic_id is not None and report.topic_id not in (None, topic_id):
+                    unsettled[report.node_id] = TransientBrokerError(
+                        f"Broker {report.node_id} knows another topic of this name: its id is {report.topic_id}, not "
+                        f"{topic_id}.",
+                        topic=topic,
+                    )
+        counting = self._first_that_counts(unsettled)
+        self._tries = 1 if counting is None else self._tries + 1
+        return ReplicaReports(reports, counting)
 
     def _witnesses(self, partitions: Collection[TopicPartition]) -> list[Node]:
         cluster = self._cluster
         replicas = cluster.known_replicas(partitions)
-        nodes = sorted(cluster.nodes.values(), key=lambda node: node.id not in replicas)
+        nodes = rotate(list(cluster.nodes.values()), cluster.pool.rotation, self._tries - 1)
+        nodes.sort(key=lambda node: node.id not in replicas)
         nodes = nodes[: max(MAX_WITNESSES, sum(node.id in replicas for node in nodes))]
         return sorted(nodes, key=lambda node: cluster.pool.last_failure_time((node.host, node.port)))
 
     def _ask(
-        self, nodes: Collection[Node], deadline: Deadline
-    ) -> tuple[list[TopicReport], dict[int, TransientBrokerError], list[KafkaDirectError]]:
-        """Return the reports, the errors of unresponsive brokers by id, and all errors."""
-        reports: list[TopicReport] = []
+        self, nodes: Collection[Node], names: Collection[str], deadline: Deadline
+    ) -> tuple[dict[str, list[TopicReport]], dict[int, TransientBrokerError], list[KafkaDirectError]]:
+        """Return the reports by topic, the errors of unresponsive brokers by id, and all errors."""
+        reports: dict[str, list[TopicReport]] = {name: [] for name in names}
         unresponsive: dict[int, TransientBrokerError] = {}
         failures: list[KafkaDirectError] = []
         pending: list[tuple[Node, Connection]] = []
@@ -255,35 +270,39 @@ class ReplicaWitnesses:
             if error.connected and isinstance(error, TransientBrokerError):
                 unresponsive[node.id] = error
 
+        timeout = attempt_timeout(self._cluster.settings, self._tries)
         for node in nodes:
-            limit = deadline.limited_to(_witness_timeout(self._cluster.settings, deadline, is_last_chance=False))
+            limit = deadline.limited_to(min(timeout, deadline.remaining() / (len(nodes) + 1)))
             try:
                 connection = self._cluster.connect(node, limit)
             except (TransientBrokerError, ProtocolError) as error:
                 on_failure(node, error)
                 continue
             try:
-                submit_metadata(connection, [self._topic], limit)
+                submit_metadata(connection, names, limit)
             except (TransientBrokerError, ProtocolError) as error:
                 self._cluster.release(connection)
                 on_failure(node, error)
             else:
                 pending.append((node, connection))
+        first_deadline = deadline.limited_to(deadline.remaining() / 2)  # all may be slow
+        others_deadline = deadline.limited_to(timeout)
         try:
             while pending:
-                index = self._first_ready([connection for _, connection in pending], deadline)
+                limit = others_deadline if all(reports.values()) else first_deadline
+                index = self._first_ready([connection for _, connection in pending], limit)
                 node, connection = pending.pop(index)
                 try:
-                    metadata = complete_metadata(connection, deadline)
+                    metadata = complete_metadata(connection, limit)
                     if metadata.error_code:
                         raise error_for(metadata.error_code, "fetching metadata", broker=str(node))
-                    report = _report(node, metadata, self._topic)
-                    if report.error_code:
-                        raise error_for(report.error_code, "fetching metadata", topic=self._topic, broker=str(node))
+                    for name in names:
+                        report = _report(node, metadata, name)
+                        if report.error_code:
+                            raise error_for(report.error_code, "fetching metadata", topic=name, broker=str(node))
+                        reports[name].append(report)
                 except (TransientBrokerError, ProtocolError) as error:
                     on_failure(node, error)
-                else:
-                    reports.append(report)
                 finally:
                     self._cluster.release(connection)
         finally:

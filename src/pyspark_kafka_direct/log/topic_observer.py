@@ -38,7 +38,7 @@ class TopicObserver:
         self._topic = topic
         self._partition_filter = partition_filter
         self._partition_count = 0  # as described last
-        self._witnesses = cluster.replica_witnesses(topic)
+        self._witnesses = cluster.replica_witnesses()
         # Of partitions that a broker does not know; partition 0 stands for the topic.
         self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}
 
@@ -70,7 +70,8 @@ class TopicObserver:
         while True:
             leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
             ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
-            reports, unsettled = self._witnesses.ask(requested, topic_id, deadline)
+            reports_by_topic, unsettled = self._witnesses.ask({self._topic: topic_id}, requested, deadline)
+            reports = reports_by_topic[self._topic]
             epochs = {tp: leader.epoch for tp, leader in leaders.items()}
             if leaders.keys() == requested.keys() and not has_later_leader(epochs, topic_id, reports):
                 break

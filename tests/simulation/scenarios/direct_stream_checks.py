@@ -300,10 +300,9 @@ class ResultChecker:
         """Check why a record is not in the results."""
         if version.reason == "compacted" or generation != self._truth.generations[partition[0]]:
             return
-        reasons = {"truncated"}
-        if self._parameters["mode"] != "checkpoint":  # an application that never stored a topic's offsets knows of none
-            reasons.add("topic deleted")
-        if version.removed_at < math.inf and (version.removed_at <= epoch.started_at or version.reason in reasons):
+        if version.removed_at < math.inf and (version.removed_at <= epoch.started_at or version.reason == "truncated"):
+            return
+        if self._is_forgotten(epoch, partition, version):
             return
         if any(partition[0] in report.text for report in epoch.reports if "data loss" in report.text.lower()):
             return
@@ -325,6 +324,16 @@ class ResultChecker:
             f"{version.value!r}, appended at {version.appended_at:.3f}, readable at {version.readable_at:.3f}, "
             f"removed at {version.removed_at:.3f} {version.reason}"
         )
+
+    def _is_forgotten(self, epoch: Epoch, partition: TopicAndIndex, version: Version) -> bool:
+        """Return whether the topic was deleted before anyone stored offsets of it; checkpoints always have them."""
+        if self._parameters["mode"] == "checkpoint" or version.removed_at == math.inf:
+            return False
+        if version.reason == "topic deleted":
+            return True
+        if any(partition in each for each in epoch.stored) or any(partition in each for each in self.allowed_commits):
+            return False
+        return self._truth.current(*partition) is None
 
     def _version_of(self, read: TaskRead, offset: int, value: bytes) -> Version | None:
         truth = self._truth.partitions.get((read.offsets.topic, generation_of(value), read.offsets.partition))

@@ -61,8 +61,8 @@ def freeze(brokers: list[FakeBroker], *, frozen: bool = True) -> None:
 
 def ask(cluster: ClusterClient, witnesses: ReplicaWitnesses, seconds: float = 0.3) -> tuple[set[int], bool]:
     """Return which brokers have reported, and whether their reports suffice."""
-    reports, unsettled = witnesses.ask([PARTITION], TOPIC_ID, cluster.deadline(seconds))
-    return {report.node_id for report in reports}, unsettled is None
+    reports, unsettled = witnesses.ask({TOPIC: TOPIC_ID}, [PARTITION], cluster.deadline(seconds))
+    return {report.node_id for report in reports[TOPIC]}, unsettled is None
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_the_brokers_of_all_replicas_report_the_leader(pool: ConnectionPool) -> 
         cluster = client(brokers, pool)
         cluster.topics([TOPIC])
         brokers[5].epoch = 7
-        assert ask(cluster, cluster.replica_witnesses(TOPIC)) == ({1, 3, 4, 6}, True)
+        assert ask(cluster, cluster.replica_witnesses()) == ({1, 3, 4, 6}, True)
         assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
         assert cluster.known_leaders([PARTITION]) == {}, "the metadata names the leader that was deposed"
 
@@ -93,7 +93,7 @@ def test_fewer_replicas_are_not_the_only_witnesses(five: list[FakeBroker], pool:
         broker.replicas = [4]
     cluster = client(five, pool)
     cluster.topics([TOPIC])
-    reporting, _ = ask(cluster, cluster.replica_witnesses(TOPIC))
+    reporting, _ = ask(cluster, cluster.replica_witnesses())
     assert 4 in reporting
     assert len(reporting) == 3
 
@@ -106,7 +106,7 @@ def test_an_unresponsive_replica_counts_until_the_request_timeout(
     settings = replace(client(three, real_pool).settings, request_timeout_ms=600)
     cluster = ClusterClient(settings, pool=real_pool)
     cluster.topics([TOPIC])
-    witnesses = cluster.replica_witnesses(TOPIC)
+    witnesses = cluster.replica_witnesses()
     assert ask(cluster, witnesses) == ({1, 2, 3}, True)
     freeze(three[1:2])
     started = real_pool.system.monotonic()
@@ -128,7 +128,7 @@ def test_an_unreachable_replica_does_not_count(three: list[FakeBroker], pool: Co
     three[1]._server.shutdown()
     three[1]._server.server_close()
     pool.clear()
-    assert ask(cluster, cluster.replica_witnesses(TOPIC), 20) == ({1, 3}, True)
+    assert ask(cluster, cluster.replica_witnesses(), 20) == ({1, 3}, True)
 
 
 def test_a_replica_that_knows_another_topic_has_to_be_asked_again(
@@ -137,7 +137,7 @@ def test_a_replica_that_knows_another_topic_has_to_be_asked_again(
     three[1].topic_id = UUID(int=9)
     cluster = client(three, pool)
     cluster.topics([TOPIC])
-    witnesses = cluster.replica_witnesses(TOPIC)
+    witnesses = cluster.replica_witnesses()
     assert ask(cluster, witnesses) == ({1, 2, 3}, False)
     pool.system.sleep(31)
     assert ask(cluster, witnesses) == ({1, 2, 3}, True)

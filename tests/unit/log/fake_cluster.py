@@ -112,18 +112,21 @@ class FakeCluster:
     ) -> None:
         self.on_floors()
 
-    def replica_witnesses(self, _: str) -> Self:
+    def replica_witnesses(self) -> Self:
         return self
 
-    def ask(self, partitions: object, topic_id: UUID | None, deadline: Deadline) -> ReplicaReports:
+    def ask(self, topic_ids: Mapping[str, UUID | None], partitions: object, deadline: Deadline) -> ReplicaReports:
         self._record_request("replicas")
+        [(topic, topic_id)] = topic_ids.items()
         if self.reports:
-            return ReplicaReports(self.reports.pop(0) if len(self.reports) > 1 else self.reports[0], self.unsettled)
+            reports = self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
+            return ReplicaReports({topic: reports}, self.unsettled)
         unsettled = self.unsettled
         if self.topic_id not in (None, topic_id):
             unsettled = TransientBrokerError("another topic id")
         epochs = {each.partition: self.epochs.get(each, 0) for each in self.ends}
-        return ReplicaReports([TopicReport(1, self.topic_id, None if self.topic_id is None else epochs)], unsettled)
+        report = TopicReport(1, self.topic_id, None if self.topic_id is None else epochs)
+        return ReplicaReports({topic: [report]}, unsettled)
 
     def known_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         return {each: PartitionLeader(Node(1, "broker", 1), self.epochs.get(each, 0)) for each in partitions}
