@@ -28,10 +28,11 @@ BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
 UNIT := tests/unit tests/simulation
-SHARDS := $(BIN)/python -m tests.shards --at-once 3 $(MAKE)
+SHARDS := $(BIN)/python -m tests.shards --at-once 4 $(MAKE)
 
-# Shards are split into parts so that three run until the end: shard-spark-1-2 is the first of two parts.
-INTEGRATION := shard-spark-1-2 shard-plain-1-2 shard-direct shard-spark-2-2 shard-plain-2-2 shard-apps-1-2 shard-apps-2-2
+# Shards are split into parts so that four run until the end: shard-spark-1-3 is the first of three parts.
+INTEGRATION := shard-plain-1-4 shard-spark-1-3 shard-plain-2-4 shard-spark-2-3 shard-plain-3-4 shard-spark-3-3 shard-plain-4-4 \
+	shard-direct shard-apps-1-2 shard-apps-2-2
 
 .PHONY: help
 help:  ## show this list
@@ -42,9 +43,9 @@ demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, as a ba
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-# Spark gives a Python worker ten seconds to start, so at most three shards run at once on two cores, and the kernel is
-# compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit tests the newest
-# Spark and Python: running them with both costs three minutes, and "make check" runs them with the pinned one.
+# Spark gives a Python worker ten seconds to start, so at most four shards run at once on two cores: two wait most of the
+# time. The kernel is compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit
+# tests the newest Spark and Python: running them with both costs three minutes, and "make check" runs them with the pinned one.
 test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
 	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 simulation lint rust-check
 
@@ -86,7 +87,8 @@ simulation: $(VENV)
 # shard-spark is the shard, shard-spark-2-3 its second part of three.
 part = $(word $(1),$(subst -, ,$*))
 shard-%: $(VENV) $(CLASSES)
-	$(PYTEST) --durations=15 --shard $(call part,1) $(if $(call part,3),--part $(call part,2)/$(call part,3)) tests/integration
+	$(PYTEST) --durations=15 --junitxml build/tests/$@.xml --shard $(call part,1) \
+		$(if $(call part,3),--part $(call part,2)/$(call part,3)) tests/integration
 
 .PHONY: rust-check
 rust-check:  ## format, lints and tests of the native kernel, if cargo is installed

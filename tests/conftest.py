@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
 from tests.shards.assignment import COLLECTED, SHARDS, of_part, of_shard
+from tests.shards.durations import durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -46,7 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected = config.stash[COLLECTED] = items.copy()
-    items[:] = of_part(of_shard(collected, config.getoption("--shard")), config.getoption("--part"))
+    shard = config.getoption("--shard")
+    items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))
     if others := set(collected).difference(items):
         config.hook.pytest_deselected(items=list(others))
 

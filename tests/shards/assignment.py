@@ -14,19 +14,26 @@
 
     pytest --shard plain tests/integration
 
-Unit tests have no shards. Two processes run them, each with every second module:
+A shard can be split into parts of whole modules. They take equally long, according to the durations in
+``durations.json``:
+
+    pytest --shard plain --part 1/4 tests/integration
+
+Unit tests have no shards, but parts:
 
     pytest --part 1/2 tests/unit
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.shards.durations import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SHARDS = ("spark", "direct", "apps", "plain", "soak")
 
@@ -35,6 +42,7 @@ COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 
 _MAKER = "make_spark"
 _DIRECT = "direct"  # the shard, and its folder
+_SECONDS_PER_TEST = 1.0  # of a module without a recorded duration
 
 
 def shard_of(item: pytest.Item) -> str:
@@ -53,13 +61,27 @@ def of_shard(items: Sequence[pytest.Item], shard: str | None) -> list[pytest.Ite
     return _in_order([item for item in items if shard in (None, shard_of(item))])
 
 
-def of_part(items: Sequence[pytest.Item], part: str | None) -> list[pytest.Item]:
-    """Return the tests of a part: for ``2/3`` those of the second module, the fifth and so on; for ``None`` all."""
+def of_part(items: Sequence[pytest.Item], part: str | None, durations: Mapping[str, float]) -> list[pytest.Item]:
+    """Return the tests of a part, ``2/3`` for example; for ``None`` all.
+
+    Each module is in one part. The modules are assigned one by one, the longest first, each to the part with the least
+    work. A module without a recorded duration counts by its number of tests.
+    """
     if part is None:
         return list(items)
     number, parts = map(int, part.split("/"))
-    modules = {path: index for index, path in enumerate(dict.fromkeys(item.path for item in items))}
-    return [item for item in items if modules[item.path] % parts == number - 1]
+    tests = Counter(_module(item) for item in items)
+    seconds = {module: durations.get(module, count * _SECONDS_PER_TEST) for module, count in tests.items()}
+    work = [0.0] * parts
+    part_of: dict[str, int] = {}
+    for module in sorted(seconds, key=lambda module: (-seconds[module], module)):
+        part_of[module] = work.index(min(work))
+        work[part_of[module]] += seconds[module]
+    return [item for item in items if part_of[_module(item)] == number - 1]
+
+
+def _module(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix()
 
 
 def _in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.shards.assignment import SHARDS, of_part, of_shard, shard_of
+from tests.shards.durations import ROOT, durations_of, read_reports
 
-MAKEFILE = Path(__file__).parents[3] / "Makefile"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAKEFILE = ROOT / "Makefile"
 
 
 def item(file: str, *fixtures: str, mark: str = "", module: Any = None) -> Any:
     """As much of a test as is looked at."""
     return SimpleNamespace(
-        path=Path(file),
+        path=ROOT / file,
         fixturenames=fixtures,
         module=module,
         get_closest_marker=lambda name: name if name == mark else None,
@@ -50,12 +53,35 @@ def test_modules_with_special_sessions_come_last() -> None:
     assert of_shard([plain[0], first, second, mixed, plain[1], plain[2]], None) == [*plain, first, second, mixed]
 
 
-def test_parts_share_the_modules() -> None:
-    items = [item("a"), item("b"), item("b"), item("c"), item("d")]
-    a, b, again, c, d = items
-    assert of_part(items, None) == items
-    assert [of_part(items, f"{number}/2") for number in (1, 2)] == [[a, c], [b, again, d]]
-    assert [of_part(items, f"{number}/3") for number in (1, 2, 3)] == [[a, d], [b, again], [c]]
+def test_each_module_is_in_the_part_with_the_least_work() -> None:
+    a, b, again, c, d = items = [item("a"), item("b"), item("b"), item("c"), item("d")]
+    durations = {"a": 2.5, "c": 4.0}  # b counts 2 s, and d 1 s
+    assert of_part(items, None, durations) == items
+    assert [of_part(items, f"{number}/2", durations) for number in (1, 2)] == [[c, d], [a, b, again]]
+    assert [of_part(items, f"{number}/3", durations) for number in (1, 2, 3)] == [[c], [a], [b, again, d]]
+
+
+def test_durations_are_read_from_the_reports_of_all_parts(tmp_path: Path) -> None:
+    in_a_class = "tests.unit.shards.test_assignment.TestSomething"
+    for report, tests in (
+        ("shard-plain-1-2", [("tests.unit.shards.test_jvm", "1.25"), ("tests.unit.shards.test_jvm", "2")]),
+        ("shard-plain-2-2", [(in_a_class, "0.5")]),
+        ("shard-direct", [("tests.unit.shards.test_jvm", "4")]),
+    ):
+        cases = "".join(f'<testcase classname="{name}" name="test" time="{seconds}" />' for name, seconds in tests)
+        tmp_path.joinpath(f"{report}.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert read_reports(tmp_path) == {
+        "plain": {"tests/unit/shards/test_jvm.py": 3.2, "tests/unit/shards/test_assignment.py": 0.5},
+        "direct": {"tests/unit/shards/test_jvm.py": 4.0},
+    }
+
+
+def test_recorded_modules_exist() -> None:
+    assert durations_of(None) == {}
+    for shard in SHARDS:
+        modules = durations_of(shard)
+        assert (shard == "soak") == (not modules)
+        assert [module for module in modules if not (ROOT / module).exists()] == []
 
 
 def test_both_parts_are_checked() -> None:
@@ -78,7 +104,7 @@ def test_each_part_of_each_shard_is_run() -> None:
         recipe = re.search(rf"^{target}: .*\n\t(.*)$", text, re.MULTILINE)
         assert recipe is not None
         assert "$(SHARDS) $(INTEGRATION)" in recipe[1]
-    variable = re.search(r"^INTEGRATION := (.*)$", text, re.MULTILINE)
+    variable = re.search(r"^INTEGRATION := ((?:.*\\\n)*.*)$", text, re.MULTILINE)
     assert variable is not None
     parts: dict[str, list[tuple[int, int]]] = {}
     for shard, part, of in re.findall(r"\bshard-([a-z]+)(?:-(\d)-(\d))?", variable[1]):

@@ -1,0 +1,50 @@
+"""Durations of test modules, by which the parts of a shard are packed.
+
+``make integration`` writes a report of each part. This reads the reports and records the durations::
+
+    python -m tests.shards.durations
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+
+_REPORTS = ROOT / "build" / "tests"
+_FILE = Path(__file__).with_name("durations.json")
+
+
+def durations_of(shard: str | None) -> Mapping[str, float]:
+    """Return the recorded seconds of each module of a shard, by its path in the repository."""
+    recorded: dict[str, dict[str, float]] = json.loads(_FILE.read_text("utf-8"))
+    return recorded.get(shard or "", {})
+
+
+def read_reports(folder: Path) -> dict[str, dict[str, float]]:
+    """Return the seconds of each module in the reports ``shard-SHARD.xml`` and ``shard-SHARD-1-2.xml``, by shard."""
+    seconds: dict[str, Counter[str]] = {}
+    for report in sorted(folder.glob("shard-*.xml")):
+        shard = seconds.setdefault(report.stem.split("-")[1], Counter())
+        for test in ElementTree.parse(report).iter("testcase"):
+            shard[_module(test.attrib["classname"])] += float(test.attrib["time"])  # type: ignore[assignment]
+    return {shard: {name: round(total, 1) for name, total in found.items()} for shard, found in seconds.items()}
+
+
+def _module(class_name: str) -> str:
+    """Return the path of a module, of which pytest reports the name, followed by names of classes."""
+    path = ROOT.joinpath(*class_name.split("."))
+    while not path.with_suffix(".py").exists():
+        path = path.parent
+    return path.with_suffix(".py").relative_to(ROOT).as_posix()
+
+
+if __name__ == "__main__":
+    _FILE.write_text(json.dumps(read_reports(_REPORTS), indent=1, sort_keys=True) + "\n", "utf-8")
