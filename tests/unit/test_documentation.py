@@ -157,7 +157,7 @@ def exists(name: str) -> bool:
 def test_errors_are_found_on_the_page_about_them() -> None:
     """Each text of ours that the page about trouble has in a title is said somewhere in the source."""
     page = text_of("docs/troubleshooting.md")
-    titles = re.findall(r"^### (.*)$", page[page.index("## What this package says") :], re.MULTILINE)
+    titles = re.findall(r"^### (.*)$", page[page.index("## Messages of this package") :], re.MULTILINE)
     quoted = [text for title in titles for text in re.findall(r"`([^`]+)`", title)]
     sources = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py"))
     said = re.sub(r'"\s*\n\s*f?"', "", sources)  # literals that Python joins
