@@ -37,15 +37,17 @@ _OPTIONS_INTRODUCTION: Final = f"""\
 {_NOTICE}
 
 Names are case-insensitive. Options in *italics* are specific to this package. The others are options of Spark's own
-Kafka source and sink with the same defaults, and are rejected in the same cases. The error about an invalid value names
-the option, the value and the allowed values. Blanks around a value are removed, except in `subscribePattern`.
+Kafka source and sink; the migration guide lists which of them differ for
+[reads](coming-from-the-jvm-connector.md#options) and [writes](coming-from-the-jvm-connector.md#the-sink). The error
+about an invalid value names the option, the value and the allowed values. Blanks around a value are removed, except in
+`subscribePattern`.
 
 An unknown name is rejected if it differs by one letter from one of these options (`startingOffset`), or by two from a
 long one, because ignoring it could skip records. Other unknown options are ignored with a warning. Reads ignore options
 for writing with a warning, and writes ignore options for reading.
 
-*batch* and *stream* are queries of the data source. *continuous* is the input of a [continuous query](continuous.md),
-`read(...)`; its output takes the options for writing.
+*batch* and *stream* are queries of the data source. *continuous* is the input of a [continuous query](continuous.md)
+(`read(...)`). The output of a continuous query takes the options for writing.
 
 Client settings are also options, for example `kafka.security.protocol`: see [client-settings.md](client-settings.md).
 """
@@ -88,8 +90,8 @@ _PARAMS_INTRODUCTION: Final = f"""\
 
 This page lists the parameters of the direct stream (*direct*) and of `createRDD` (*rdd*), except
 [client settings](client-settings.md) that apply everywhere. In `kafkaParams`, a name can be prefixed with `kafka.`, and
-a value can be a string, an integer, a boolean, a list of strings, a class, or `None`, which means "not given". Settings
-for writing are ignored with a warning.
+a value can be a string, an integer, a boolean, a list of strings, a class, or `None`, which means "not given". Both
+ignore settings for writing with a warning.
 """
 
 _LOG_INTRODUCTION: Final = f"""\
@@ -98,9 +100,9 @@ _LOG_INTRODUCTION: Final = f"""\
 {_NOTICE}
 
 The parameters of `KafkaBasedLog` are [client settings](client-settings.md), with or without `kafka.`, and the data
-source options in *italics*. Other data source options are ignored with a warning. A value can be a string, an integer,
-a boolean, a list of strings, a class, or `None`, which means "not given". `acks` must be `all`, so that acknowledged
-records are not lost. This page omits the settings of connections, which are the same in every API.
+source options in *italics*. A log ignores other data source options with a warning. A value can be a string, an
+integer, a boolean, a list of strings, a class, or `None`, which means "not given". `acks` must be `all`, so that
+acknowledged records are not lost. This page omits the settings of connections, which are the same in every API.
 """
 
 _COMMON_POLICIES: Final = (READS_ONLY, WRITES_ONLY, DATA_SOURCE_ONLY)  # described in the introductions

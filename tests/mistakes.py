@@ -1,4 +1,4 @@
-"""Generates docs/mistakes.md, which shows what is printed for the commonest mistakes.
+"""Generates docs/mistakes.md, which shows the error messages of common mistakes.
 
     python -m tests.mistakes --write      # regenerate the page, which takes a minute
 
@@ -32,16 +32,17 @@ PAGE: Final = Path(__file__).parent.parent / "docs" / "mistakes.md"
 TOPIC: Final = "flights"
 TLS: Final = "SASL_SSL"
 
-_HEAD: Final = """# What is printed for the commonest mistakes
+_HEAD: Final = """# Error messages of common mistakes
 
-This page is made by running them (`python -m tests.mistakes --write`), and a test compares. Each shows the options that
-matter, and the last lines that Python prints, from the name of Spark's exception on. Ids, ports and times are replaced.
+`python -m tests.mistakes --write` generates this page by making each mistake, and a test checks that it is up to date.
+Each section shows the relevant options, and the last lines that Python prints, from the name of Spark's exception on.
+Ids, ports and times are replaced.
 
-`error_of` turns what Spark raises into [an error of this package](structured-streaming.md#which-error-it-was) again.
+`error_of` returns the [original error of this package](structured-streaming.md#which-error-it-was).
 
-What is shown once is the same in batches and streams, and over Spark Connect: there the exception's class is in
-`pyspark.errors.exceptions.connect`, and the server's stack trace comes behind it, which
-`spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")` leaves out.
+If a section has one message, it is the same for batches, streams and Spark Connect. With Spark Connect, the
+exception's class is in `pyspark.errors.exceptions.connect`, and the server's stack trace follows the message. To omit
+the stack trace, call `spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")`.
 """
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SECONDS: Final = 120
@@ -79,13 +80,13 @@ _SOON: Final = {"kafka.default.api.timeout.ms": "2000"}
 
 MISTAKES: Final = [
     Mistake("No servers", {"subscribe": TOPIC}),
-    Mistake("Nobody listens there", {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC}, hidden=_SOON),
+    Mistake("No broker at this address", {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC}, hidden=_SOON),
     Mistake("A topic's name is misspelt", {**_AT, "subscribe": "flihgts"}),
     Mistake("An option's name is misspelt", {**_READ, "startingOffset": "earliest"}),
-    Mistake("Two ways to choose topics", {**_READ, "assign": '{"flights":[0]}'}),
-    Mistake("Offsets that are no JSON", {**_READ, "startingOffsets": '{"flights":{"0":5}'}),
-    Mistake("Offsets that the log does not have", {**_READ, "startingOffsets": '{"flights":{"0":100}}'}),
-    Mistake("A setting of Kafka's consumer that has no place here", {**_READ, "kafka.auto.offset.reset": "latest"}),
+    Mistake("Two options that select topics", {**_READ, "assign": '{"flights":[0]}'}),
+    Mistake("Offsets that are not JSON", {**_READ, "startingOffsets": '{"flights":{"0":5}'}),
+    Mistake("Offsets outside the log", {**_READ, "startingOffsets": '{"flights":{"0":100}}'}),
+    Mistake("An unsupported setting of Kafka's consumer", {**_READ, "kafka.auto.offset.reset": "latest"}),
     Mistake("A port that uses TLS", {"kafka.bootstrap.servers": "TLS-BROKER", "subscribe": TOPIC}, hidden=_SOON),
     Mistake(
         "A wrong password",
@@ -98,8 +99,8 @@ MISTAKES: Final = [
         },
         hidden={"kafka.ssl.truststore.location": "CA"},
     ),
-    Mistake("Written to no topic", _AT, writes=True),
-    Mistake("Written to a topic that does not exist", {**_AT, "topic": "flihgts"}, writes=True, hidden=_SOON),
+    Mistake("A write without a topic", _AT, writes=True),
+    Mistake("A write to a missing topic", {**_AT, "topic": "flihgts"}, writes=True, hidden=_SOON),
     Mistake("The name of Spark's own source, without its jar", _READ, format="kafka"),
 ]
 
@@ -246,7 +247,7 @@ def _quoted(text: str) -> str:
 
 def main() -> None:
     """Generate the page; print it, or write it with ``--write``."""
-    parser = argparse.ArgumentParser(description="Show what is printed for the commonest mistakes.")
+    parser = argparse.ArgumentParser(description="Show the error messages of common mistakes.")
     parser.add_argument("--write", action="store_true", help=f"write it to {PAGE.name}")
     write = parser.parse_args().write
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
