@@ -48,12 +48,12 @@ FIGURES = [  # a page, what it says, the results, what they say
         "quick-sink",
         "exactly-once | 0.198 | 203 | 4.47 | 1.23x | 0.95x |",
     ),
-    ("README.md", "`show()` takes 434 ms against 137 ms, and 157 ms", "quick", "warm daemon | 157 ms |"),
-    ("README.md", "`show()` takes 434 ms against 137 ms", "quick", "| show() | Spark, kafka-direct | 434 ms |"),
-    ("README.md", "`show()` takes 434 ms against 137 ms", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
+    ("README.md", "workers-that-start-at-once) it takes 157 ms", "quick", "warm daemon | 157 ms |"),
+    ("README.md", "`show()` takes 434 ms (JVM: 137 ms)", "quick", "| show() | Spark, kafka-direct | 434 ms |"),
+    ("README.md", "`show()` takes 434 ms (JVM: 137 ms)", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
     (
         "README.md",
-        "Planning 1,000 partitions takes 102 ms (51 ms)",
+        "Planning 1,000 partitions takes 102 ms (JVM: 51 ms)",
         "quick",
         "partitions: Spark, kafka-direct | 102 ms |",
     ),
@@ -115,13 +115,13 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("docs/benchmarks.md", "at 1.57 M records/s: 7.2 times", "continuous", "| >= 2x | 7.19x | yes |"),
     (
         "README.md",
-        "takes 127 ms to read (118 ms)",
+        "takes 127 ms to read (JVM: 118 ms)",
         "quick-streams",
         "kafka-direct | triggerExecution | 127 ms",
     ),
     (
         "README.md",
-        "and 169 ms to write (143 ms)",
+        "and 169 ms to write (JVM: 143 ms)",
         "quick-sink",
         "| triggerExecution | 169 ms |",
     ),
@@ -139,7 +139,7 @@ FIGURES = [  # a page, what it says, the results, what they say
     ),
     (
         "README.md",
-        "A batch query over 1,000 partitions takes 5 s against 262 s",
+        "A batch query over 1,000 partitions takes 5 s (JVM: 262 s)",
         "partitions",
         "| 1,000 | 261.85 s | 5.28 s | 50x |",
     ),
@@ -153,8 +153,9 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("docs/benchmarks.md", "| `show()` | 218 ms | 233 ms | 856 ms |", "quick-first-rows", "warm daemon | 233 ms |"),
     ("docs/benchmarks.md", "2.4 times the JVM", "quick-tls", "| 1.346 | 135 | 1.24 | 2.44x | 0.51x |"),
     ("docs/benchmarks.md", "63, 120 and 150 ms", "continuous-ours", "exactly-once | 63.3 | 119.8 | 150.1 |"),
-    ("README.md", "takes 4 ms (99 %: 18 ms)", "continuous", "| continuous runner | 3.8 | 18.2 |"),
-    ("README.md", "real-time mode takes 1.3 ms (152 ms)", "continuous", "| JVM, real-time mode | 1.3 | 151.6 |"),
+    ("README.md", "is median 4 ms, p99 18 ms (at least once)", "continuous", "| continuous runner | 3.8 | 18.2 |"),
+    ("README.md", "mode has median 1.3 ms, p99 152 ms", "continuous", "| JVM, real-time mode | 1.3 | 151.6 |"),
+    ("README.md", "or median 140 ms (exactly once)", "continuous", "exactly-once | 140.2 | 311.8 |"),
 ]
 
 
