@@ -150,7 +150,6 @@ FIGURES = [  # a page, what it says, the results, what they say
         "rdd",
         "| KafkaRDD, arrow(columns=['value']) | 8.92 |",
     ),
-    ("docs/benchmarks.md", "| `show()` | 218 ms | 233 ms | 856 ms |", "quick-first-rows", "warm daemon | 233 ms |"),
     ("docs/benchmarks.md", "2.4 times the JVM", "quick-tls", "| 1.346 | 135 | 1.24 | 2.44x | 0.51x |"),
     ("docs/benchmarks.md", "63, 120 and 150 ms", "continuous-ours", "exactly-once | 63.3 | 119.8 | 150.1 |"),
     ("README.md", "is median 4 ms, p99 18 ms (at least once)", "continuous", "| continuous runner | 3.8 | 18.2 |"),
