@@ -72,9 +72,10 @@ class AsyncProducer:
         self._lock = self._system.reentrant_lock()  # guards the attributes below; cheaper than the condition with it
         self._changed = self._system.condition(self._lock)
         self._new_records: list[PendingRecord] = []
-        self._incomplete: dict[PendingRecord, None] = {}  # in the order of their sends
+        self._incomplete: dict[int, PendingRecord] = {}  # by sequence, in the order of their sends
         self._buffered_bytes = 0
         self._sent_count = 0
+        self._completed_count = 0  # see `completed_count`
         self._flushes_in_progress = 0  # calls that wait, so that records do not linger
         self._closed = False
         self._aborted = False
@@ -127,9 +128,7 @@ class AsyncProducer:
     @property
     def completed_count(self) -> int:
         """The number of records before the first one that is not acknowledged or failed, with its callbacks run."""
-        with self._changed:
-            first = next(iter(self._incomplete), None)
-            return self._sent_count if first is None else first.sequence
+        return self._completed_count
 
     def flush(self, seconds: float | None = None) -> None:
         """Wait until the futures of all records sent before are completed, and their callbacks have run."""
@@ -137,18 +136,18 @@ class AsyncProducer:
         with self._changed:
             self._check_thread("flush")
             ends_at = None if seconds is None else self._system.monotonic() + seconds
-            pending_records = set(self._incomplete)
+            sent_count = self._sent_count
             self._request_flush()
             try:
-                while pending_records:
+                while self._completed_count < sent_count:
                     remaining = None if ends_at is None else ends_at - self._system.monotonic()
                     if remaining is not None and remaining <= 0:
+                        pending_count = sum(sequence < sent_count for sequence in self._incomplete)
                         raise BrokerTimeoutError(
-                            f"{len(pending_records)} records were not acknowledged within {seconds:g} s. They are "
-                            "still being sent."
+                            f"{pending_count} records were not acknowledged within {seconds:g} s. They are still being "
+                            "sent."
                         )
                     self._system.wait(self._changed, remaining)
-                    pending_records &= self._incomplete.keys()
             finally:
                 self._flushes_in_progress -= 1
 
@@ -164,7 +163,7 @@ class AsyncProducer:
                 self._system.wait(self._changed, remaining)
             self._aborted = True
             self._request_flush()
-            has_incomplete_records = any(not record.completion_claimed for record in self._incomplete)
+            has_incomplete_records = any(not record.completion_claimed for record in self._incomplete.values())
         if has_incomplete_records or self._callbacks:
             message = f"The producer was closed, and the record was not acknowledged within {seconds:g} s."
             timeout = max(ends_at - self._system.monotonic(), _CALLBACK_GRACE_SECONDS)
@@ -256,8 +255,8 @@ class AsyncProducer:
                     # The wait for memory does not count, and so the records of a partition expire in their order.
                     record.created_at = self._monotonic()
                     record.sequence = self._sent_count
+                    self._incomplete[self._sent_count] = record
                     self._sent_count += 1
-                    self._incomplete[record] = None
                     self._buffered_bytes += size
                     self._new_records.append(record)
                     if len(self._new_records) == 1:
@@ -410,7 +409,7 @@ class AsyncProducer:
     def _fail_all(self, message: str) -> None:
         """Fail all incomplete records."""
         with self._changed:
-            incomplete_records = list(self._incomplete)
+            incomplete_records = list(self._incomplete.values())
         claimed_records = self._claim(incomplete_records)
         errors = [
             with_outcome(
@@ -438,7 +437,9 @@ class AsyncProducer:
         size = sum([record.size_bound for record in records]) + len(records) * _MEMORY_OVERHEAD
         with self._changed:
             for record in records:
-                del self._incomplete[record]
+                del self._incomplete[record.sequence]
+            while self._completed_count < self._sent_count and self._completed_count not in self._incomplete:
+                self._completed_count += 1
             self._buffered_bytes -= size
             self._changed.notify_all()
 
