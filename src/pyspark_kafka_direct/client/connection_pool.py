@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from pyspark_kafka_direct.client.connection import Connection
-from pyspark_kafka_direct.client.deadline import Backoff, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.producer_state import IdleProducerPool
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
@@ -173,7 +173,7 @@ class ConnectionPool:
             self._wait_before_reconnecting(settings, failures, deadline)
             # As in Java's client, the timeout doubles with each failed connect (KIP-601).
             maximum_ms = max(timeout_ms, settings.connect_timeout_max_ms)
-            timeout_ms = exponential_backoff(timeout_ms, failures.failed_connects, maximum_ms)
+            timeout_ms = Backoff(timeout_ms, maximum_ms).without_jitter(failures.failed_connects)
         try:
             connection = Connection.open(settings, *address, deadline.limited_to(timeout_ms / 1000))
         except TransientBrokerError as error:

@@ -68,13 +68,8 @@ class Deadline:
         return self if self.at <= limited_at else (Deadline(limited_at, self.setting, self.system, self.cancellation))
 
 
-def exponential_backoff(initial: float, tries: int, maximum: float) -> float:
-    """Return a pause or a timeout that doubles with each earlier try, up to a maximum."""
-    return min(initial * 2.0 ** min(tries, 16), maximum)
-
-
 class Backoff(NamedTuple):
-    """Pauses that double with each earlier try, with a jitter of 20% (KIP-580)."""
+    """Pauses or timeouts that double with each earlier try, up to a maximum."""
 
     initial: float  # seconds
     maximum: float
@@ -84,8 +79,12 @@ class Backoff(NamedTuple):
         """Return the backoff from ``retry.backoff.ms`` to ``retry.backoff.max.ms``."""
         return cls(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
 
+    def without_jitter(self, tries: int) -> float:
+        return min(self.initial * 2.0 ** min(tries, 16), self.maximum)
+
     def pause(self, tries: int, system: System) -> float:
-        return with_jitter(exponential_backoff(self.initial, tries, self.maximum), system)
+        """Return a pause with a jitter of 20% (KIP-580)."""
+        return with_jitter(self.without_jitter(tries), system)
 
 
 NO_BACKOFF = Backoff(0.0, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import Deadline, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
 from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
 from pyspark_kafka_direct.errors import BrokerTimeoutError
@@ -29,8 +29,7 @@ _IDLE_CHECK_SECONDS = 1.0
 # without records, fetches back off. Kafka responds at once while an offset lies between the last stable offset and the
 # high watermark.
 _IMMEDIATE_SHARE = 0.1
-_FIRST_BACKOFF = 0.01  # seconds
-_MAX_BACKOFF = 0.5
+_BACKOFF = Backoff(0.01, 0.5)
 
 
 class InFlightFetch(NamedTuple):
@@ -187,6 +186,4 @@ class BrokerFetcher:
             self._empty_responses + 1 if immediate and not has_content and response.throttle_ms <= 0 else 0
         )
         if self._empty_responses > 1:
-            self.next_fetch_at = self._received_at + exponential_backoff(
-                _FIRST_BACKOFF, self._empty_responses - 2, _MAX_BACKOFF
-            )
+            self.next_fetch_at = self._received_at + _BACKOFF.pause(self._empty_responses - 2, self._system)

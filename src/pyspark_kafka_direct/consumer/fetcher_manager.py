@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_kafka_direct.client.deadline import Retry, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Backoff, Retry
 from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
@@ -56,6 +56,7 @@ class FetcherManager:
         self._partitions = partitions
         self._on_fatal_error = on_fatal_error
         self._background = background
+        self._backoff = Backoff.of(cluster.settings)
         # The same for all partitions: partitions that back off together are then in one fetch, not in consecutive ones.
         self._jitter = with_jitter(1.0, self._system)
         self._fetchers: dict[Node, BrokerFetcher] = {}
@@ -122,11 +123,9 @@ class FetcherManager:
 
     def retry_later(self, partition: TopicPartitionState, error: KafkaDirectError | None = None) -> None:
         """Retry a partition after a backoff that grows with its failed attempts."""
-        settings = self._cluster.settings
-        max_backoff = settings.retry_backoff_max_ms / 1000
-        backoff = exponential_backoff(settings.retry_backoff_ms / 1000, partition.failed_attempts, max_backoff)
+        pause = self._backoff.without_jitter(partition.failed_attempts) * self._jitter
         partition.failed_attempts += 1
-        partition.next_fetch_at = self._system.monotonic() + backoff * self._jitter
+        partition.next_fetch_at = self._system.monotonic() + pause
         if error is not None:
             partition.transient_error = error
 

@@ -11,6 +11,7 @@ from pyspark.util import inheritable_thread_target
 
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
 from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart, RunTimings
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
@@ -31,7 +32,6 @@ from pyspark_kafka_direct.planning.continuous_epochs import (
     RestartBudget,
     assign_partitions,
     final_error,
-    restart_backoff,
 )
 from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
@@ -62,6 +62,7 @@ _MAX_PREPARE_ATTEMPTS: Final = 5  # partitions may change while a run is prepare
 _GROUP_COMMIT_WAIT_SECONDS: Final = 1.0
 _BROKER_RETRY_SECONDS: Final = 1.0
 _CORES_RETRY_SECONDS: Final = 1.0
+_RESTART_BACKOFF: Final = Backoff(0.1, 10.0)
 _STARTING_TASKS: Final = "Starting tasks"
 
 
@@ -180,17 +181,17 @@ class ContinuousExecution:
         if remaining_budget is None:
             raise failure
         self._restart_budget = remaining_budget
-        backoff = restart_backoff(len(remaining_budget.failures))
+        pause = _RESTART_BACKOFF.pause(len(remaining_budget.failures) - 1, self._system)
         _log.warning(
-            "The query restarts from the last committed epoch in %g s (restart %d of at most %d within %g s): %s",
-            backoff,
+            "The query restarts from the last committed epoch in %.1f s (restart %d of at most %d within %g s): %s",
+            pause,
             len(remaining_budget.failures),
             remaining_budget.max_restarts,
             remaining_budget.window_seconds,
             failure,
         )
         self._state.set_status("Waiting to restart", active=False)
-        self._state.wait_for_stop(backoff)
+        self._state.wait_for_stop(pause)
 
     def _check_control(self, failure: Exception) -> None:
         """Raise an error that says so if another driver has taken control of the query, and fenced the tasks."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import Backoff, Cancellation, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Backoff, Cancellation
 from pyspark_kafka_direct.errors import (
     DataLossError,
     TopicNotFoundError,
@@ -435,7 +435,7 @@ class LogWorker:
 
     def _deadline(self) -> Deadline:
         max_seconds = self._cluster.settings.default_api_timeout_ms / 1000
-        seconds = exponential_backoff(_REQUEST_SECONDS, self._request_backoff.attempts, max_seconds)
+        seconds = Backoff(_REQUEST_SECONDS, max_seconds).without_jitter(self._request_backoff.attempts)
         return replace(self._cluster.deadline(seconds), cancellation=self._cancellation)
 
     def _wakeup_fds(self) -> list[int]:

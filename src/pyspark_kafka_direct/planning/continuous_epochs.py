@@ -56,8 +56,6 @@ _FINAL_ERRORS: Final = (
     UnsupportedBrokerError,
 )
 JOB_CANCELLED: Final = "SPARK_JOB_CANCELLED"  # Spark's error class: a user has cancelled the job, such as in the UI
-_INITIAL_BACKOFF: Final = 0.1  # seconds
-_MAX_BACKOFF: Final = 10.0
 
 
 def assign_partitions(
@@ -249,11 +247,6 @@ def final_error(error: BaseException) -> KafkaDirectError | None:
     )
     typed_error.__cause__ = error
     return typed_error
-
-
-def restart_backoff(restart: int) -> float:
-    """Return the delay in seconds before a restart; ``restart`` counts the restarts in the window, from 1."""
-    return float(min(_INITIAL_BACKOFF * 2.0 ** min(restart - 1, 16), _MAX_BACKOFF))
 
 
 def _check_report(

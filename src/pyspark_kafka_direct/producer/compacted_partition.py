@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
+from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
@@ -36,7 +37,7 @@ COMPACTED_TOPIC_CONFIGS: Final = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 
-_MIN_BACKOFF, _MAX_BACKOFF = 0.005, 0.2  # seconds
+_BACKOFF = Backoff(0.005, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class CompactedPartition:
     def wait_for_stable_end(self, deadline: Deadline) -> int:
         """Return the current high watermark after all transactions before it have ended."""
         end = self.end(deadline)
-        pause = _MIN_BACKOFF
+        tries = 0
         last_stable: int | None = None
         while True:
             try:
@@ -104,10 +105,11 @@ class CompactedPartition:
                 raise self._blocked_error(last_stable, end, deadline) from error
             if last_stable >= end:
                 return end
+            pause = _BACKOFF.pause(tries, deadline.system)
             if deadline.remaining() <= pause:
                 raise self._blocked_error(last_stable, end, deadline)
             deadline.system.sleep(pause)
-            pause = min(2 * pause, _MAX_BACKOFF)
+            tries += 1
 
     def read(
         self,
@@ -150,7 +152,7 @@ class CompactedPartition:
             offsets=OffsetRange(*self.partition, first, until),
             columns=("key", "value", "offset"),
             from_earliest=from_earliest,
-            poll_timeout=max(deadline.remaining(), _MAX_BACKOFF),
+            poll_timeout=max(deadline.remaining(), _BACKOFF.maximum),
         )
 
     def _blocked_error(self, last_stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:

@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
 
@@ -26,7 +27,8 @@ _log = logging.getLogger("pyspark_kafka_direct.spark")
 
 _T = TypeVar("_T")
 
-_RETRY_PAUSES: Final = (0.1, 0.2, 0.4, 0.8)  # seconds
+_RETRIES: Final = 4
+_BACKOFF: Final = Backoff(0.1, 1.0)
 _FILE_EXISTS: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 
 OFFSET_LOG_V1: Final = "v1"
@@ -128,7 +130,7 @@ class CheckpointFiles:
 
 
 class RetryingFiles:
-    """Repeats operations that fail, for 1.5 seconds."""
+    """Repeats operations that fail, four times in about 1.5 seconds."""
 
     def __init__(self, files: CheckpointFileManager, system: System) -> None:
         self._files = files
@@ -160,7 +162,7 @@ class RetryingFiles:
         self._retry(lambda: self._files.delete(name))
 
     def _retry(self, operation: Callable[[], _T], check: Callable[[], None] = lambda: None) -> _T:
-        for pause in _RETRY_PAUSES:
+        for tries in range(_RETRIES):
             check()
             try:
                 return operation()
@@ -170,7 +172,7 @@ class RetryingFiles:
                 _log.warning(
                     "An operation on the checkpoint %s failed, and is repeated: %s", self._files.path(""), error
                 )
-            self._system.sleep(pause)
+            self._system.sleep(_BACKOFF.pause(tries, self._system))
         check()
         return operation()
 

@@ -93,3 +93,11 @@ def test_no_retry_without_remaining_time(seconds: float, pause: float) -> None:
         attempt([error, None], seconds, pause)
     assert caught.value is error
     assert not hasattr(error, "__notes__")
+
+
+def test_a_backoff_doubles_up_to_its_maximum() -> None:
+    backoff = Backoff(0.1, 10.0)
+    pauses = [backoff.without_jitter(tries) for tries in range(11)]
+    assert pauses[:3] == [0.1, 0.2, 0.4]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == backoff.without_jitter(10_000) == 10.0

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.errors import (
     TaskStartTimeoutError,
     TruncatedError,
 )
-from pyspark_kafka_direct.planning.continuous_epochs import final_error, restart_backoff
+from pyspark_kafka_direct.planning.continuous_epochs import final_error
 
 
 def task_error(cause_class: str | None) -> QueryRunError:
@@ -64,10 +64,3 @@ def test_a_job_that_was_cancelled_is_final() -> None:
     error = QueryRunError("The Spark job of the query failed: [SPARK_JOB_CANCELLED] Job 3 cancelled")
     error.cause_class = "SPARK_JOB_CANCELLED"
     assert final_error(error) is error
-
-
-def test_the_backoff_grows_up_to_a_maximum() -> None:
-    backoffs = [restart_backoff(restart) for restart in range(1, 12)]
-    assert backoffs[:3] == [0.1, 0.2, 0.4]
-    assert backoffs == sorted(backoffs)
-    assert backoffs[-1] == restart_backoff(10_000) == 10.0

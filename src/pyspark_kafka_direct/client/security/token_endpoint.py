@@ -19,7 +19,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 
-from pyspark_kafka_direct.client.deadline import exponential_backoff
+from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
 from pyspark_kafka_direct.client.security.tls_handshake import tls_context
 from pyspark_kafka_direct.config.security_settings import MASK, Secret
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _MAX_CONNECT_ATTEMPTS: Final = 3
 _MAX_RETRY_SECONDS: Final = 10.0  # for which server errors (5xx, 429) are retried, as in Java
-_INITIAL_BACKOFF: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)
-_MAX_BACKOFF: Final = 2.0
+_BACKOFF: Final = Backoff(0.1, 2.0)  # Java's sasl.login.retry.backoff.ms
 _MAX_RESPONSE_BYTES: Final = 1 << 20
 
 
@@ -57,7 +56,7 @@ class _TokenEndpoint:
         limit = deadline.limited_to(seconds)
         retry_deadline = limit.limited_to(_MAX_RETRY_SECONDS)
         for attempt in itertools.count():
-            pause = exponential_backoff(_INITIAL_BACKOFF, attempt, _MAX_BACKOFF)
+            pause = _BACKOFF.pause(attempt, deadline.system)
             is_last_attempt = pause >= retry_deadline.remaining()
             try:
                 response_body = self._post(limit)
