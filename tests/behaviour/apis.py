@@ -8,12 +8,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.config import option_messages, spark_conf
+from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_stream_options
 from pyspark_kafka_direct.direct import rate_controller
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.spark.range_task import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,9 +91,9 @@ def _direct(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
 
 
 def _rdd(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
-    """The reader of a ``KafkaRDD``'s tasks; a ``KafkaRDD`` itself needs a SparkContext."""
+    """What a ``KafkaRDD``'s tasks get; a ``KafkaRDD`` itself needs a SparkContext."""
     params = parse_kafka_params(given, "rdd")
-    reader = RangeTaskReader(
+    config = ReadConfig(
         params.executor_connection,
         params.fetch,
         _DEFAULT_POLL_SECONDS if params.poll_timeout is None else params.poll_timeout,
@@ -101,7 +101,7 @@ def _rdd(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
         params.fail_on_data_loss,
         params.max_record_batch_bytes,
     )
-    return _field_values("RangeTaskReader", reader)
+    return _field_values("ReadConfig", config)
 
 
 def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> FieldValues:

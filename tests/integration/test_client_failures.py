@@ -28,9 +28,9 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
 from pyspark_kafka_direct.consumer.range_reader import read_range
-from pyspark_kafka_direct.consumer.range_request import RangeRequest
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -446,8 +446,8 @@ def test_frozen_broker_delays_only_its_partitions(
         POOL.clear()
         with within(HANG, "reading partitions of other leaders, without pooled connections"):
             for partition in others:
-                ranged = OffsetRange(topic, partition.partition, 0, ends[partition])
-                batches = list(read_range(reader_settings, FetchSettings(), RangeRequest(ranged, ("offset",))))
+                task = RangeTask(OffsetRange(topic, partition.partition, 0, ends[partition]))
+                batches = list(read_range(ReadConfig(reader_settings, FetchSettings()), task, ("offset",)))
                 assert sum(batch.num_rows for batch in batches) == ends[partition]
         with within(60, "planning its partitions, after the election of new leaders"):
             assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends

@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.consumer.range_request import RangeRequest
+from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ import pickle, sys
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-settings, request = pickle.loads(bytes.fromhex(sys.stdin.read()))
-end = ClusterClient(settings.connection).offsets({request.offsets.topic_partition: LATEST})
+config, task = pickle.loads(bytes.fromhex(sys.stdin.read()))
+end = ClusterClient(config.connection).offsets({task.offsets.topic_partition: LATEST})
 foreign = {"kafka", "confluent_kafka", "google", "cryptography", "pyspark"} & set(sys.modules)
-print(sum(batch.num_rows for batch in read_range(*settings, request)), *end.values(), sorted(foreign))
+print(sum(batch.num_rows for batch in read_range(config, task, ("value",))), *end.values(), sorted(foreign))
 """
 
 
@@ -43,12 +44,11 @@ def test_a_range_is_planned_and_read_with_nothing_but_arrow(
     assert producer.flush(30) == 0
     settings = parse_client_params({"bootstrap.servers": kafka.bootstrap_servers})
     cluster = ClusterClient(settings.connection)
-    request = RangeRequest(
+    task = RangeTask(
         offsets=OffsetRange(topic, 0, 1, 5),
-        columns=("value",),
         topic_id=cluster.topics([topic])[topic].topic_id,
         leader=cluster.known_leaders([TopicPartition(topic, 0)])[TopicPartition(topic, 0)],
     )
-    work = pickle.dumps((settings, request)).hex()
+    work = pickle.dumps((ReadConfig(*settings), task)).hex()
     run = subprocess.run([sys.executable, *flags, "-c", READ], input=work, capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["4", "5", "[]"]

@@ -20,8 +20,9 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_reader import read_range
-from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.records.implementation import ENVIRONMENT_VARIABLE, select_implementation
 
@@ -112,12 +113,12 @@ class InteropCluster:
         counts: ReadCounts | None = None,
     ) -> list[Row]:
         fetch = replace(self.settings.fetch, isolation_level=isolation)
-        request = RangeRequest(wanted, columns=records.COLUMNS, poll_timeout=30)
+        config = ReadConfig(self.settings.connection, fetch, poll_timeout=30)
         rows = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(ENVIRONMENT_VARIABLE, decoder)
             patch.setattr(records, "_selected", select_implementation())
-            for batch in read_range(self.settings.connection, fetch, request, counts):
+            for batch in read_range(config, RangeTask(wanted), records.COLUMNS, counts):
                 batch.validate(full=True)
                 assert set(batch.column("topic").to_pylist()) == {wanted.topic}
                 assert set(batch.column("partition").to_pylist()) == {wanted.partition}

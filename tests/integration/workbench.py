@@ -24,8 +24,10 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
-from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -67,6 +69,15 @@ class Read:
     @property
     def values(self) -> list[bytes]:
         return [row["value"] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class RangeRequest:
+    """A read that a test asks for: of which range, how, and what it returns."""
+
+    task: RangeTask
+    config: Mapping[str, Any]  # fields of ``ReadConfig``
+    output: Mapping[str, Any]  # arguments of ``read_range``
 
 
 class Workbench:
@@ -117,12 +128,19 @@ class Workbench:
 
     def request(self, topic: str, from_offset: int, until_offset: int, **fields: Any) -> RangeRequest:
         partition: int = fields.pop("partition", 0)
-        usual: dict[str, Any] = {
-            "columns": ("offset", "value"),
-            "topic_id": self.topic_id(topic),
-            "poll_timeout": 120.0,
-        }
-        return RangeRequest(offsets=OffsetRange(topic, partition, from_offset, until_offset), **(usual | fields))
+        offsets = OffsetRange(topic, partition, from_offset, until_offset)
+        task = RangeTask(
+            offsets,
+            fields.pop("topic_id") if "topic_id" in fields else self.topic_id(topic),
+            fields.pop("leader", None),
+            fields.pop("from_earliest", False),
+        )
+        output = {"columns": ("offset", "value")}
+        output |= {name: fields.pop(name) for name in ("columns", "max_rows", "max_bytes") if name in fields}
+        return RangeRequest(task, fields, output)
+
+    def config(self, request: RangeRequest, **kafka: object) -> ReadConfig:
+        return ReadConfig(*self.settings(**kafka), **request.config)
 
     def read(
         self,
@@ -139,12 +157,17 @@ class Workbench:
     def run(self, request: RangeRequest, **kafka: object) -> Read:
         """Reads what is requested to its end."""
         read = Read()
-        read.batches.extend(read_range(*self.settings(**kafka), request, read.counts))
+        read.batches.extend(self.open(request, read.counts, **kafka))
         return read
 
     def open(self, request: RangeRequest, counts: ReadCounts | None = None, **kafka: Any) -> Iterator[pa.RecordBatch]:
         """Starts a read that the test takes batch by batch."""
-        return read_range(*self.settings(**kafka), request, counts)
+        return read_range(self.config(request, **kafka), request.task, counts=counts, **request.output)
+
+    def count(
+        self, request: RangeRequest, counts: ReadCounts | None = None, *, limit: int | None = None, **kafka: object
+    ) -> int:
+        return count_range(self.config(request, **kafka), request.task, limit=limit, counts=counts)
 
     def end(self, topic: str, partition: int = 0) -> int:
         return self._offset(topic, partition, OffsetSpec.latest())

@@ -24,7 +24,7 @@ before = set(sys.modules)
 
 from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.errors import KafkaDirectError
-from pyspark_kafka_direct.spark.range_task import RangeTask
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 

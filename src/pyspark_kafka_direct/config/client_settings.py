@@ -84,3 +84,15 @@ class ConnectionSettings:
         return ",".join(
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfig:
+    """What is the same for all ranges of a query."""
+
+    connection: ConnectionSettings
+    fetch: FetchSettings
+    poll_timeout: float = 120.0  # seconds without progress after which a read fails
+    rack_environment_variable: str | None = None
+    fail_on_data_loss: bool = True
+    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # of a decompressed record batch, and of a record

@@ -10,9 +10,9 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
 
 _POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
 
@@ -20,15 +20,16 @@ _POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
 class FetchRetry:
     """Backs off between the fetches of one range, and fails after ``poll_timeout`` without progress."""
 
-    def __init__(self, settings: ConnectionSettings, request: RangeRequest, system: System = SYSTEM) -> None:
+    def __init__(self, config: ReadConfig, partition: TopicPartition, system: System = SYSTEM) -> None:
         self._system = system
-        self._settings = settings
-        self._request = request
+        self._backoff = Backoff.of(config.connection)
+        self._timeout = config.poll_timeout
+        self._partition = partition
         self.reset()
 
     def reset(self) -> None:
         """Restart the timeout and the backoff, because records arrived or were passed to the caller."""
-        self.deadline = Deadline.after(self._request.poll_timeout, _POLL_TIMEOUT_OPTION, system=self._system)
+        self.deadline = Deadline.after(self._timeout, _POLL_TIMEOUT_OPTION, system=self._system)
         self._tries = 0
         self._last_error: KafkaDirectError | None = None
 
@@ -38,10 +39,10 @@ class FetchRetry:
             return
         last_error = self._last_error
         raise BrokerTimeoutError(
-            f"No records arrived for {self._request.poll_timeout:g} s (option {_POLL_TIMEOUT_OPTION})"
+            f"No records arrived for {self._timeout:g} s (option {_POLL_TIMEOUT_OPTION})"
             + ("." if last_error is None else f"; the last error: {last_error.message}"),
-            topic=self._request.offsets.topic,
-            partition=self._request.offsets.partition,
+            topic=self._partition.topic,
+            partition=self._partition.partition,
             offset=None if last_error is None else last_error.offset,
             broker=broker if last_error is None else last_error.broker or broker,
         ) from last_error
@@ -54,6 +55,6 @@ class FetchRetry:
 
     def back_off(self) -> None:
         """Sleep before the next fetch; the delay doubles with each call until ``reset``."""
-        pause = Backoff.of(self._settings).pause(self._tries, self._system)
+        pause = self._backoff.pause(self._tries, self._system)
         self._tries += 1
         self._system.sleep(min(pause, self.deadline.remaining()))

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ReadConfig
     from pyspark_kafka_direct.consumer.fetch_response import FetchAction
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+    from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.data_loss import LossDecision
@@ -95,9 +95,8 @@ class Fetcher:
 
     def __init__(
         self,
-        settings: ConnectionSettings,
-        fetch: FetchSettings,
-        request: RangeRequest,
+        config: ReadConfig,
+        task: RangeTask,
         replica: ReadReplica,
         handler: RecordHandler,
         counts: ReadCounts,
@@ -106,14 +105,15 @@ class Fetcher:
         system: System = SYSTEM,
     ) -> None:
         self._system = system
-        self._settings = fetch
+        self._config = config
+        self._task = task
+        self._settings = fetch = config.fetch
         self._max_bytes = min(fetch.max_partition_fetch_bytes, max(_FIRST_FETCH_BYTES, fetch.fetch_min_bytes))
-        self._request = request
         self._replica = replica
         self._handler = handler
         self._counts = counts
         self._prefetch = prefetch
-        self._retry = FetchRetry(settings, request, system)
+        self._retry = FetchRetry(config, task.offsets.topic_partition, system)
         self._absence_check: AbsenceCheck | None = None  # while metadata or the leader does not know the partition
         self._out_of_range_responses = 0
         self._stale_end_responses = 0
@@ -123,7 +123,7 @@ class Fetcher:
 
     def run(self) -> Iterator[None]:
         """Yield each time the handler was fed, with the next fetch in flight, until the end of the range."""
-        while (position := self._handler.next_offset) < self._request.offsets.until_offset:
+        while (position := self._handler.next_offset) < self._task.offsets.until_offset:
             self._retry.raise_if_expired(self._replica.broker)
             try:
                 fetched = self._fetch(position)
@@ -166,7 +166,7 @@ class Fetcher:
             return False
         self._reset_retries()
         self._max_bytes = self._settings.max_partition_fetch_bytes
-        if self._prefetch and next_offset < self._request.offsets.until_offset:
+        if self._prefetch and next_offset < self._task.offsets.until_offset:
             # Without the last fetched epoch: the broker rejects a request with another leader epoch, and a log is never
             # truncated within one epoch.
             try:
@@ -180,7 +180,7 @@ class Fetcher:
         if fetched.error_code and fetched.current_leader is not None:
             self._replica.confirm_epoch(fetched.current_leader.leader_epoch, self._retry.deadline)
         context = FetchContext(
-            self._request.offsets.topic_partition,
+            self._task.offsets.topic_partition,
             position,
             self._replica.broker,
             self._replica.on_leader,
@@ -238,7 +238,7 @@ class Fetcher:
         self._no_data_since = None
         if self._absence_check is None:
             self._absence_check = self._replica.absence_check()
-        tp = self._request.offsets.topic_partition
+        tp = self._task.offsets.topic_partition
         match self._absence_check.step(self._retry.deadline)[tp]:
             case Presence.ABSENT:
                 self._resume_by_log_state(position, None, error)
@@ -262,12 +262,12 @@ class Fetcher:
             self._back_off(gap.error)
             return
         self._replica.check_leader(self._retry.deadline)
-        offsets = self._request.offsets
+        offsets = self._task.offsets
         next_offset = min(gap.end, offsets.until_offset)
         if decision is GapDecision.UNKNOWN:
             broker = self._replica.broker
             loss = unproven_gap_error(offsets.topic_partition, position, gap.end, no_data_seconds, broker)
-            if self._request.fail_on_data_loss:
+            if self._config.fail_on_data_loss:
                 raise loss
             _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
             self._counts.unproven_gaps += next_offset - position
@@ -277,21 +277,21 @@ class Fetcher:
 
     def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
         decision = evaluate_truncation(
-            self._request.offsets, position, truncated_to, fail_on_data_loss=self._request.fail_on_data_loss
+            self._task.offsets, position, truncated_to, fail_on_data_loss=self._config.fail_on_data_loss
         )
         self._count_loss(decision)
         self._resume_at(position)  # a new decoder: the current batch at the position may start before it
 
     def _resume_by_log_state(self, position: int, log: LeaderLogState | None, error: KafkaDirectError) -> None:
         """Skip lost offsets or fail; if the log contains the position, fetch it again after a backoff."""
-        request = self._request
+        task = self._task
         decision = evaluate_loss(
-            request.offsets,
+            task.offsets,
             position,
             log,
-            planned_topic_id=request.topic_id,
-            from_earliest=request.from_earliest,
-            fail_on_data_loss=request.fail_on_data_loss,
+            planned_topic_id=task.topic_id,
+            from_earliest=task.from_earliest,
+            fail_on_data_loss=self._config.fail_on_data_loss,
         )
         self._count_loss(decision)
         if decision.next_offset == position:

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.records.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.consumer.range_task import RangeTask
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")
 
 
 def count_range(
-    settings: ConnectionSettings,
-    fetch: FetchSettings,
-    request: RangeRequest,
+    config: ReadConfig,
+    task: RangeTask,
     *,
     limit: int | None = None,
     counts: ReadCounts | None = None,
@@ -29,18 +28,16 @@ def count_range(
 ) -> int:
     """Count the records that ``read_range`` would read; stop after the fetch with which the count reaches ``limit``."""
     counts = counts if counts is not None else ReadCounts()
-    offsets = request.offsets
+    offsets = task.offsets
     if limit is not None and limit <= 0:
         return 0
-    replica = ReadReplica(settings, fetch, offsets.topic_partition, request.topic_id, request.leader, pool)
+    replica = ReadReplica(config.connection, config.fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
     counter = RecordCounter(
-        offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, request.max_batch_bytes
+        offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, config.max_batch_bytes
     )
     started = pool.system.monotonic()
     try:
-        fetcher = Fetcher(
-            settings, fetch, request, replica, counter, counts, prefetch=limit is None, system=pool.system
-        )
+        fetcher = Fetcher(config, task, replica, counter, counts, prefetch=limit is None, system=pool.system)
         for _ in fetcher.run():
             if limit is not None and counter.records >= limit:
                 break

@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.records import create_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")
 
 
 def read_range(
-    settings: ConnectionSettings,
-    fetch: FetchSettings,
-    request: RangeRequest,
+    config: ReadConfig,
+    task: RangeTask,
+    columns: tuple[str, ...],  # some of ``records.COLUMNS``, in the wanted order
     counts: ReadCounts | None = None,
     *,
+    max_rows: int = 32_768,  # of an Arrow batch
+    max_bytes: int = 4 << 20,  # of keys, values and headers in an Arrow batch
     pool: ConnectionPool = POOL,
 ) -> Iterator[pa.RecordBatch]:
     """Yield non-empty Arrow batches with exactly the records of the range, in offset order."""
     counts = counts if counts is not None else ReadCounts()
-    offsets = request.offsets
-    replica = ReadReplica(settings, fetch, offsets.topic_partition, request.topic_id, request.leader, pool)
-    handler = _DecodingHandler(fetch, request, counts)
+    offsets = task.offsets
+    replica = ReadReplica(config.connection, config.fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
+    new_decoder = functools.partial(
+        create_decoder,
+        topic=offsets.topic,
+        partition=offsets.partition,
+        until_offset=offsets.until_offset,
+        columns=columns,
+        check_crcs=config.fetch.check_crcs,
+        max_rows=max_rows,
+        max_bytes=max_bytes,
+        max_batch_bytes=config.max_batch_bytes,
+    )
+    handler = _DecodingHandler(new_decoder, offsets.from_offset, counts)
     started = pool.system.monotonic()
     try:
-        for _ in Fetcher(settings, fetch, request, replica, handler, counts, system=pool.system).run():
+        for _ in Fetcher(config, task, replica, handler, counts, system=pool.system).run():
             while (batch := handler.read()) is not None:
                 if batch.num_rows:
                     yield batch
@@ -52,11 +66,10 @@ def read_range(
 class _DecodingHandler:
     """Decodes the fetched record batches; a new decoder is created wherever offsets are skipped."""
 
-    def __init__(self, fetch: FetchSettings, request: RangeRequest, counts: ReadCounts) -> None:
-        self._check_crcs = fetch.check_crcs
-        self._request = request
+    def __init__(self, new_decoder: Callable[..., RecordDecoder], from_offset: int, counts: ReadCounts) -> None:
+        self._new_decoder = new_decoder
         self._counts = counts
-        self._decoder = self._decoder_from(request.offsets.from_offset)
+        self._decoder = new_decoder(from_offset=from_offset)
 
     @property
     def next_offset(self) -> int:
@@ -69,24 +82,10 @@ class _DecodingHandler:
         # A new decoder starts exactly at the offset. The batch there may begin with earlier records: DeleteRecords
         # moves the log start, but does not change batches.
         self.close()
-        self._decoder = self._decoder_from(offset)
+        self._decoder = self._new_decoder(from_offset=offset)
 
     def read(self) -> pa.RecordBatch | None:
         return self._decoder.read()
 
     def close(self) -> None:
         self._counts.add_decoded(self._decoder.counts)
-
-    def _decoder_from(self, offset: int) -> RecordDecoder:
-        request = self._request
-        return create_decoder(
-            topic=request.offsets.topic,
-            partition=request.offsets.partition,
-            from_offset=offset,
-            until_offset=request.offsets.until_offset,
-            columns=request.columns,
-            check_crcs=self._check_crcs,
-            max_rows=request.max_rows,
-            max_bytes=request.max_bytes,
-            max_batch_bytes=request.max_batch_bytes,
-        )

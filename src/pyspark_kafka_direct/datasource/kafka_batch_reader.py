@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
 from pyspark_kafka_direct.planning.batch_planner import (
@@ -26,7 +27,6 @@ from pyspark_kafka_direct.spark.query_metadata import (
     open_cluster,
     partitions_by_topic,
 )
-from pyspark_kafka_direct.spark.range_task import RangeTask
 from pyspark_kafka_direct.spark.worker_lifecycle import end_task
 
 if TYPE_CHECKING:

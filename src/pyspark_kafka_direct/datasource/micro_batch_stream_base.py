@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.offsets import (
     partition_offsets_from_json,
@@ -19,7 +20,6 @@ from pyspark_kafka_direct.offsets import (
     record_first_start,
     recorded_first_start,
 )
-from pyspark_kafka_direct.spark.range_task import RangeTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
+from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.config.read_options import RangeReadOptions
+    from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
 
 
@@ -52,13 +54,12 @@ class KafkaReader:
         from pyspark_kafka_direct.spark.loss_channel import find_loss_channel  # tasks do not need it
 
         options = self._options
-        task_reader = RangeTaskReader(
+        config = ReadConfig(
             options.connection,
             options.fetch,
             options.poll_timeout_ms / 1000,
             options.rack_environment_variable,
             options.fail_on_data_loss,
             options.max_record_batch_bytes,
-            find_loss_channel(),
         )
-        return KafkaPartitionReader(task_reader, self._schema)
+        return KafkaPartitionReader(RangeTaskReader(config, find_loss_channel()), self._schema)

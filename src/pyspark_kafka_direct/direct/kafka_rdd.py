@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.core.rdd import RDD, PipelinedRDD
 
+from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.direct.kafka_record import RECORD_COLUMNS, KafkaRecord, kafka_records
 from pyspark_kafka_direct.direct.location_strategies import create_task_rdd, list_executors, preferred_location
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json, with_topic_ids
 from pyspark_kafka_direct.spark.loss_channel import find_loss_channel
-from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,15 +126,15 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         assume_consecutive: bool,
         timeout: float,
     ) -> None:
-        self._reader = RangeTaskReader(
+        config = ReadConfig(
             parameters.executor_connection,
             parameters.fetch,
             timeout if parameters.poll_timeout is None else parameters.poll_timeout,
             parameters.rack_environment_variable,
             parameters.fail_on_data_loss,
             parameters.max_record_batch_bytes,
-            find_loss_channel(),
         )
+        self._reader = RangeTaskReader(config, find_loss_channel())
         super().__init__(tasks, ReadRecords(self._reader, key_decoder, value_decoder))
         self._tasks = tasks
         self._parameters = parameters
@@ -245,7 +247,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         reader = SparkSession.builder.getOrCreate().read.format("kafka-direct")
         reader = reader.options(**self._parameters.source_options())
         reader = reader.option("offsetRanges", offset_ranges_to_json(self._ranges))
-        reader = reader.option("kafkaConsumer.pollTimeoutMs", str(round(self._reader.poll_timeout * 1000)))
+        reader = reader.option("kafkaConsumer.pollTimeoutMs", str(round(self._reader.config.poll_timeout * 1000)))
         return (reader if schema is None else reader.schema(schema)).load()
 
     def _is_persisted(self) -> bool:

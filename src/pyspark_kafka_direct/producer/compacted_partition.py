@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel, ReadConfig
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
     from pyspark_kafka_direct.records import EncodedBatch
@@ -122,12 +121,13 @@ class CompactedPartition:
     ) -> Iterator[pa.RecordBatch]:
         """Yield ``key``, ``value`` and ``offset`` of all records in a range of offsets, or raise."""
         from pyspark_kafka_direct.consumer.range_reader import read_range
+        from pyspark_kafka_direct.consumer.range_task import RangeTask
 
         if first >= until:
             return
-        request = self._range_request(first, until, deadline, from_earliest=from_earliest)
-        cluster = self._cluster
-        yield from read_range(cluster.settings, FetchSettings(isolation_level=isolation), request, pool=cluster.pool)
+        task = RangeTask(OffsetRange(*self.partition, first, until), from_earliest=from_earliest)
+        config = self._read_config(deadline, isolation)
+        yield from read_range(config, task, ("key", "value", "offset"), pool=self._cluster.pool)
 
     def find_newest(
         self, key: bytes, first: int, until: int, deadline: Deadline, *, from_earliest: bool = False
@@ -135,7 +135,9 @@ class CompactedPartition:
         """Return the records of a key in a range of offsets, whose transactions may be open, or raise."""
         from pyspark_kafka_direct.producer.transactional_records import read_key
 
-        return read_key(self._cluster, key, self._range_request(first, until, deadline, from_earliest=from_earliest))
+        config = self._read_config(deadline, "read_uncommitted")
+        offsets = OffsetRange(*self.partition, first, until)
+        return read_key(self._cluster, config, key, offsets, from_earliest=from_earliest)
 
     def encode(self, records: Sequence[tuple[bytes, bytes | None]]) -> Iterator[EncodedBatch]:
         """Yield record batches of keys and values for the topic; a value of ``None`` is a tombstone."""
@@ -145,15 +147,11 @@ class CompactedPartition:
         yield from encoder.add(keyed_rows(records, self.partition.partition, self._cluster.pool.system))
         yield from encoder.flush()
 
-    def _range_request(self, first: int, until: int, deadline: Deadline, *, from_earliest: bool) -> RangeRequest:
-        from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    def _read_config(self, deadline: Deadline, isolation: IsolationLevel) -> ReadConfig:
+        from pyspark_kafka_direct.config.client_settings import ReadConfig
 
-        return RangeRequest(
-            offsets=OffsetRange(*self.partition, first, until),
-            columns=("key", "value", "offset"),
-            from_earliest=from_earliest,
-            poll_timeout=max(deadline.remaining(), _BACKOFF.maximum),
-        )
+        fetch = FetchSettings(isolation_level=isolation)
+        return ReadConfig(self._cluster.settings, fetch, poll_timeout=max(deadline.remaining(), _BACKOFF.maximum))
 
     def _blocked_error(self, last_stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:
         return BrokerTimeoutError(

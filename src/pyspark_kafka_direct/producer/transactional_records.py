@@ -6,12 +6,11 @@ each one by the next control record of the producer id that wrote it. So transac
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.records import create_decoder
 from pyspark_kafka_direct.records.python.batch_format import HEADER, MAGIC, BadRecordError, read_header
 from pyspark_kafka_direct.records.python.batch_reader import is_abort_marker, validate_batch
@@ -22,22 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import AbortedTransaction
     from pyspark_kafka_direct.records.python.batch_format import BatchHeader
     from pyspark_kafka_direct.records.python.batch_scan import BatchExtent
 
 
-def read_key(cluster: ClusterClient, key: bytes, request: RangeRequest) -> TransactionalRecords:
+def read_key(
+    cluster: ClusterClient, config: ReadConfig, key: bytes, offsets: OffsetRange, *, from_earliest: bool = False
+) -> TransactionalRecords:
     """Read a range to its end, and return the records of a key."""
-    partition = request.offsets.topic_partition
+    partition = offsets.topic_partition
     # With the known leader and topic id, no metadata is requested.
     leader = cluster.known_leaders([partition]).get(partition)
-    request = replace(request, topic_id=cluster.known_topic_ids([partition.topic]).get(partition.topic))
-    found = TransactionalRecords(key, request)
-    fetch = FetchSettings(isolation_level="read_uncommitted")
-    replica = ReadReplica(cluster.settings, fetch, partition, request.topic_id, leader, cluster.pool)
-    fetcher = Fetcher(cluster.settings, fetch, request, replica, found, ReadCounts(), system=cluster.pool.system)
+    topic_id = cluster.known_topic_ids([partition.topic]).get(partition.topic)
+    task = RangeTask(offsets, topic_id, leader, from_earliest)
+    found = TransactionalRecords(key, offsets, config.max_batch_bytes)
+    replica = ReadReplica(config.connection, config.fetch, partition, topic_id, leader, cluster.pool)
+    fetcher = Fetcher(config, task, replica, found, ReadCounts(), system=cluster.pool.system)
     try:
         for _ in fetcher.run():
             pass
@@ -56,11 +58,12 @@ class KeyRecord(NamedTuple):
 class TransactionalRecords:
     """Handles the record batches of a range (a ``RecordHandler`` of the fetcher) for one key."""
 
-    def __init__(self, key: bytes, request: RangeRequest) -> None:
+    def __init__(self, key: bytes, offsets: OffsetRange, max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES) -> None:
         self.newest: KeyRecord | None = None  # that was committed, or written without a transaction
-        self.next_offset = request.offsets.from_offset
+        self.next_offset = offsets.from_offset
         self._key = key
-        self._request = request
+        self._offsets = offsets
+        self._max_batch_bytes = max_batch_bytes
         self._open: dict[int, KeyRecord] = {}  # the newest record of each producer id whose outcome is not known yet
 
     @property
@@ -75,14 +78,14 @@ class TransactionalRecords:
 
     def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction] = ()) -> None:
         """Handle one fetch response, and update ``next_offset``."""
-        scanned = scan_batches(records, self.next_offset, self._request.offsets.until_offset)
+        scanned = scan_batches(records, self.next_offset, self._offsets.until_offset)
         try:
             for extent in scanned.extents:
                 self._handle(extent, bytes(records[extent.start : extent.end]))
             if scanned.error is not None:
                 raise scanned.error
         except BadRecordError as error:
-            topic, partition = self._request.offsets.topic_partition
+            topic, partition = self._offsets.topic_partition
             offset = self.next_offset if error.offset is None else error.offset
             raise record_error(error.kind, error.message, topic=topic, partition=partition, offset=offset) from None
         self.next_offset = scanned.next_offset
@@ -104,7 +107,7 @@ class TransactionalRecords:
 
     def _end_transaction(self, header: BatchHeader, batch: bytes) -> None:
         record = self._open.pop(header.producer_id, None)
-        if record is not None and not is_abort_marker(header, batch, self._request.max_batch_bytes):
+        if record is not None and not is_abort_marker(header, batch, self._max_batch_bytes):
             self._add(record)
 
     def _add(self, record: KeyRecord) -> None:
@@ -113,14 +116,13 @@ class TransactionalRecords:
 
     def _last_record(self, batch: bytes) -> KeyRecord | None:
         """Return the last record of the key in a batch."""
-        request = self._request
         decoder = create_decoder(
-            topic=request.offsets.topic,
-            partition=request.offsets.partition,
+            topic=self._offsets.topic,
+            partition=self._offsets.partition,
             from_offset=self.next_offset,
-            until_offset=request.offsets.until_offset,
+            until_offset=self._offsets.until_offset,
             columns=("key", "value", "offset"),
-            max_batch_bytes=request.max_batch_bytes,
+            max_batch_bytes=self._max_batch_bytes,
         )
         decoder.feed(batch)
         last = None

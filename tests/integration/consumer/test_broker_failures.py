@@ -23,7 +23,7 @@ from tests.integration.waiting import suspend
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, CorruptRecordError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from pyspark_kafka_direct.client import fetch_channel
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_recreated_topic_is_not_the_planned_one(
     assert bench.known_leader(topic) == leader
     fill(bench, topic, batches, "second")
     monkeypatch.setattr(fetch_channel, "NEWEST_VERSION", fetch_version)
-    with pytest.raises(DataLossError, match=rf"deleted and recreated.*\[20, 100\).*id was {request.topic_id}"):
+    with pytest.raises(DataLossError, match=rf"deleted and recreated.*\[20, 100\).*id was {request.task.topic_id}"):
         bench.run(request)
     read = bench.run(lenient)
     assert read.values == []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 from pyspark_kafka_direct.records.record_counter import RecordCounter
 
@@ -135,10 +135,11 @@ def test_many_fetches(bench: Workbench) -> None:
 
 
 def test_next_fetch_is_in_flight_while_records_are_used(bench: Workbench, topic: str) -> None:
-    settings, request = bench.settings(max_partition_fetch_bytes=1), bench.request(topic, 0, COUNT)
-    replica = ReadReplica(*settings, request.offsets.topic_partition, request.topic_id)
+    request = bench.request(topic, 0, COUNT)
+    config, task = bench.config(request, max_partition_fetch_bytes=1), request.task
+    replica = ReadReplica(config.connection, config.fetch, task.offsets.topic_partition, task.topic_id)
     counter = RecordCounter(topic, 0, 0, COUNT)
-    steps = Fetcher(*settings, request, replica, counter, ReadCounts()).run()
+    steps = Fetcher(config, task, replica, counter, ReadCounts()).run()
     next(steps)
     assert counter.records == BATCH_SIZES[0]
     channel = replica._channel

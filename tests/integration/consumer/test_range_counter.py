@@ -8,8 +8,7 @@ import pytest
 from tests.integration.open_transactions import COMMITTED
 
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.consumer.range_counter import count_range
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def count(bench: Workbench, topic: str, start: int, until: int, limit: int | None = None, **kafka: Any) -> int:
-    return count_range(*bench.settings(**kafka), bench.request(topic, start, until), limit=limit)
+    return bench.count(bench.request(topic, start, until), limit=limit, **kafka)
 
 
 @pytest.mark.parametrize("settings", [{}, COMMITTED], ids=["uncommitted", "committed"])
@@ -40,8 +39,8 @@ def test_many_fetches(bench: Workbench) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"x" * 100] * 20_000, batch_size=10_000, compression_type="lz4")
     counts = ReadCounts()
-    settings = bench.settings(max_partition_fetch_bytes=20_000)
-    assert count_range(*settings, bench.request(topic, 7, 19_993), counts=counts) == 19_986
+    request = bench.request(topic, 7, 19_993)
+    assert bench.count(request, counts, max_partition_fetch_bytes=20_000) == 19_986
     assert counts.records == 19_986
     assert counts.fetches > 5
 
@@ -50,8 +49,8 @@ def test_limit_ends_the_count_early(bench: Workbench) -> None:
     topic = bench.make_topic()
     bench.write(topic, *[[b"x" * 1000] * 10 for _ in range(20)])
     counts = ReadCounts()
-    settings = bench.settings(max_partition_fetch_bytes=15_000)
-    assert 1 <= count_range(*settings, bench.request(topic, 0, 200), limit=1, counts=counts) < 200
+    request = bench.request(topic, 0, 200)
+    assert 1 <= bench.count(request, counts, limit=1, max_partition_fetch_bytes=15_000) < 200
     assert counts.fetches == 1
 
 
@@ -71,7 +70,7 @@ def test_transient_errors_are_retried(bench: Workbench) -> None:
     bench.write(topic, [b"x"] * 10)
     unreachable = PartitionLeader(Node(99, "127.0.0.1", 1), 0)  # the planned leader
     counts = ReadCounts()
-    assert count_range(*bench.settings(), bench.request(topic, 0, 10, leader=unreachable), counts=counts) == 10
+    assert bench.count(bench.request(topic, 0, 10, leader=unreachable), counts) == 10
     assert counts.retries >= 1
 
 
@@ -82,4 +81,4 @@ def test_recreated_topic_is_data_loss(bench: Workbench) -> None:
     bench.recreate_topic(topic)
     bench.write(topic, [b"y"])
     with pytest.raises(DataLossError, match="deleted and recreated"):
-        count_range(*bench.settings(), request)
+        bench.count(request)

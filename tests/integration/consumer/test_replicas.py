@@ -11,8 +11,7 @@ from tests.integration.direct.generated_batches import GeneratedBatches
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
-from pyspark_kafka_direct.consumer.range_counter import count_range
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.direct import ConsumerStrategies
 from pyspark_kafka_direct.errors import DataLossError
 
@@ -112,11 +111,11 @@ def test_lagging_follower_loses_no_records(bench: Workbench) -> None:
     """The follower learns the new high watermark up to half a second late, and must not delay the read."""
     topic = bench.make_topic(replication=3)
     node = next(node for node in NODES if node != bench.leader(topic))
-    request = bench.request(topic, 0, 1)
+    topic_id = bench.topic_id(topic)
     waits = []
     for number in range(20):
         bench.write(topic, [b"value-%d" % number])
-        read = bench.read(topic, number, number + 1, topic_id=request.topic_id, kafka={"client.rack": f"rack-{node}"})
+        read = bench.read(topic, number, number + 1, topic_id=topic_id, kafka={"client.rack": f"rack-{node}"})
         assert read.values == [b"value-%d" % number]
         assert read.counts.lost == 0
         waits.append(read.counts.wait_seconds)
@@ -172,9 +171,7 @@ def test_log_truncated_under_its_readers(
     assert [row["value"] for row in rows[read_before:]] == [b"new"] * (30 - read_before)
     assert lenient.lost == read_before - 10
     assert "log truncated" in caplog.text
-    assert (
-        count_range(*bench.settings(), requests[0]) == 30
-    )  # a new read is complete, and has only new records from 10 on
+    assert bench.count(requests[0]) == 30  # a new read is complete, and has only new records from 10 on
 
 
 def test_direct_stream_whose_log_is_truncated(cluster: EmbeddedKafka, bench: Workbench) -> None:

@@ -14,9 +14,11 @@ import pytest
 from pyspark import TaskContext
 
 from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
-from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,13 +41,17 @@ def topic(bench: Workbench) -> str:
 @pytest.fixture
 def reader(bench: Workbench) -> Iterator[RangeTaskReader]:
     """A reader with settings that only this test uses, so that it shares no connection."""
-    yield RangeTaskReader(*bench.settings(client_id=f"test-{os.urandom(4).hex()}"), 60.0)
+    yield RangeTaskReader(ReadConfig(*bench.settings(client_id=f"test-{os.urandom(4).hex()}"), poll_timeout=60.0))
     POOL.clear()
 
 
 def pooled(reader: RangeTaskReader) -> list[Connection]:
     """The idle connections of the test's tasks."""
-    return [idle.connection for idle in POOL._idle.values() if idle.key.settings.client_id == reader.settings.client_id]
+    return [
+        idle.connection
+        for idle in POOL._idle.values()
+        if idle.key.settings.client_id == reader.config.connection.client_id
+    ]
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.history import Plan
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
 from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
-from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     DataLossError,
@@ -351,29 +351,28 @@ class _Read:
     def _read(self, planned: _Planned) -> None:
         read, environment = self._read_parameters, self.environment
         fetch = FetchSettings(self._isolation, max_partition_fetch_bytes=environment.plan.parameters["fetch_bytes"])
-        request = RangeRequest(
+        task = RangeTask(
             planned.offsets,
-            read["columns"],
             planned.topic_id,
             planned.leader,
             from_earliest=read["from_earliest"] and planned.offsets.from_offset == 0,
-            fail_on_data_loss=read["fail_on_data_loss"],
-            poll_timeout=read["poll_timeout"],
-            max_rows=read["max_rows"],
         )
         counts = _TimedCounts(environment.world)
         pool, settings = (
             environment.pool(self.process),
             environment.settings(first_broker=read["read_by"], **_timeouts(environment.plan)),
         )
+        config = ReadConfig(
+            settings, fetch, poll_timeout=read["poll_timeout"], fail_on_data_loss=read["fail_on_data_loss"]
+        )
         started = progress = environment.world.now
         rows: list[tuple[int, bytes | None]] = []
         counted = -1
         try:
             if read["count"]:
-                counted = count_range(settings, fetch, request, counts=counts, pool=pool)
+                counted = count_range(config, task, counts=counts, pool=pool)
             else:
-                batches = read_range(settings, fetch, request, counts, pool=pool)
+                batches = read_range(config, task, read["columns"], counts, max_rows=read["max_rows"], pool=pool)
                 with closing(cast("Generator[Any]", batches)):
                     for number, batch in enumerate(batches, 1):
                         rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
@@ -386,31 +385,32 @@ class _Read:
             self._received_at = max(progress, counts.received_at)
             self._check_time(self._received_at, read["poll_timeout"], error)
             raise
-        self._check_rows(planned, request, rows, counted, counts, started)
+        self._check_rows(planned, rows, counted, counts, started)
 
     def _check_rows(
         self,
         planned: _Planned,
-        request: RangeRequest,
         rows: list[tuple[int, bytes | None]],
         counted: int,
         counts: ReadCounts,
         started: float,
     ) -> None:
+        fail_on_data_loss = self._read_parameters["fail_on_data_loss"]
+        from_earliest = self._read_parameters["from_earliest"] and planned.offsets.from_offset == 0
         oracle, now = self.environment.oracle, self.environment.world.now
         isolation = READ_COMMITTED if self._isolation == "read_committed" else READ_UNCOMMITTED
         first, until = planned.offsets.from_offset, planned.offsets.until_offset
         name, generation = self._partition, planned.generation
         losses = oracle.loss_reasons(name, first, until, since=planned.began_at, generation=generation)
         # Records that were removed from the start of the log are not required, but all later ones are.
-        may_skip = (not request.fail_on_data_loss or request.from_earliest) and bool(
+        may_skip = (not fail_on_data_loss or from_earliest) and bool(
             oracle.loss_reasons(
                 name, first, until, since=planned.began_at, generation=generation, with_log_starts=False
             )
         )
         if counts.lost and self._may_seem_truncated(planned):
             may_skip = True
-        if counts.unproven_gaps and not request.fail_on_data_loss:
+        if counts.unproven_gaps and not fail_on_data_loss:
             resumed_at = rows[-1][0] + 1 if rows else first
             may_skip = may_skip or self._may_be_unproven(planned, resumed_at)
         if planned.topic_id is None and planned.oldest_generation != generation:
@@ -427,7 +427,7 @@ class _Read:
         if planned.topic_id is None and (_TOPIC, generation) in oracle.deleted_at:
             return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
-        may_mix_epochs = not request.fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped
+        may_mix_epochs = not fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped
         if not self.environment.cluster.settings.leader_epochs:  # the records of a later leader look the same
             may_mix_epochs = may_mix_epochs or bool(
                 oracle.loss_reasons(name, first, until, since=started, generation=generation, with_log_starts=False)
@@ -445,7 +445,7 @@ class _Read:
             may_lack_records=may_skip,
             may_mix_epochs=may_mix_epochs,
         )
-        if losses and not stopped and not request.from_earliest:
+        if losses and not stopped and not from_earliest:
             end = min(until, oracle.replaced_from(name, until, since=planned.at, at=now, generation=generation))
             present = oracle.records(name, first, end, isolation, at=planned.at, generation=generation)
             # Offsets without a record that replaced it are no gap for a reader; a later leader's marker may abort it.

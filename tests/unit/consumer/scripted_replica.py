@@ -12,8 +12,9 @@ from tests.unit.records.batches import Batch, Rec
 
 from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
-from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
@@ -130,12 +131,14 @@ def count(
     """Counts the records of ``OFFSETS`` that the replica returns, with a real ``Fetcher`` and the replica's clock."""
     settings = {name.replace("_", "."): value for name, value in kafka.items()}
     quick_retries = {"bootstrap.servers": "broker:9092", "retry.backoff.ms": "10", "retry.backoff.max.ms": "10"}
-    request = RangeRequest(OFFSETS, (), TOPIC_ID, poll_timeout=poll_timeout, fail_on_data_loss=fail)
     counter = RecordCounter(OFFSETS.topic, OFFSETS.partition, OFFSETS.from_offset, OFFSETS.until_offset)
     counts = counts if counts is not None else ReadCounts()
+    config = ReadConfig(
+        *parse_client_params(quick_retries | settings), poll_timeout=poll_timeout, fail_on_data_loss=fail
+    )
     fetcher = Fetcher(
-        *parse_client_params(quick_retries | settings),
-        request,
+        config,
+        RangeTask(OFFSETS, TOPIC_ID),
         cast("ReadReplica", replica),
         counter,
         counts,

@@ -7,15 +7,15 @@ from tests.unit.consumer.scripted_replica import OFFSETS
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
-from pyspark_kafka_direct.consumer.range_request import RangeRequest
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 
 @pytest.fixture
 def retry() -> FetchRetry:
-    settings = parse_client_params({"bootstrap.servers": "broker:9092"}).connection
-    return FetchRetry(settings, RangeRequest(OFFSETS, ("value",), poll_timeout=30.0))
+    config = ReadConfig(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
+    return FetchRetry(config, OFFSETS.topic_partition)
 
 
 def test_last_error_before_the_timeout_is_reported(retry: FetchRetry) -> None:

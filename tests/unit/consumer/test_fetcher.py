@@ -15,7 +15,7 @@ from tests.unit.consumer.scripted_replica import (
 )
 
 from pyspark_kafka_direct.client.fetch_channel import EpochEndOffset, FetchResponsePartition, LeaderIdAndEpoch
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerTimeoutError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.records import DecodeCounts
 
 

@@ -42,11 +42,11 @@ def test_a_task_gets_the_read_options() -> None:
     _, batch_reader = source_and_reader(pushDownFilters="true")
     task = pickle.loads(pickle.dumps(batch_reader))
     assert isinstance(task, KafkaPartitionReader)
-    reader = task.task_reader
-    assert (reader.fail_on_data_loss, reader.poll_timeout, reader.rack_environment_variable) == (False, 1.5, "RACK")
-    assert reader.max_batch_bytes == 70_000
-    assert reader.fetch.max_partition_fetch_bytes == 100_000
-    assert reader.settings.bootstrap_servers == (("nowhere.invalid", 9092),)
+    config = task.task_reader.config
+    assert (config.fail_on_data_loss, config.poll_timeout, config.rack_environment_variable) == (False, 1.5, "RACK")
+    assert config.max_batch_bytes == 70_000
+    assert config.fetch.max_partition_fetch_bytes == 100_000
+    assert config.connection.bootstrap_servers == (("nowhere.invalid", 9092),)
     assert task.schema.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 

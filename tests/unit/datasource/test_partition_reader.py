@@ -6,34 +6,36 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.consumer.range_request import with_client_rack
+from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.consumer.range_task import RangeTask, with_client_rack
 from pyspark_kafka_direct.datasource.partition_reader import KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
-from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 SETTINGS = parse_client_params({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
-FETCH = SETTINGS.fetch
+CONFIG = ReadConfig(*SETTINGS, rack_environment_variable="MY_RACK")
 TASK = RangeTask(OffsetRange("t", 0, 0, 1))
 
 
 def test_the_rack_comes_from_the_environment_of_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_RACK", "b")
-    assert with_client_rack(FETCH, "MY_RACK").client_rack == "b"
-    assert with_client_rack(FETCH, None) is FETCH
+    assert with_client_rack(CONFIG).fetch.client_rack == "b"
+    config = ReadConfig(*SETTINGS)
+    assert with_client_rack(config) is config
 
 
 def test_without_the_variable_the_option_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_RACK", raising=False)
-    assert with_client_rack(FETCH, "MY_RACK").client_rack == "a"
+    assert with_client_rack(CONFIG) is CONFIG
+    assert CONFIG.fetch.client_rack == "a"
 
 
 @pytest.mark.parametrize("rack", ["us-east-1a", " b.1_2\n", "x" * 64])
 def test_a_rack(monkeypatch: pytest.MonkeyPatch, rack: str) -> None:
     monkeypatch.setenv("MY_RACK", rack)
-    reader = RangeTaskReader(*SETTINGS, 1.0, rack_environment_variable="MY_RACK")
-    assert reader.prepare(TASK, ())[1].client_rack == rack.strip()
+    assert with_client_rack(CONFIG).fetch.client_rack == rack.strip()
 
 
 @pytest.mark.parametrize(
@@ -41,13 +43,12 @@ def test_a_rack(monkeypatch: pytest.MonkeyPatch, rack: str) -> None:
 )
 def test_a_value_that_is_not_a_rack_is_neither_sent_nor_shown(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("MY_RACK", value)
-    reader = RangeTaskReader(*SETTINGS, 1.0, rack_environment_variable="MY_RACK")
     with pytest.raises(OptionError, match=r"option rackEnvironmentVariable: the value of MY_RACK") as e:
-        reader.prepare(TASK, ())
+        next(RangeTaskReader(CONFIG).read(TASK, ()))
     assert value not in e.value.message
     assert "hunter2" not in e.value.message
 
 
 def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
-    reader = KafkaPartitionReader(RangeTaskReader(*SETTINGS, 1.0), read_schema(kafka_schema(False)))
+    reader = KafkaPartitionReader(RangeTaskReader(CONFIG), read_schema(kafka_schema(False)))
     assert list(reader.read(InputPartition(None))) == []

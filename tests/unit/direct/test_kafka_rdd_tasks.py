@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
@@ -13,41 +14,50 @@ from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer import range_counter, range_reader
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver
 from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
-from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark_kafka_direct.consumer.range_request import ReadCounts
-
 TASK = RangeTask(OffsetRange("t", 1, 5, 9), UUID(int=7), PartitionLeader(Node(3, "broker", 9092), 2))
-SETTINGS = parse_client_params({"bootstrap.servers": "broker:9092"})
+CONFIG = ReadConfig(*parse_client_params({"bootstrap.servers": "broker:9092"}))
 
 
-def test_the_request_of_a_task() -> None:
-    reader = RangeTaskReader(*SETTINGS, 7.5, fail_on_data_loss=False, max_batch_bytes=70_000)
-    *settings, request = reader.prepare(TASK, ("value",))
-    assert settings == [*SETTINGS]
-    assert (request.offsets, request.topic_id, request.leader) == (TASK.offsets, TASK.topic_id, TASK.leader)
-    assert (request.columns, request.poll_timeout, request.fail_on_data_loss) == (("value",), 7.5, False)
-    assert request.max_batch_bytes == 70_000
+def test_a_task_reads_with_the_rack_of_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: list[object] = []
 
+    def read_range(*given: object, **limits: object) -> Iterator[object]:
+        arguments[:] = (*given, limits)
+        yield from ()
 
-def test_the_rack_of_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = RangeTaskReader(*SETTINGS, 1.0, rack_environment_variable="RACK_OF_A_TEST")
-    assert reader.prepare(TASK, ())[1].client_rack == ""
+    def count_range(*given: object, **_: object) -> int:
+        arguments[:] = given
+        return 0
+
+    monkeypatch.setattr(range_reader, "read_range", read_range)
+    monkeypatch.setattr(range_counter, "count_range", count_range)
+    config = replace(CONFIG, rack_environment_variable="RACK_OF_A_TEST")
+    reader = RangeTaskReader(config)
+    list(reader.read(TASK, ("value",), max_rows=7))
+    assert arguments == [config, TASK, ("value",), ReadCounts(), {"max_rows": 7}]
     monkeypatch.setenv("RACK_OF_A_TEST", "rack-1")
-    assert reader.prepare(TASK, ())[1].client_rack == "rack-1"
+    on_executor = replace(config, fetch=replace(config.fetch, client_rack="rack-1"))
+    list(reader.read(TASK, ("value",)))
+    assert arguments[0] == on_executor
+    reader.count(TASK, None)
+    assert arguments == [on_executor, TASK]
 
 
 def test_an_empty_range_opens_no_connection() -> None:
     """The host does not exist, so a connection would fail."""
-    reader = RangeTaskReader(*parse_client_params({"bootstrap.servers": "no-such-host.invalid:9092"}), 1.0)
+    reader = RangeTaskReader(ReadConfig(*parse_client_params({"bootstrap.servers": "no-such-host.invalid:9092"})))
     empty = [RangeTask(OffsetRange("t", 0, 3, 3))]
     assert list(ReadRecords(reader, None, None)(0, empty)) == []
     assert list(ReadArrow(reader, ("value",))(0, empty)) == []
@@ -67,10 +77,10 @@ def test_a_task_is_small_and_does_not_contain_the_password() -> None:
     )
     assert len(pickle.dumps(TASK)) < 600
     assert pickle.loads(pickle.dumps(TASK)) == TASK
-    read_records = ReadRecords(RangeTaskReader(*client_params, 1.0), None, None)
+    read_records = ReadRecords(RangeTaskReader(ReadConfig(*client_params)), None, None)
     assert b"swordfish" in pickle.dumps(read_records)
     assert "swordfish" not in repr(read_records)
-    assert "swordfish" not in repr(RangeTaskReader(*client_params, 1.0))
+    assert "swordfish" not in repr(RangeTaskReader(ReadConfig(*client_params)))
     page = " ".join((Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8").split())
     assert "Settings travel to the executors in Spark's tasks, in clear" in page
 
@@ -81,7 +91,7 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
         counts.add_skipped(DataLossCause.AGED_OUT, 3)
         counts.add_skipped(DataLossCause.TRUNCATED, 0)
 
-    def read_range(*arguments: object) -> Iterator[object]:
+    def read_range(*arguments: object, **_: object) -> Iterator[object]:
         skip(cast("ReadCounts", arguments[-1]))
         yield from ()
 
@@ -93,7 +103,7 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(range_counter, "count_range", count_range)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
-        reader = RangeTaskReader(*SETTINGS, 1.0, loss_channel=receiver.channel)
+        reader = RangeTaskReader(CONFIG, receiver.channel)
         functions: dict[str, Callable[[int, list[RangeTask]], Iterable[object]]] = {
             "records": ReadRecords(reader, None, None),
             "arrow": ReadArrow(reader, ("value",)),
@@ -114,7 +124,7 @@ def test_a_driver_that_does_not_confirm_a_report_fails_no_task(
 
     monkeypatch.setattr(range_counter, "count_range", count_range)
     channel = LossChannel("no-such-host.invalid", 9, "swordfish")
-    assert RangeTaskReader(*SETTINGS, 1.0, loss_channel=channel).count(TASK, None) == 7
+    assert RangeTaskReader(CONFIG, channel).count(TASK, None) == 7
     assert "t-1: the driver did not confirm what was skipped" in caplog.text
     assert "UDP port 9 of no-such-host.invalid" in caplog.text
     assert "swordfish" not in caplog.text

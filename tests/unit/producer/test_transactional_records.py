@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
 
-from pyspark_kafka_direct.consumer.range_request import RangeRequest
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
 
 
 def found(*batches: Batch) -> TransactionalRecords:
     """Return what is found in these batches of one offset each, one batch in each response."""
-    records = TransactionalRecords(b"key", RangeRequest(OffsetRange("states", 0, 0, len(batches)), ("key",)))
+    records = TransactionalRecords(b"key", OffsetRange("states", 0, 0, len(batches)))
     for batch in batches:
         records.feed(memoryview(batch.encode()))
     assert records.next_offset == len(batches)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
     from pyspark_kafka_direct.records import DecodeCounts
@@ -25,35 +23,30 @@ _RACK: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class RangeRequest:
-    """The offset range that one task reads, and the limits of that read."""
+class RangeTask:
+    """The offset range of one task; it is sent to the executor, so it contains no secrets."""
 
     offsets: OffsetRange
-    columns: tuple[str, ...]  # some of ``records.COLUMNS``, in the wanted order
-    topic_id: UUID | None = None  # as planned; another id while reading means that the topic was recreated
-    leader: PartitionLeader | None = None  # as planned; saves the first metadata request
+    topic_id: UUID | None = None  # at planning; another one means that the topic was recreated
+    leader: PartitionLeader | None = None  # at planning; saves the task a metadata request
     # Whether the user asked for the earliest offset: records that expire before the first read are then no loss.
     from_earliest: bool = False
-    fail_on_data_loss: bool = True
-    poll_timeout: float = 120.0  # seconds without progress
-    max_rows: int = 32_768  # of an Arrow batch
-    max_bytes: int = 4 << 20  # of keys, values and headers in an Arrow batch
-    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # of a decompressed record batch, and of a record
 
 
-def with_client_rack(settings: FetchSettings, environment_variable: str | None) -> FetchSettings:
-    """Return the settings with the rack from this executor's environment (``rackEnvironmentVariable``)."""
-    rack = os.environ.get(environment_variable, "").strip() if environment_variable else ""
+def with_client_rack(config: ReadConfig) -> ReadConfig:
+    """Return the configuration with the rack from this executor's environment (``rackEnvironmentVariable``)."""
+    variable = config.rack_environment_variable
+    rack = os.environ.get(variable, "").strip() if variable else ""
     if not rack:
-        return settings
+        return config
     # Any user who sets options can name any variable, and the broker gets its value.
     if _RACK.fullmatch(rack) is None:
         raise OptionError(
-            f"option rackEnvironmentVariable: the value of {environment_variable} on {socket.gethostname()} is not a "
-            "rack (1 to 64 letters, digits and ._-), so it is not sent to the brokers; set it to broker.rack of the "
-            "closest brokers, or unset it there"
+            f"option rackEnvironmentVariable: the value of {variable} on {socket.gethostname()} is not a rack (1 to 64 "
+            "letters, digits and ._-), so it is not sent to the brokers; set it to broker.rack of the closest brokers, "
+            "or unset it there"
         )
-    return dataclasses.replace(settings, client_rack=rack)
+    return replace(config, fetch=replace(config.fetch, client_rack=rack))
 
 
 @dataclass(slots=True)

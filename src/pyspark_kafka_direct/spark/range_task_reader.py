@@ -1,0 +1,72 @@
+"""Reads an offset range in a task, for all APIs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+    from pyspark_kafka_direct.spark.loss_channel import LossChannel
+
+_log = logging.getLogger("pyspark_kafka_direct.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTaskReader:
+    """What the tasks of a query have in common.
+
+    Tasks import only this class, not the modules for planning, which are two thirds of the imports. Each query that
+    ends early (``show``, ``limit``) costs Spark a Python worker.
+    """
+
+    config: ReadConfig
+    loss_channel: LossChannel | None = None  # None: without enable(spark)
+
+    def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the Arrow batches of a task, then clean up the worker; ``limits`` go to ``read_range``."""
+        from pyspark_kafka_direct.consumer.range_reader import read_range
+        from pyspark_kafka_direct.consumer.range_task import ReadCounts, with_client_rack
+
+        begin_task()
+        counts = ReadCounts()
+        yield from read_range(with_client_rack(self.config), task, columns, counts, **limits)
+        self._report_skipped(task, counts)
+        end_task()
+
+    def count(self, task: RangeTask, limit: int | None) -> int:
+        """Return the number of records of a task, up to a limit."""
+        from pyspark_kafka_direct.consumer.range_counter import count_range
+        from pyspark_kafka_direct.consumer.range_task import ReadCounts, with_client_rack
+
+        begin_task()
+        counts = ReadCounts()
+        count = count_range(with_client_rack(self.config), task, limit=limit, counts=counts)
+        self._report_skipped(task, counts)
+        return count
+
+    def _report_skipped(self, task: RangeTask, counts: ReadCounts) -> None:
+        """Report what was skipped to the driver. A task that fails reports nothing, because Spark runs it again."""
+        if self.loss_channel is None or not counts.skipped:
+            return
+        from pyspark_kafka_direct.client.system import SYSTEM
+        from pyspark_kafka_direct.spark.loss_counts import LossTotal
+
+        tp = task.offsets.topic_partition
+        totals = [LossTotal(*tp, cause.name.lower(), 1, offsets) for cause, offsets in counts.skipped.items()]
+        if not self.loss_channel.report(totals, SYSTEM):
+            _log.warning(
+                "%s: the driver did not confirm what was skipped, so its metrics do not count it. It listens on UDP "
+                "port %d of %s",
+                tp,
+                self.loss_channel.port,
+                self.loss_channel.host,
+            )
