@@ -15,13 +15,15 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import urllib.request
     from collections.abc import Callable, Collection
     from concurrent.futures import Future
     from types import TracebackType
+
+_T = TypeVar("_T")
 
 _BACKLOG = 1024  # all tasks of a job may connect at once
 
@@ -314,6 +316,22 @@ def _wait_ready(to_read: Collection[int], to_write: Collection[int], seconds: fl
 
 
 SYSTEM: Final[System] = RealSystem()
+
+
+def start_call(system: System, call: Callable[[], _T], name: str) -> Future[_T]:
+    """Call a function in a new daemon thread; ``System.wait_for_future`` waits until it has returned."""
+    from concurrent.futures import Future  # most workers need none
+
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    system.start_thread(run, name)
+    return future
 
 
 def with_jitter(seconds: float, system: System) -> float:

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+from pyspark_kafka_direct.client.system import start_call
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.continuous.group_offsets import (
     BEFORE_FIRST_EPOCH,
@@ -238,21 +237,20 @@ class ExactlyOnceDelivery(SinkDelivery):
         remaining = iter(range(tasks))
         acquired: dict[int, ProducerIdAndEpoch] = {}
 
-        def acquire(done: Future[None]) -> None:
+        def acquire() -> None:
             try:
                 for task in remaining:
                     acquired[task] = self._init_producer_id(task)
-                done.set_result(None)
-            except BaseException as error:
+            except BaseException:
                 deque(remaining, maxlen=0)  # the other threads need not continue
-                done.set_exception(error)
+                raise
 
-        others: list[Future[None]] = [Future() for _ in range(min(tasks, _INIT_THREADS) - 1)]
+        others = [
+            start_call(system, acquire, "pyspark-kafka-direct-init-producer-id")
+            for _ in range(min(tasks, _INIT_THREADS) - 1)
+        ]
+        acquire()
         for done in others:
-            system.start_thread(partial(acquire, done), "pyspark-kafka-direct-init-producer-id")
-        own: Future[None] = Future()
-        acquire(own)
-        for done in (own, *others):
             system.wait_for_future(done, None)
             done.result()
         return [acquired[task] for task in range(tasks)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyspark_kafka_direct.client.system import start_call
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.producer.staged_frames import StagedFile
@@ -58,21 +60,18 @@ class ReadAhead:
 
     def _start_reads(self) -> None:
         while self._pending and len(self._reads) < _RANGES:
-            part, future = self._pending.popleft(), Future[int]()
+            part = self._pending.popleft()
             buffer = self._free_buffers.pop() if self._free_buffers else bytearray(part.size)
             if len(buffer) < part.size:
                 buffer = bytearray(part.size)
+            future = start_call(self._system, partial(self._read, part, buffer), _THREAD_NAME)
             self._reads.append((part, buffer, future))
-            self._system.start_thread(partial(self._read, part, buffer, future), _THREAD_NAME)
 
-    def _read(self, part: _Range, buffer: bytearray, future: Future[int]) -> None:
-        try:
-            with self._files.open_input_file(part.path) as source:
-                source.seek(part.offset)
-                received_bytes = 0
-                with memoryview(buffer)[: part.size] as view:
-                    while received_bytes < part.size and (count := source.readinto(view[received_bytes:])):
-                        received_bytes += count
-            future.set_result(received_bytes)
-        except BaseException as error:
-            future.set_exception(error)
+    def _read(self, part: _Range, buffer: bytearray) -> int:
+        with self._files.open_input_file(part.path) as source:
+            source.seek(part.offset)
+            received_bytes = 0
+            with memoryview(buffer)[: part.size] as view:
+                while received_bytes < part.size and (count := source.readinto(view[received_bytes:])):
+                    received_bytes += count
+        return received_bytes
