@@ -50,8 +50,6 @@ KeyValueRows: TypeAlias = "Sequence[tuple[bytes, bytes | None]]"
 _log = logging.getLogger("pyspark_kafka_direct.log")
 
 _MAX_ATTEMPTS: Final = 3
-# A transaction that is fenced after this part of its timeout was aborted by the broker, not by another run.
-_TIMEOUT_FRACTION: Final = 0.9
 _SUCCESSOR_LOOKUP_SECONDS: Final = 5.0  # timeout of the search for a newer run after fencing
 
 
@@ -189,9 +187,8 @@ class OffsetStoreLog:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[[KeyValueRows], WrittenRange]]:
         """Yield a function that writes records to a transaction, which is committed when the context ends."""
-        producer, system = self._producer, self._cluster.pool.system
+        producer = self._producer
         assert producer is not None
-        started = system.monotonic()
 
         def write(rows: KeyValueRows) -> WrittenRange:
             for batch in self._log.encode(rows):
@@ -206,11 +203,10 @@ class OffsetStoreLog:
         except BrokerError as error:
             if isinstance(error, ProducerFencedError) and error.may_be_expired:
                 raise OutcomeUnknownError(f"Nothing was saved: {error.message}", topic=error.topic) from error
-            elapsed = system.monotonic() - started
-            if elapsed < _TIMEOUT_FRACTION * self._transaction_timeout:
+            if not producer.may_have_timed_out:
                 raise
             raise OutcomeUnknownError(
-                f"A save took {elapsed:.1f} s, and the broker aborts a transaction after "
+                f"A save took {producer.open_seconds:.1f} s, and the broker aborts a transaction after "
                 f"{self._transaction_timeout:g} s (transaction_timeout_ms): {error.message}",
                 topic=self._log.partition.topic,
             ) from error

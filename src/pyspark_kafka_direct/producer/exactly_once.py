@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
@@ -63,8 +62,6 @@ _log = logging.getLogger("pyspark_kafka_direct.producer")
 _MAX_TIMEOUT_CONFIG: Final = "transaction.max.timeout.ms"
 _MAX_ATTEMPTS: Final = 3
 _WARN_FRACTION: Final = 0.5
-# If a transaction is fenced after this part of its timeout, the broker aborted it, and not another writer.
-_EXPIRED_FRACTION: Final = 0.9
 _MIN_FENCED_PAUSE: Final = 0.2  # seconds
 # The same records may succeed in a new transaction.
 _ABORTABLE_ERRORS: Final = frozenset(
@@ -267,7 +264,7 @@ class _BatchCommitter:
     ) -> CommitResult:
         """Commit the batches and the new sink state; return the ranges that were written."""
         store, transactional_id = self._store, self._transactional_id
-        timer = _TransactionTimer(transactional_id, self._options.timeout_ms, self._cluster.pool.system)
+        timer = _TransactionTimer(producer, transactional_id, self._options.timeout_ms)
         try:
             for topic, batch in batches:
                 timer.check()
@@ -284,7 +281,7 @@ class _BatchCommitter:
             store.check_newest(transactional_id, stored, state_range.first_offset)
             timer.check()
         except ProducerFencedError as error:
-            if timer.is_nearly_expired:
+            if producer.may_have_timed_out:
                 raise timer.timeout_error() from error
             raise
         except BaseException:
@@ -296,7 +293,7 @@ class _BatchCommitter:
             producer.commit()
         except (OutcomeUnknownError, ProducerFencedError) as error:
             self._unconfirmed = result
-            if isinstance(error, ProducerFencedError) and timer.is_nearly_expired:
+            if isinstance(error, ProducerFencedError) and producer.may_have_timed_out:
                 # The broker has probably aborted the transaction, and not another writer. The sink state shows it.
                 self._timeout_error = timer.timeout_error()
                 raise OutcomeUnknownError(timer.describe()) from error
@@ -311,23 +308,19 @@ def _state_of(stored: StoredSinkState) -> SinkState | None:
 class _TransactionTimer:
     """Compares the age of a transaction with its timeout."""
 
-    def __init__(self, transactional_id: str, timeout_ms: int, system: System) -> None:
+    def __init__(self, producer: TransactionalProducer, transactional_id: str, timeout_ms: int) -> None:
+        self._producer = producer
         self._transactional_id = transactional_id
-        self._system = system
         self._timeout = timeout_ms / 1000
-        self._started_at = system.monotonic()
         self._has_warned = False
         self.sent_bytes = 0  # for the messages
 
-    @property
-    def is_nearly_expired(self) -> bool:
-        return self._elapsed >= self._timeout * _EXPIRED_FRACTION
-
     def check(self) -> None:
         """Raise if the transaction's timeout has passed; warn once after half of it."""
-        if self._elapsed >= self._timeout:
+        elapsed = self._producer.open_seconds
+        if elapsed >= self._timeout:
             raise self.timeout_error()
-        if self._elapsed >= self._timeout * _WARN_FRACTION and not self._has_warned:
+        if elapsed >= self._timeout * _WARN_FRACTION and not self._has_warned:
             self._has_warned = True
             _log.warning("%s", self.describe())
 
@@ -338,13 +331,9 @@ class _TransactionTimer:
             "the network, or too few partitions."
         )
 
-    @property
-    def _elapsed(self) -> float:
-        return self._system.monotonic() - self._started_at
-
     def describe(self) -> str:
         return (
-            f"The transaction of {self._transactional_id!r} has been open for {self._elapsed:.1f} s of the "
-            f"{self._timeout:g} s that kafka.transaction.timeout.ms allows, and has sent {self.sent_bytes} bytes so "
-            "far."
+            f"The transaction of {self._transactional_id!r} has been open for {self._producer.open_seconds:.1f} s of "
+            f"the {self._timeout:g} s that kafka.transaction.timeout.ms allows, and has sent {self.sent_bytes} bytes "
+            "so far."
         )

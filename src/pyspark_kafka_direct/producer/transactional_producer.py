@@ -7,7 +7,7 @@ assigns another producer id. With older versions the epoch stays the same, unles
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.client.transaction_coordinator import InitProducerIdResult, TransactionCoordinatorClient
 from pyspark_kafka_direct.errors import KafkaDirectError, ProducerFencedError
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.batch_producer import WrittenRange
     from pyspark_kafka_direct.records import EncodedBatch
+
+# A transaction that is fenced after this part of its timeout was aborted by the broker, not by another producer.
+_EXPIRED_FRACTION: Final = 0.9
 
 
 class TransactionalProducer:
@@ -48,6 +51,7 @@ class TransactionalProducer:
         self._init_result: InitProducerIdResult | None = None
         self._producer: BatchProducer | None = None
         self._in_transaction = False
+        self._started_at: float | None = None  # of the open transaction, or of one that could not be ended
         self._fencing_error: ProducerFencedError | None = None
         self._epoch_error: KafkaDirectError | None = None  # why there is no epoch for the next transaction
 
@@ -56,11 +60,21 @@ class TransactionalProducer:
         """The id and epoch of the current transaction, or of the next one; ``None`` before ``init_transactions``."""
         return None if self._init_result is None else self._init_result.producer
 
+    @property
+    def open_seconds(self) -> float:
+        """How long the open transaction, or one that could not be ended, has been open."""
+        return 0.0 if self._started_at is None else self._cluster.pool.system.monotonic() - self._started_at
+
+    @property
+    def may_have_timed_out(self) -> bool:
+        """Whether a fencing error may come from ``transaction.timeout.ms``, and not from another producer."""
+        return self.open_seconds >= _EXPIRED_FRACTION * self._timeout_ms / 1000
+
     def init_transactions(self, deadline: Deadline | None = None) -> None:
         """Acquire the transactional id: fences earlier producers with it, and aborts their open transaction."""
         self._raise_if_fenced()
         self._drop_producer()
-        self._in_transaction = False
+        self._in_transaction, self._started_at = False, None
         self._init_result = self._epoch_error = None
         self._init_result = self._coordinator.init_transactions(self._timeout_ms, deadline)
 
@@ -74,7 +88,7 @@ class TransactionalProducer:
         """
         self._drop_producer()
         self._init_result = InitProducerIdResult(producer, self._coordinator.transaction_v2(deadline))
-        self._in_transaction = in_progress
+        self._in_transaction, self._started_at = in_progress, None
 
     def send(self, topic: str, batch: EncodedBatch, *, more_follows: bool = False) -> None:
         """Send a record batch within the transaction; with ``more_follows``, small batches wait to share a request."""
@@ -150,7 +164,8 @@ class TransactionalProducer:
         self._raise_if_fenced()
         if self._init_result is None:
             raise self._epoch_error or RuntimeError("Call init_transactions first.")
-        self._in_transaction = True
+        if not self._in_transaction:
+            self._in_transaction, self._started_at = True, self._cluster.pool.system.monotonic()
         return self._init_result
 
     def _raise_if_fenced(self) -> None:
@@ -165,6 +180,7 @@ class TransactionalProducer:
             next_producer, may_repeat = self._coordinator.end_transaction(
                 init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
             )
+        self._started_at = None
         if may_repeat and commit:
             self._increment_epoch(init_result.producer)
         elif init_result.transaction_v2:

@@ -85,6 +85,9 @@ class FakeStoreTopic:
 class FakeSession:
     """A fake of ``TransactionalProducer``."""
 
+    open_seconds = 0.0
+    may_have_timed_out = False
+
     def __init__(self, topic: FakeStoreTopic) -> None:
         self._topic = topic
         self._epoch = -1

@@ -18,6 +18,8 @@ from pyspark_kafka_direct.records import EncodedBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pyspark_kafka_direct.client.system import System
+
 SINK_STATE_TOPIC = "m"
 
 
@@ -76,8 +78,11 @@ class FakeTransactionLog:
 class FakeTransactionalProducer:
     """Stands in for a ``TransactionalProducer``."""
 
-    def __init__(self, log: FakeTransactionLog) -> None:
+    def __init__(self, log: FakeTransactionLog, system: System, timeout_ms: int) -> None:
         self._log = log
+        self._system = system
+        self._timeout_ms = timeout_ms
+        self._started_at = system.monotonic()
         self._epoch = 0
         self._offset = -1
         self._is_open = False
@@ -88,8 +93,17 @@ class FakeTransactionalProducer:
     def __exit__(self, *_: object) -> None:
         """Nothing to release."""
 
+    @property
+    def open_seconds(self) -> float:
+        return self._system.monotonic() - self._started_at
+
+    @property
+    def may_have_timed_out(self) -> bool:
+        return self.open_seconds >= 0.9 * self._timeout_ms / 1000
+
     def init_transactions(self) -> None:
         self._log.step("init_transactions")
+        self._started_at = self._system.monotonic()
         self._epoch, self._is_open = self._log.acquire(), False
 
     def send(self, topic: str, batch: EncodedBatch, *, more_follows: bool = False) -> None:

@@ -43,7 +43,11 @@ BATCHES = 4
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> FakeTransactionLog:
     log = FakeTransactionLog()
-    monkeypatch.setattr(exactly_once, "TransactionalProducer", lambda *_: FakeTransactionalProducer(log))
+    monkeypatch.setattr(
+        exactly_once,
+        "TransactionalProducer",
+        lambda cluster, _, timeout_ms, *__: FakeTransactionalProducer(log, cluster.pool.system, timeout_ms),
+    )
     return log
 
 

@@ -327,6 +327,28 @@ def test_a_transaction_of_another_producer_can_be_resumed(level: int) -> None:
     ]
 
 
+@both
+def test_a_transaction_may_have_timed_out_if_it_is_nearly_as_old_as_its_timeout(level: int) -> None:
+    cluster = FakeTransactionalCluster(level)
+    producer = initialized_producer(cluster)
+    cluster.system.now += 100
+    assert producer.open_seconds == 0.0, "it starts with its first record"
+    for number in range(2):
+        producer.send("t", batch())
+        assert producer.open_seconds == pytest.approx(2 * number)
+        cluster.system.now += 2
+    assert not producer.may_have_timed_out, "5 s are its timeout"
+    producer.commit()
+    assert producer.open_seconds == 0.0
+    producer.send_offsets_to_transaction(group_of(cluster), {P0: CommittedOffset(5)})
+    cluster.system.now += 4.6
+    cluster.codes["EndTxn"] = [FENCED]
+    with pytest.raises(ProducerFencedError):
+        producer.commit()
+    assert producer.may_have_timed_out, "the error tells nothing else"
+    assert producer.open_seconds == pytest.approx(4.6)
+
+
 def test_resuming_another_transaction_drops_unsent_batches() -> None:
     cluster = FakeTransactionalCluster()
     producer = initialized_producer(cluster)
