@@ -104,7 +104,7 @@ class StreamClusterView:
         for _ in range(MAX_METADATA_RESPONSES):
             topic_ids = self.known_topic_ids(names)
             offsets = self._resolve_starting_offsets(requested)
-            if are_topic_ids_current(topic_ids, self):
+            if are_topic_ids_current(topic_ids, self.known_topic_ids):
                 return StreamPosition(offsets, self.known_topic_ids(names))
         raise contradicting_metadata_error(requested)
 

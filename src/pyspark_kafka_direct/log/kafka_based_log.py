@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.log.record_callbacks import LogRecord, LogView
+    from pyspark_kafka_direct.log.record_callbacks import LogRecord
+    from pyspark_kafka_direct.log.table_state import TableState
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
@@ -95,7 +96,7 @@ class KafkaBasedLog:
         partitions: Callable[[int], bool] | None = None,
         read_only: bool = False,
         start_timeout: float = START_TIMEOUT,
-        view: LogView | None = None,
+        view: TableState | None = None,
     ) -> None:
         clients = params if isinstance(params, LogClients) else LogClients.from_params(params, read_only=read_only)
         callbacks = LogCallbacks(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    import pyarrow as pa
-
     from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
-    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -26,29 +24,6 @@ class ResumePoint(NamedTuple):
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[TopicPartition, UUID]
     last_epochs: Mapping[TopicPartition, int]  # leader epochs of the batches before the offsets, if known
-
-
-class LogConsumer(Protocol):
-    """Reads partitions beyond their end offsets; implemented by ``PartitionConsumer``."""
-
-    @property
-    def positions(self) -> Mapping[TopicPartition, int]: ...
-
-    @property
-    def last_epochs(self) -> Mapping[TopicPartition, int]: ...
-
-    @property
-    def transient_errors(self) -> Mapping[TopicPartition, KafkaDirectError]: ...
-
-    def poll(self, seconds: float, wake: Collection[int] = ()) -> Sequence[tuple[TopicPartition, pa.RecordBatch]]:
-        """Wait for records, or until a descriptor in ``wake`` is readable."""
-
-    def seek(self, partition: TopicPartition, offset: int) -> None: ...
-
-    def assign(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID]) -> None:
-        """Read more partitions, from these offsets."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +68,7 @@ class LogClients:
 
         return self.producer if self.produce is None else AsyncProducer(self.cluster, self.produce)
 
-    def open_consumer(self, start: ResumePoint, columns: Sequence[str]) -> LogConsumer:
+    def open_consumer(self, start: ResumePoint, columns: Sequence[str]) -> PartitionConsumer:
         from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 
         return PartitionConsumer(

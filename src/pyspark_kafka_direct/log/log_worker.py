@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import WakeupSignal
-    from pyspark_kafka_direct.log.log_clients import LogConsumer
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
@@ -80,7 +80,7 @@ class LogWorker:
         topic: str,
         cluster: ClusterClient,
         partition_filter: Callable[[int], bool] | None,
-        open_consumer: Callable[[ResumePoint], LogConsumer],
+        open_consumer: Callable[[ResumePoint], PartitionConsumer],
         callbacks: LogCallbacks,
         pending_reads: PendingReads,
         count_completed_sends: Callable[[], int],
@@ -100,7 +100,7 @@ class LogWorker:
         self._read_committed = read_committed
         self._signal: WakeupSignal | None = None
         self._cancellation: Cancellation | None = None  # of requests; None: not running
-        self._consumer: LogConsumer | None = None
+        self._consumer: PartitionConsumer | None = None
         self._topic_id: UUID | None = None
         self._end_offsets: dict[TopicPartition, int] = {}  # of the last response; lower ones mean a truncation
         self._stopping = False

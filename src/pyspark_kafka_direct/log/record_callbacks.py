@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.errors import KafkaDirectError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.log.log_topic import LogTopic
+    from pyspark_kafka_direct.log.table_state import TableState
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
@@ -54,22 +55,6 @@ class LogRecord(NamedTuple):
 _new_record: Callable[[Iterable[Any]], LogRecord] = partial(tuple.__new__, LogRecord)
 
 
-class LogView(Protocol):
-    """State that is made of all records of a log; implemented by ``KafkaTable``."""
-
-    def cleanup_policy_error(self, cleanup_policy: str) -> KafkaDirectError:
-        """Return the error for a topic whose records expire."""
-
-    def check_partition_count(self, topic: LogTopic) -> None:
-        """Raise an error if the topic cannot be read with its number of partitions."""
-
-    def begin_reload(self) -> None:
-        """Discard what was read; the log is read again from its beginning."""
-
-    def end_reload(self) -> None:
-        """Everything was read again."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCallbacks:
     """The user's callbacks of a log, which all run in the log's thread."""
@@ -79,7 +64,7 @@ class LogCallbacks:
     on_error: Callable[[KafkaDirectError], None] | None = None
     on_reset: Callable[[KafkaDirectError], bool | None] | None = None
     columns: Sequence[str] = LOG_COLUMNS
-    view: LogView | None = None
+    view: TableState | None = None  # of a ``KafkaTable``
 
     def __post_init__(self) -> None:
         if self.on_record is not None and self.on_batch is not None:

@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import IllegalLogStateError
-from pyspark_kafka_direct.log.record_callbacks import LogView
 from pyspark_kafka_direct.log.table_contents import TableContents
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.log")
 
 
-class TableState(LogView):
+class TableState:
     """The state of a table, which the log's thread changes."""
 
     def __init__(

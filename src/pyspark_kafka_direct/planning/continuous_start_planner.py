@@ -111,7 +111,7 @@ class ContinuousStartPlanner:
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=True)
             offsets = resolve_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
-            if are_topic_ids_current(assigned.topic_ids, self._offset_reader):
+            if are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                 return assigned, offsets
             self._offset_reader.wait()
         raise contradicting_metadata_error(assigned.partitions)

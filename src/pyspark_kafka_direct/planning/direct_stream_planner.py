@@ -132,7 +132,7 @@ def plan_direct_batch(position: StreamPosition, offset_reader: DirectOffsetReade
         except TopicNotFoundError as error:  # it was deleted since the metadata refresh, or one broker does not know it
             failure = error
         else:
-            if are_topic_ids_current(batch.topic_ids, offset_reader):
+            if are_topic_ids_current(batch.topic_ids, offset_reader.known_topic_ids):
                 return batch
             failure = contradicting_metadata_error(assigned)
         offset_reader.wait()

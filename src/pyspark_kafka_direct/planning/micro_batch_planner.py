@@ -420,7 +420,7 @@ class MicroBatchPlanner:
                 if max_attempts <= 0:
                     raise
             else:
-                if are_topic_ids_current(assigned.topic_ids, self._offset_reader):
+                if are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                     return offsets, assigned.topic_ids
                 responses += 1
                 if responses == MAX_METADATA_RESPONSES:

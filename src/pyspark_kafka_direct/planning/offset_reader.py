@@ -92,21 +92,14 @@ def topic_ids_by_partition(
     return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}
 
 
-class TopicIdLookup(Protocol):
-    """The part of an offset reader that knows topic ids."""
-
-    def known_topic_ids(self, topics: Collection[str]) -> Mapping[str, UUID]:
-        """Return the topic ids of the metadata that the last offsets came with, as far as they are known."""
-
-
-def are_topic_ids_current(topic_ids: Mapping[str, UUID], lookup: TopicIdLookup) -> bool:
+def are_topic_ids_current(
+    topic_ids: Mapping[str, UUID], known_topic_ids: Callable[[Collection[str]], Mapping[str, UUID]]
+) -> bool:
     """Return whether offsets came with the metadata that these ids are from.
 
     Otherwise the ids came from a broker that lags, or some offsets are those of a topic that was recreated since.
     """
-    return all(
-        topic_ids.get(name, topic_id) == topic_id for name, topic_id in lookup.known_topic_ids(topic_ids).items()
-    )
+    return all(topic_ids.get(name, topic_id) == topic_id for name, topic_id in known_topic_ids(topic_ids).items())
 
 
 def confirmed_starts(
@@ -217,7 +210,7 @@ class SnapshotReader:
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=False)
             latest = dict(self._offset_reader.offsets(dict.fromkeys(assigned.partitions, LATEST)))
-            if not are_topic_ids_current(assigned.topic_ids, self._offset_reader):
+            if not are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                 self._offset_reader.wait()
                 continue
             lost = find_lost_partitions(known, known_topic_ids, latest, assigned.topic_ids)

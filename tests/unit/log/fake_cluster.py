@@ -268,7 +268,7 @@ class WorkerHarness:
             TOPIC,
             cluster,  # type: ignore[arg-type]
             partition_filter,
-            cluster.open_consumer,
+            cluster.open_consumer,  # type: ignore[arg-type]
             LogCallbacks(**given),
             self.pending_reads,
             lambda: self.completed_count,
