@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import IllegalLogStateError
@@ -35,7 +36,8 @@ class TableState:
         self._known_topic: LogTopic | None = None  # as it was found first
         self._on_change = on_change
         self._reloaded: TableContents | None = None  # while the table is read again
-        self._unreported: dict[bytes, None] = {}  # keys that may have changed
+        # Keys that may have changed. A dict would take longer for each first key, the more it has lost already.
+        self._unreported: OrderedDict[bytes, None] = OrderedDict()
         self._has_warned = False
 
     def apply(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
@@ -103,8 +105,7 @@ class TableState:
     def _report_changes(self) -> None:
         """Report each change once, also if the callback raises an error: the contents have it already."""
         while self._unreported:
-            key = next(iter(self._unreported))
-            del self._unreported[key]
+            key, _ = self._unreported.popitem(last=False)
             assert self._on_change is not None
             try:
                 self._on_change(key, self.contents.find(key))
