@@ -244,17 +244,12 @@ class OffsetStoreLog:
 
     def _check_contiguous(self, end: int, offset: int, deadline: Deadline) -> None:
         """Raise if records of the query lie between the end that was read and the new record."""
-        # All in-sync replicas have the new record, so the true leader assigned its offset.
-        if offset == end:
-            return
-        if offset > end:
+
+        def has_own_records() -> bool:
             state_between = self._read_state(end, offset, deadline, "read_uncommitted")
-            if not state_between.offsets and not state_between.runs:
-                return
-        raise self._broker_error(
-            f"The offsets were read up to {end}, but the next record was written at {offset}: a stale leader of the "
-            "partition responded, or the log was truncated. Restart the query when all brokers are healthy."
-        )
+            return bool(state_between.offsets or state_between.runs)
+
+        self._log.check_follows(end, offset, has_own_records)
 
     def _find_fencing_error(self) -> ProducerFencedError | None:
         """Return an error that names the newer run, if there is one and the brokers respond."""

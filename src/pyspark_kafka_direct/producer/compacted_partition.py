@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.config.client_settings import FetchSettings
-from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, TopicNotFoundError
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -138,6 +138,23 @@ class CompactedPartition:
         config = self._read_config(deadline, "read_uncommitted")
         offsets = OffsetRange(*self.partition, first, until)
         return read_key(self._cluster, config, key, offsets, from_earliest=from_earliest)
+
+    def check_follows(self, read_until: int, offset: int, has_own_records: Callable[[], bool]) -> None:
+        """Raise unless a new record at ``offset`` follows what was read: only records of others may lie between.
+
+        All in-sync replicas have the new record, so the real leader assigned its offset. The broker that was read from
+        may have been deposed.
+        """
+        if offset == read_until or (offset > read_until and not has_own_records()):
+            return
+        raise BrokerError(
+            f"The {self._error_text.topic} was read up to offset {read_until}, but the new record at offset {offset} "
+            "does not directly follow what was read. The broker that returned it no longer leads the partition, or the "
+            "log was truncated. Nothing was committed. Restart the query when all brokers are healthy.",
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            offset=offset,
+        )
 
     def encode(self, records: Sequence[tuple[bytes, bytes | None]]) -> Iterator[EncodedBatch]:
         """Yield record batches of keys and values for the topic; a value of ``None`` is a tombstone."""

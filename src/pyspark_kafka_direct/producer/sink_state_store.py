@@ -120,27 +120,14 @@ class SinkStateStore:
         return stored
 
     def check_newest(self, key: str, stored: StoredSinkState, offset: int, deadline: Deadline | None = None) -> None:
-        """Raise unless the uncommitted record at ``offset`` directly follows the stored one among the key's records.
+        """Raise unless the uncommitted record at ``offset`` is the next one of its key after the stored one."""
 
-        All in-sync replicas have the new record, so the real leader assigned its offset. Between ``stored.read_until``
-        and this offset there may only be records of other keys.
-        """
-        read_until = stored.read_until
-        if offset == read_until:
-            return
-        deadline = deadline or self._cluster.deadline()
-        if offset > read_until:
-            between = self._log.find_newest(key.encode(), read_until, offset, deadline)
-            if between.newest is None and between.undecided is None:
-                return
-        raise BrokerError(
-            f"The sink state topic was read up to offset {read_until}, but the new record at offset {offset} does not "
-            "directly follow the one that was read. The broker that returned it no longer leads the partition, or the "
-            "log was truncated. Nothing was committed. Restart the query when all brokers are healthy.",
-            topic=self.topic,
-            partition=self.partition.partition,
-            offset=offset,
-        )
+        def has_own_records() -> bool:
+            limit = deadline or self._cluster.deadline()
+            between = self._log.find_newest(key.encode(), stored.read_until, offset, limit)
+            return between.newest is not None or between.undecided is not None
+
+        self._log.check_follows(stored.read_until, offset, has_own_records)
 
     def encode(self, key: str, value: bytes | None) -> EncodedBatch:
         """Return a record batch with one record; a value of ``None`` is a tombstone."""

@@ -9,10 +9,12 @@ import pyarrow as pa
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, OutcomeUnknownError, ProducerFencedError
+from pyspark_kafka_direct.log import kafka_offset_store
 from pyspark_kafka_direct.log.offset_store_log import OffsetStoreLog
 from pyspark_kafka_direct.log.offset_store_records import StoreRun
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
+from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,6 +131,8 @@ class FakeCompactedPartition:
     """A fake of ``CompactedPartition``."""
 
     partition = STORE_PARTITION
+    check_follows: Any = CompactedPartition.check_follows
+    _error_text = kafka_offset_store._TOPIC_ERROR_TEXT
 
     def __init__(self, topic: FakeStoreTopic) -> None:
         self._topic = topic

@@ -10,7 +10,9 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.errors import OutcomeUnknownError, ProducerFencedError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer import sink_state_store
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
+from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 from pyspark_kafka_direct.producer.transactional_records import KeyRecord
 from pyspark_kafka_direct.records import EncodedBatch
@@ -137,6 +139,10 @@ class FoundRecords(NamedTuple):
 
 class FakeSinkStatePartition:
     """Reads the fake log, possibly from a broker that lags."""
+
+    partition = TopicPartition(SINK_STATE_TOPIC, 0)
+    check_follows: Any = CompactedPartition.check_follows
+    _error_text = sink_state_store._ERROR_TEXT
 
     def __init__(self, log: FakeTransactionLog) -> None:
         self._log = log

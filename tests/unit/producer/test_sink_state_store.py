@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from pyspark_kafka_direct.errors import BrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer import sink_state_store
+from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore, StoredSinkState
 from pyspark_kafka_direct.producer.transactional_records import KeyRecord
 from pyspark_kafka_direct.producer.written_range import WrittenRange
@@ -23,6 +25,10 @@ class FakeLog:
     newest: KeyRecord | None = NEW
     undecided: KeyRecord | None = None
     reads: list[tuple[int, int]] = field(default_factory=list)
+
+    partition = TopicPartition("states", 0)
+    check_follows: ClassVar[Any] = CompactedPartition.check_follows
+    _error_text = sink_state_store._ERROR_TEXT
 
     def start(self, deadline: object) -> int:
         return 0
@@ -70,7 +76,7 @@ def test_no_other_record_of_the_key_may_be_between(
     if follows:
         store.check_newest("key", stored, 12)
     else:
-        with pytest.raises(BrokerError, match="does not directly follow the one that was read"):
+        with pytest.raises(BrokerError, match="does not directly follow what was read"):
             store.check_newest("key", stored, 12)
     assert log.reads == [(8, 12)]
 
