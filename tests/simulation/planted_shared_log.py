@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import BugsOf, Patch
+from tests.simulation.planting import BugsOf, Patch, does_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,16 +82,16 @@ def _table_accepts_added_partitions() -> Sequence[Patch]:
 def _late_reads_get_earlier_ends() -> Sequence[Patch]:
     from pyspark_kafka_direct.log.pending_reads import PendingReads
 
-    def pop(original: Any) -> Any:
-        def pop_reached(self: Any, positions: Any) -> Any:
+    def complete(original: Any) -> Any:
+        def complete_reached(self: Any, positions: Any) -> None:
             if self.ends is not None:
                 self._active_reads += self._queued_reads
                 self._queued_reads = []
-            return original(self, positions)
+            original(self, positions)
 
-        return pop_reached
+        return complete_reached
 
-    return [Patch(PendingReads, "pop_reached", pop)]
+    return [Patch(PendingReads, "complete_reached", complete)]
 
 
 def _reads_do_not_wait_for_sends() -> Sequence[Patch]:
@@ -241,15 +241,15 @@ def _reloaded_table_is_not_shown() -> Sequence[Patch]:
 
 
 def _stop_forgets_pending_reads() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.log_worker import LogWorker
+    from pyspark_kafka_direct.log.pending_reads import PendingReads
 
-    return [Patch(LogWorker, "fail_all", lambda _: lambda self, error: None)]
+    return [Patch(PendingReads, "fail_all", does_nothing)]
 
 
 def _one_failed_read_only() -> Sequence[Patch]:
     from pyspark_kafka_direct.log.pending_reads import PendingReads
 
-    return [Patch(PendingReads, "pop_active", lambda original: lambda self: original(self)[:1])]
+    return [Patch(PendingReads, "_pop_active", lambda original: lambda self: original(self)[:1])]
 
 
 def _ends_are_requested_once() -> Sequence[Patch]:
@@ -259,9 +259,9 @@ def _ends_are_requested_once() -> Sequence[Patch]:
 
 
 def _wait_for_returns_at_once() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log import kafka_based_log
+    from pyspark_kafka_direct.log.log_worker import LogWorker
 
-    return [Patch(kafka_based_log, "all_reached", lambda _: lambda offsets, positions: True)]
+    return [Patch(LogWorker, "has_delivered", lambda _: lambda self, offsets: True)]
 
 
 def _positions_before_delivery() -> Sequence[Patch]:

@@ -8,10 +8,8 @@ import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.kafka_params import parse_log_params
-from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError, TopicRecreatedError
+from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.log.log_topic import parse_topic_spec
 from pyspark_kafka_direct.log.offset_store_log import OffsetStoreLog
 from pyspark_kafka_direct.log.offset_store_records import StoredOffset, StoreRun
@@ -106,13 +104,13 @@ class KafkaOffsetStore:
             raise OptionError(
                 f"the topic of an offset store must have one partition, not {self._topic_spec.partitions}"
             )
-        settings = parse_log_params(params)
-        for warning in settings.warnings:
-            warn_once(warning)
+        clients = LogClients.from_params(params, read_only=False)
+        produce = clients.produce
+        assert produce is not None
         self.topic = topic
         self.query = query
         self._discards_recreated_topics = on_topic_recreated == "discard"
-        self._cluster = ClusterClient(settings.connection)
+        self._cluster = clients.cluster
         self._partition = CompactedPartition(self._cluster, topic, _TOPIC_ERROR_TEXT)
         system = self._cluster.pool.system
         run = StoreRun(system.nonce(), socket.gethostname(), os.getpid(), int(system.wall_time() * 1000))
@@ -120,7 +118,7 @@ class KafkaOffsetStore:
         self._store = OffsetStoreLog(
             self._cluster,
             self._partition,
-            lambda: TransactionalProducer(self._cluster, transactional_id, transaction_timeout_ms, settings.produce),
+            lambda: TransactionalProducer(self._cluster, transactional_id, transaction_timeout_ms, produce),
             query,
             run,
             transaction_timeout_ms / 1000,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError, OptionError, RecordError, printable
+from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError, RecordError, printable
 from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog, not_picklable_message
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.log.serde import Serde
@@ -18,12 +18,13 @@ from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
-    from types import TracebackType
     from typing import TypedDict, Unpack
 
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.log.table_contents import TableContents
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
+
+    _Params: TypeAlias = Mapping[str, object] | LogClients
 
     class _Options(TypedDict, total=False):
         on_change: Callable[[Any, Any], None] | None
@@ -100,48 +101,27 @@ class KafkaTable(Mapping[K, V]):
     """
 
     @overload
+    def __init__(self: KafkaTable[bytes, bytes], topic: str, params: _Params, **options: Unpack[_Options]) -> None: ...
+
+    @overload
     def __init__(
-        self: KafkaTable[bytes, bytes],
-        topic: str,
-        params: Mapping[str, object] | LogClients,
-        **options: Unpack[_Options],
+        self: KafkaTable[K, bytes], topic: str, params: _Params, *, key_serde: Serde[K], **options: Unpack[_Options]
     ) -> None: ...
 
     @overload
     def __init__(
-        self: KafkaTable[K, bytes],
-        topic: str,
-        params: Mapping[str, object] | LogClients,
-        *,
-        key_serde: Serde[K],
-        **options: Unpack[_Options],
+        self: KafkaTable[bytes, V], topic: str, params: _Params, *, value_serde: Serde[V], **options: Unpack[_Options]
     ) -> None: ...
 
     @overload
     def __init__(
-        self: KafkaTable[bytes, V],
-        topic: str,
-        params: Mapping[str, object] | LogClients,
-        *,
-        value_serde: Serde[V],
-        **options: Unpack[_Options],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        topic: str,
-        params: Mapping[str, object] | LogClients,
-        *,
-        key_serde: Serde[K],
-        value_serde: Serde[V],
-        **options: Unpack[_Options],
+        self, topic: str, params: _Params, *, key_serde: Serde[K], value_serde: Serde[V], **options: Unpack[_Options]
     ) -> None: ...
 
     def __init__(
         self,
         topic: str,
-        params: Mapping[str, object] | LogClients,
+        params: _Params,
         *,
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
@@ -205,13 +185,7 @@ class KafkaTable(Mapping[K, V]):
             return
         try:
             self._writer.claim()  # after everything that can fail without it
-            own_read = self._log.read_to_end()
-            self._system.wait_for_future(own_read, deadline.remaining())
-            if not own_read.done():
-                raise BrokerTimeoutError(
-                    "What earlier writers have written was not read within start_timeout.", topic=self._log.topic
-                )
-            own_read.result()
+            self._log._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
             self.stop(_CLEANUP_SECONDS)
             raise
@@ -227,9 +201,7 @@ class KafkaTable(Mapping[K, V]):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __getitem__(self, key: K) -> V:
@@ -305,7 +277,7 @@ class KafkaTable(Mapping[K, V]):
         self._check_partitions()
         if self._writer is None:
             raise IllegalLogStateError("write() needs a table with a transactional_id.", topic=self._log.topic)
-        self._log.require_started("write()")
+        self._log._thread.check_started("write()")
         return {TopicPartition(*each[:2]): each.offset for each in self._writer.write(records)}
 
     def read_to_end(self) -> Future[None]:
@@ -339,7 +311,7 @@ class KafkaTable(Mapping[K, V]):
             self._check_partitions()
         if self._writer is None:
             return self._log.send_with_receipt(key, value)
-        self._log.require_started("put()")
+        self._log._thread.check_started("put()")
         future: Future[RecordMetadata] = Future()
         future.set_result(self._writer.write([(key, value)])[0])
         return future
@@ -347,7 +319,7 @@ class KafkaTable(Mapping[K, V]):
     def _current(self) -> TableContents:
         """Return the contents, unless they are no longer updated."""
         self._check_partitions()
-        self._log.check_thread()
+        self._log._thread.check_error()
         return self._state.contents
 
     def _check_partitions(self) -> None:

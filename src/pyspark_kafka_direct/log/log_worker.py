@@ -8,8 +8,6 @@ other error fails the active reads, and the thread continues.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +21,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.log.log_clients import ResumePoint
 from pyspark_kafka_direct.log.log_topic import fetch_cleanup_policy
+from pyspark_kafka_direct.log.pending_reads import PendingReads, all_reached
 from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
@@ -37,7 +36,7 @@ from pyspark_kafka_direct.planning.loss_errors import unknown_truncation_error
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
     import pyarrow as pa
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import WakeupSignal
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.log.log_topic import LogTopic
-    from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
@@ -82,7 +80,6 @@ class LogWorker:
         partition_filter: Callable[[int], bool] | None,
         open_consumer: Callable[[ResumePoint], PartitionConsumer],
         callbacks: LogCallbacks,
-        pending_reads: PendingReads,
         count_completed_sends: Callable[[], int],
         count_loss: Callable[[DataLossCause, Mapping[TopicPartition, int]], None],
         *,
@@ -94,7 +91,7 @@ class LogWorker:
         self._observer = TopicObserver(cluster, topic, partition_filter)
         self._new_consumer = open_consumer
         self._callbacks = callbacks
-        self._pending_reads = pending_reads
+        self.pending_reads = PendingReads(self._system)
         self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
         self._read_committed = read_committed
@@ -118,7 +115,6 @@ class LogWorker:
         self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
         self.reloading = False  # a view is read again; until it is complete, no read completes
         self.log_generation = 0  # grows with each truncation and recreation
-        self._completions: deque[tuple[LogFuture, BaseException | None]] = deque()
         self.positions: Mapping[TopicPartition, int] = {}  # next offsets to deliver; replaced, never changed
 
     def stop(self) -> None:
@@ -141,14 +137,10 @@ class LogWorker:
         """
         if position is None:
             self._written[partition] = log_generation
-        elif 0 <= offset < position:
-            self.suspect_truncation(partition, offset, log_generation)
-
-    def suspect_truncation(self, partition: TopicPartition, offset: int, log_generation: int) -> None:
-        """Report that a record of this log was written at an offset already read; callable from any thread."""
-        # ``log_generation`` is the value from before the record was sent.
-        self._suspected_truncation = _SuspectedTruncation(partition, offset, log_generation, self._system.monotonic())
-        self.wake()
+        elif 0 <= offset < position:  # another record was read there
+            suspected_at = self._system.monotonic()
+            self._suspected_truncation = _SuspectedTruncation(partition, offset, log_generation, suspected_at)
+            self.wake()
 
     @property
     def truncation_suspected(self) -> bool:
@@ -164,6 +156,14 @@ class LogWorker:
         last_epoch = self._last_epochs.get(partition, -1)  # epochs never decrease within a log
         return is_other_topic(self._topic_id, topic_id) or 0 <= last_epoch < leader_epoch
 
+    def has_delivered(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Return whether the callbacks have all records before these offsets; callable from any thread."""
+        return not (self.truncation_suspected or self.reloading) and all_reached(offsets, self.positions)
+
+    def not_read_error(self, partition: TopicPartition) -> ValueError:
+        assigned = ", ".join(map(str, sorted(self.positions)))
+        return ValueError(f"{partition} is not read by this log; it reads {assigned}")
+
     def run(self) -> None:
         """Run iterations until ``stop``."""
         self._signal, self._cancellation = self._system.wakeup_signal(), Cancellation(self._system)
@@ -177,14 +177,6 @@ class LogWorker:
             self._cancellation.close()
             if self._consumer is not None:
                 self._consumer.close()
-
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all pending reads; callable from any thread, also while a callback hangs."""
-        self._complete(self._pending_reads.pop_all(), error)
-
-    @property
-    def has_unfinished_reads(self) -> bool:
-        return bool(self._completions) or self._pending_reads.has_pending
 
     @property
     def last_error(self) -> BaseException | None:
@@ -231,15 +223,15 @@ class LogWorker:
             self._reported_unreachable = True
             self._callbacks.report_error(error)
         if self._system.monotonic() >= self._started_at + _FIRST_CONTACT_SECONDS:
-            self._complete(self._pending_reads.pop_active(), error)
+            self.pending_reads.fail_active(error)
 
     def _fail_attempt(self, error: BaseException, backoff: _Attempts) -> None:
         self._callbacks.report_error(error)
-        self._complete(self._pending_reads.pop_active(), error)
+        self.pending_reads.fail_active(error)
         backoff.failed(error)
 
     def _send_due_requests(self) -> None:
-        has_active = self._pending_reads.activate(self._count_completed_sends())
+        has_active = self.pending_reads.activate(self._count_completed_sends())
         if self._data_loss is not None:
             self._resume_after_loss(self._data_loss)
         if self._consumer is None:
@@ -247,7 +239,7 @@ class LogWorker:
         if self.truncation_suspected:
             self._resolve_suspected_truncation()
         self._find_unknown_partitions()
-        needs_ends = has_active or (self.reloading and self._pending_reads.ends is None)
+        needs_ends = has_active or (self.reloading and self.pending_reads.ends is None)
         if needs_ends or self._is_stalled():
             self._fetch_end_offsets(needs_ends=needs_ends)
             self._reported_missing = False
@@ -303,7 +295,7 @@ class LogWorker:
 
     def _find_unknown_partitions(self) -> None:
         """Find partitions that are not read yet, but that pending reads wait for or that have records of this log."""
-        unknown = self._pending_reads.missing_offsets(self.positions).keys() - self.positions.keys()
+        unknown = self.pending_reads.missing_offsets(self.positions).keys() - self.positions.keys()
         unknown |= self._written_partitions()
         if not unknown:
             return
@@ -318,9 +310,7 @@ class LogWorker:
                     partition=tp.partition,
                 )
             self._written.pop(tp, None)
-            assigned = ", ".join(map(str, sorted(self.positions)))
-            error = ValueError(f"{tp} is not read by this log; it reads {assigned}")
-            self._complete(self._pending_reads.pop_waiting_for(tp), error)
+            self.pending_reads.fail_waiting_for(tp, self.not_read_error(tp))
 
     def _written_partitions(self) -> set[TopicPartition]:
         generation = self.log_generation
@@ -356,7 +346,7 @@ class LogWorker:
         lower_ends = lower_end_offsets(self._end_offsets, ends)
         self._end_offsets = {**self._end_offsets, **ends}
         if lower_ends:  # the consumer finds out whether records that were read are lost
-            self._complete(self._pending_reads.pop_active(), _truncated_error(*next(iter(lower_ends.items()))))
+            self.pending_reads.fail_active(_truncated_error(*next(iter(lower_ends.items()))))
         elif passed_ends := lower_end_offsets(self.positions, ends):
             tp, end = next(iter(passed_ends.items()))
             raise TransientBrokerError(
@@ -366,10 +356,10 @@ class LogWorker:
                 offset=self.positions[tp],
             )
         elif needs_ends:
-            self._pending_reads.ends, self._ends_requested_at = ends, requested_at
+            self.pending_reads.ends, self._ends_requested_at = ends, requested_at
 
     def _is_stalled(self) -> bool:
-        return self._pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS
+        return self.pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS
 
     def _resolve_suspected_truncation(self) -> None:
         """Find out whether the topic was recreated or the log truncated; the consumer detects the latter."""
@@ -386,14 +376,14 @@ class LogWorker:
         if self.truncation_suspected:
             return
         if self.reloading:
-            if not self._pending_reads.are_ends_reached(self.positions):
+            if not self.pending_reads.are_ends_reached(self.positions):
                 return
             if self._callbacks.view is not None:
                 self._callbacks.view.end_reload()
             self.reloading = False
-        if self._pending_reads.are_ends_reached(self.positions):
+        if self.pending_reads.are_ends_reached(self.positions):
             self.current_as_of = self._ends_requested_at
-        self._complete(self._pending_reads.pop_reached(self.positions), None)
+        self.pending_reads.complete_reached(self.positions)
 
     def _poll(self) -> None:
         assert self._consumer is not None
@@ -417,7 +407,7 @@ class LogWorker:
                 self.positions = positions
                 self._progress_at = self._system.monotonic()
         if callback_error is not None:
-            self._complete(self._pending_reads.pop_active(), callback_error)
+            self.pending_reads.fail_active(callback_error)
 
     def _deliver(self, batches: Sequence[tuple[TopicPartition, pa.RecordBatch]]) -> BaseException | None:
         """Pass rows to the callbacks; return the first error that a callback raised."""
@@ -443,7 +433,7 @@ class LogWorker:
 
     def _poll_timeout(self) -> float:
         waits = [backoff.remaining for backoff in (self._request_backoff, self._poll_backoff) if not backoff.ready]
-        if self._pending_reads.has_pending:
+        if self.pending_reads.has_pending:
             waits.append(_STALL_SECONDS)
         return min(waits, default=_MAX_POLL_SECONDS)
 
@@ -506,7 +496,7 @@ class LogWorker:
         self._end_offsets = {}
         self.current_as_of = None
         self.log_generation += 1
-        self._complete(self._pending_reads.pop_active(), error)
+        self.pending_reads.fail_active(error)
 
     def _on_unknown_topic(self, error: TopicNotFoundError) -> None:
         """Fail active reads once several brokers confirm that the topic does not exist."""
@@ -520,19 +510,7 @@ class LogWorker:
             if not self._reported_missing:
                 self._reported_missing = True
                 self._callbacks.report_error(error)
-            self._complete(self._pending_reads.pop_active(), error)
-
-    def _complete(self, futures: Sequence[LogFuture], error: BaseException | None) -> None:
-        # Callbacks may take long and may request more reads. If a callback hangs, another thread can complete
-        # the remaining futures.
-        self._completions.extend((future, error) for future in futures)
-        for future, outcome in self._pop_completions():
-            future.complete(outcome)
-
-    def _pop_completions(self) -> Iterator[tuple[LogFuture, BaseException | None]]:
-        with suppress(IndexError):
-            while True:
-                yield self._completions.popleft()
+            self.pending_reads.fail_active(error)
 
 
 class _SuspectedTruncation(NamedTuple):

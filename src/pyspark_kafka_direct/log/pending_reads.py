@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -108,6 +109,7 @@ class PendingReads:
         self._queued_reads: list[_ReadToEnd] = []
         self._active_reads: list[_ReadToEnd] = []
         self._reads_past_offsets: list[_ReadPastOffsets] = []
+        self._completions: deque[tuple[LogFuture, BaseException | None]] = deque()
         self.ends: Offsets | None = None  # what active reads wait for; None: to be fetched
 
     def add_read_to_end(self, future: LogFuture, sent_count: int = 0) -> None:
@@ -131,6 +133,11 @@ class PendingReads:
     def has_pending(self) -> bool:
         reads = [*self._queued_reads, *self._active_reads]
         return bool(self._reads_past_offsets) or any(read.future is not None for read in reads)
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether a read is pending, or is about to complete."""
+        return bool(self._completions) or self.has_pending
 
     @property
     def has_queued(self) -> bool:
@@ -166,8 +173,8 @@ class PendingReads:
     def are_ends_reached(self, positions: Offsets) -> bool:
         return self.ends is not None and all_reached(self.ends, positions)
 
-    def pop_reached(self, positions: Offsets) -> list[LogFuture]:
-        """Remove the reads that are done, in the order in which they were added."""
+    def complete_reached(self, positions: Offsets) -> None:
+        """Complete the reads that are done, in the order in which they were added."""
         with self._lock:
             futures: list[LogFuture] = []
             if self.are_ends_reached(positions):
@@ -177,17 +184,28 @@ class PendingReads:
             self._reads_past_offsets = [
                 read for read in self._reads_past_offsets if not all_reached(read.offsets, positions)
             ]
-            return futures
+        self._complete(futures, None)
 
-    def pop_waiting_for(self, partition: TopicPartition) -> list[LogFuture]:
-        """Remove the reads past an offset of a partition."""
+    def fail_waiting_for(self, partition: TopicPartition, error: BaseException) -> None:
+        """Fail the reads past an offset of a partition."""
         with self._lock:
             futures = [read.future for read in self._reads_past_offsets if partition in read.offsets]
             self._reads_past_offsets = [read for read in self._reads_past_offsets if partition not in read.offsets]
-            return futures
+        self._complete(futures, error)
 
-    def pop_active(self) -> list[LogFuture]:
-        """Remove the reads that an error fails: active ones, and those past offsets."""
+    def fail_active(self, error: BaseException) -> None:
+        """Fail active reads, and those past offsets."""
+        self._complete(self._pop_active(), error)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all reads; callable from any thread, also while a callback hangs."""
+        futures = self._pop_active()
+        with self._lock:
+            futures += _futures(self._queued_reads)
+            self._queued_reads = []
+        self._complete(futures, error)
+
+    def _pop_active(self) -> list[LogFuture]:
         with self._lock:
             futures = _futures(self._active_reads)
             self._active_reads, self.ends = [], None
@@ -195,12 +213,16 @@ class PendingReads:
             self._reads_past_offsets = []
             return futures
 
-    def pop_all(self) -> list[LogFuture]:
-        futures = self.pop_active()
-        with self._lock:
-            futures += _futures(self._queued_reads)
-            self._queued_reads = []
-            return futures
+    def _complete(self, futures: Iterable[LogFuture], error: BaseException | None) -> None:
+        # Callbacks may take long and may request more reads. If a callback hangs, another thread can complete
+        # the remaining futures.
+        self._completions.extend((future, error) for future in futures)
+        while True:
+            try:
+                future, outcome = self._completions.popleft()
+            except IndexError:
+                return
+            future.complete(outcome)
 
     def _drop_abandoned_reads(self) -> None:
         self._queued_reads = [read for read in self._queued_reads if read.future is not None]

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.log.log_worker import LogWorker
-    from pyspark_kafka_direct.log.pending_reads import PendingReads
     from pyspark_kafka_direct.producer.accumulator import DeliveryReport
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -26,16 +25,9 @@ class _SendContext(NamedTuple):
 class SentRecords(DeliveryListener):
     """Follows the records of one log; other logs may share the producer."""
 
-    def __init__(
-        self,
-        producer: AsyncProducer,
-        worker: LogWorker,
-        pending_reads: PendingReads,
-        reads_partition: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, producer: AsyncProducer, worker: LogWorker, reads_partition: Callable[[int], bool]) -> None:
         self._producer = producer
         self._worker = worker
-        self._pending_reads = pending_reads
         self._reads_partition = reads_partition
         self._context = _SendContext(0, {})
 
@@ -65,5 +57,6 @@ class SentRecords(DeliveryListener):
 
     def on_completed(self) -> None:
         """Wake the worker if a read waited for these records."""
-        if self._pending_reads.has_queued and self._pending_reads.can_activate(self._producer.completed_count):
+        pending_reads = self._worker.pending_reads
+        if pending_reads.has_queued and pending_reads.can_activate(self._producer.completed_count):
             self._worker.wake()

@@ -391,7 +391,7 @@ def test_waiting_for_records(bench: Workbench) -> None:
             log.wait_for({sent.partition: 9}, 0.2)
         with pytest.raises(TypeError, match=r"is not a RecordMetadata: pass the result\(\) of the future"):
             log.wait_for(log.send_with_receipt(b"k", b"v"), 0.2)  # type: ignore[arg-type]  # a common mistake
-        assert not log._pending_reads.has_pending
+        assert not log._worker.pending_reads.has_pending
 
 
 def test_a_callback_that_waits_for_its_own_log_gets_an_error(bench: Workbench) -> None:

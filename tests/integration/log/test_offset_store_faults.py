@@ -18,7 +18,7 @@ from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.errors import BrokerError, OutcomeUnknownError, ProducerFencedError
-from pyspark_kafka_direct.log import kafka_offset_store
+from pyspark_kafka_direct.log import log_clients
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
@@ -222,7 +222,7 @@ def test_a_faulty_network(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
             return rng.choice([Fault.HALF_REQUEST, Fault.NO_RESPONSE, Fault.HALF_RESPONSE]) if is_hit else Fault.PASS
 
         network = stack.enter_context(Network(fault))
-        monkeypatch.setattr(kafka_offset_store, "ClusterClient", functools.partial(ClusterClient, pool=network.pool()))
+        monkeypatch.setattr(log_clients, "ClusterClient", functools.partial(ClusterClient, pool=network.pool()))
         topic, params = new_name(), {"retry.backoff.ms": 10, "retry.backoff.max.ms": 100}
         for run in range(4):
             with store_of(kafka.bootstrap_servers, topic, params=params) as store:

@@ -122,9 +122,11 @@ def test_only_a_single_writer_writes_transactions(bench: Workbench) -> None:
 def test_a_start_that_cannot_read_after_its_claim_fails(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = bench.make_topic(cleanup_policy="compact")
     table = new_table(bench, topic, transactional_id=topic)
-    table._start_timeout = 0.5
-    monkeypatch.setattr(table.log, "read_to_end", lambda: LogFuture(lambda: False, SYSTEM))
-    with pytest.raises(BrokerTimeoutError, match="earlier writers have written was not read within start_timeout"):
+    table._start_timeout = 3.0
+    first_read = table.log._reads.read_to_end
+    reads = iter((first_read, lambda *_: LogFuture(lambda: False, SYSTEM)))
+    monkeypatch.setattr(table.log._reads, "read_to_end", lambda *arguments: next(reads)(*arguments))
+    with pytest.raises(BrokerTimeoutError, match=r"was not read within 3 s \(start_timeout\)"):
         table.start()
     wait_for_no_thread(topic)
 

@@ -17,7 +17,7 @@ from pyspark_kafka_direct.client.witnesses import ReplicaReports
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 from pyspark_kafka_direct.errors import TransientBrokerError
 from pyspark_kafka_direct.log.log_worker import LogWorker
-from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
+from pyspark_kafka_direct.log.pending_reads import LogFuture
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import TopicReport
@@ -257,7 +257,6 @@ class WorkerHarness:
         self.resets: list[BaseException] = []
         self.completed_count = 0
         self.losses: list[tuple[DataLossCause, dict[TopicPartition, int]]] = []
-        self.pending_reads = PendingReads(SYSTEM)
         given: dict[str, Any] = {
             "on_record": lambda record: self.delivered.append((record.partition, record.offset)),
             "on_error": self.errors.append,
@@ -270,10 +269,10 @@ class WorkerHarness:
             partition_filter,
             cluster.open_consumer,  # type: ignore[arg-type]
             LogCallbacks(**given),
-            self.pending_reads,
             lambda: self.completed_count,
             lambda cause, offsets: self.losses.append((cause, dict(offsets))),
         )
+        self.pending_reads = self.worker.pending_reads
 
     def read_to_end(self, sent_count: int = 0) -> LogFuture:
         future = LogFuture(lambda: False, SYSTEM)

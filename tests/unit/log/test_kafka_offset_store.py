@@ -11,7 +11,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.log.fake_offset_store import FakeCompactedPartition, FakeSession, FakeStoreTopic
 
 from pyspark_kafka_direct.errors import TopicRecreatedError
-from pyspark_kafka_direct.log import kafka_offset_store
+from pyspark_kafka_direct.log import kafka_offset_store, log_clients
 from pyspark_kafka_direct.log.kafka_offset_store import KafkaOffsetStore
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -55,7 +55,7 @@ class StoreWorld:
             topics=self._topics,
             confirm_missing=lambda suspects: {tp for tp, topic_id in suspects.items() if topic_id != self.topic_id},
         )
-        monkeypatch.setattr(kafka_offset_store, "ClusterClient", lambda *_: cluster)
+        monkeypatch.setattr(log_clients, "ClusterClient", lambda *_: cluster)
         monkeypatch.setattr(kafka_offset_store, "CompactedPartition", lambda *_: ExistingPartition(self.topic))
         monkeypatch.setattr(
             kafka_offset_store, "TransactionalProducer", lambda *_: TrackedSession(self.topic, self.open_sessions)

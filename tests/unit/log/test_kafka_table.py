@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from types import SimpleNamespace
 
 import pytest
 
+from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 
@@ -29,12 +29,12 @@ def test_a_table_reads_committed_records_by_default(params: dict[str, str], expe
     assert KafkaBasedLog("t", PARAMS)._clients.fetch.isolation_level == "read_uncommitted"
 
 
-def test_a_table_whose_thread_has_failed_raises_an_error() -> None:
+def test_a_table_whose_thread_has_failed_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     table = KafkaTable("t", PARAMS)
-    worker = SimpleNamespace(run=lambda: 1 // 0, fail_all=lambda _: None)
-    table.log._worker = worker  # type: ignore[assignment]
+    monkeypatch.setattr(table.log._worker, "run", lambda: 1 // 0)
     assert len(table) == 0
-    table.log._run()
+    table.log._thread.run()
+    table.log._thread.join(Deadline.after(10))
     for read in (table.snapshot, lambda: len(table), lambda: b"k" in table, lambda: table[b"k"], table.read_to_end):
         with pytest.raises(IllegalLogStateError, match=r"ZeroDivisionError.* out of date"):
             read()

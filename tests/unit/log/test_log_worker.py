@@ -385,7 +385,7 @@ def test_fail_all_completes_each_read_once(cluster: FakeCluster, harness: Worker
 
     def stop(_: object) -> None:  # while a callback hangs
         late.append(harness.read_to_end())
-        harness.worker.fail_all(stopped)
+        harness.pending_reads.fail_all(stopped)
 
     futures[0].add_done_callback(stop)
     for future in futures:
@@ -395,7 +395,7 @@ def test_fail_all_completes_each_read_once(cluster: FakeCluster, harness: Worker
     assert completed[2:] == futures[:1]
     assert [future.exception(0) for future in futures] == [None] * 3
     assert late[0].exception(0) is stopped
-    assert not harness.worker.has_unfinished_reads
+    assert not harness.pending_reads.has_unfinished
 
 
 def test_a_callback_that_exits_does_not_end_the_worker(

@@ -232,7 +232,7 @@ def test_a_record_written_below_the_position_reveals_a_recreated_topic(
     read_five(cluster, harness)
     cluster.recreate(partitions=2)
     cluster.write(1)
-    harness.worker.suspect_truncation(tp(0), 0, harness.worker.log_generation)
+    harness.worker.on_written(tp(0), 0, 5, harness.worker.log_generation)
     assert harness.worker.truncation_suspected
     read_past = harness.add_read_past({tp(0): 1})
     harness.run_until_done(read_past)
@@ -246,7 +246,7 @@ def test_a_record_written_below_the_position_reveals_a_recreated_topic(
 
 def test_a_record_written_below_the_position_reveals_a_truncation(cluster: FakeCluster, harness: WorkerHarness) -> None:
     read_five(cluster, harness)
-    harness.worker.suspect_truncation(tp(0), 3, harness.worker.log_generation)
+    harness.worker.on_written(tp(0), 3, 5, harness.worker.log_generation)
     read_past = harness.add_read_past({tp(0): 4})
     harness.run_times(5)
     assert not read_past.done()
@@ -262,7 +262,7 @@ def test_a_truncation_that_the_consumer_does_not_detect_counts_after_a_timeout(
     cluster: FakeCluster, harness: WorkerHarness
 ) -> None:
     read_five(cluster, harness)
-    harness.worker.suspect_truncation(tp(0), 3, harness.worker.log_generation)
+    harness.worker.on_written(tp(0), 3, 5, harness.worker.log_generation)
     started = cluster.system.now
     read_past = harness.add_read_past({tp(0): 4})
     harness.run_until_done(read_past)
@@ -277,7 +277,7 @@ def test_records_sent_before_a_truncation_reveal_nothing(cluster: FakeCluster, h
     generation = harness.worker.log_generation
     harness.consumer.failures = [truncated(to=3)]
     harness.run_times(2)
-    harness.worker.suspect_truncation(tp(0), 3, generation)
+    harness.worker.on_written(tp(0), 3, 5, generation)
     assert not harness.worker.truncation_suspected
 
 

@@ -52,8 +52,7 @@ def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     add_read_to_end(pending_reads).add_done_callback(called.append)
     assert pending_reads.activate(0)
     kept = add_read_to_end(pending_reads)
-    for future in pending_reads.pop_all():
-        future.complete(None)
+    pending_reads.fail_all(ValueError())
     assert (len(called), kept.done()) == (2, True)
 
 
@@ -65,14 +64,15 @@ def add_read_to_end(pending_reads: PendingReads) -> LogFuture:
 
 def test_missing_offsets() -> None:
     pending_reads = PendingReads(SYSTEM)
-    pending_reads.add_read_past(new_future(), {tp(0): 3, tp(1): 1})
-    pending_reads.add_read_past(new_future(), {tp(0): 5})
+    first, second = new_future(), new_future()
+    pending_reads.add_read_past(first, {tp(0): 3, tp(1): 1})
+    pending_reads.add_read_past(second, {tp(0): 5})
     read = add_read_to_end(pending_reads)
     pending_reads.activate(0)
     pending_reads.ends = {tp(0): 4, tp(2): 2}
     assert pending_reads.missing_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
-    assert len(pending_reads.pop_reached({tp(0): 3, tp(1): 1, tp(2): 2})) == 1
-    assert not read.done()
+    pending_reads.complete_reached({tp(0): 3, tp(1): 1, tp(2): 2})
+    assert [each.done() for each in (first, second, read)] == [True, False, False]
     assert pending_reads.missing_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
 
 

@@ -22,6 +22,7 @@ class Worker:
         self.positions = {tp(0): 7}
         self.written: list[tuple[Any, ...]] = []
         self.wakes = 0
+        self.pending_reads = PendingReads(SYSTEM)
 
     def on_written(self, partition: object, offset: int, position: int | None, log_generation: int) -> None:
         self.written.append((partition, offset, position, log_generation))
@@ -36,7 +37,7 @@ def worker() -> Worker:
 
 
 def sent_records(worker: Any, producer: Any = None) -> SentRecords:
-    return SentRecords(producer, worker, PendingReads(SYSTEM), lambda number: number != 2)
+    return SentRecords(producer, worker, lambda number: number != 2)
 
 
 def record(sent: SentRecords, partition: int = 0) -> PendingRecord:
@@ -74,7 +75,7 @@ def test_the_worker_is_woken_for_reads_that_may_be_activated(worker: Worker) -> 
     sent = sent_records(worker, producer)
     sent.on_completed()
     read = LogFuture(lambda: False, SYSTEM)
-    sent._pending_reads.add_read_to_end(read, 3)
+    worker.pending_reads.add_read_to_end(read, 3)
     sent.on_completed()
     assert worker.wakes == 0
     producer.completed_count = 3

@@ -44,19 +44,20 @@ def test_a_stop_ends_a_request_that_gets_no_response() -> None:
         assert time.monotonic() - started < _PROMPT
         starter.join(10)
         assert len(outcome) == 1
-        assert log._thread_ended
+        assert log._thread._end is not None
+        assert log._thread._end.done()
         assert errors == []
         assert pool.last_failure_time(("127.0.0.1", broker.port)) == 0, "the broker had no time to respond"
 
 
 def test_a_wait_that_is_interrupted_is_no_longer_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     log = KafkaBasedLog("t", PARAMS, read_only=True)
-    log._state, log._running = "started", True
+    log._thread.state, log._thread._is_running = "started", True
 
     def interrupt(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(log, "_wait_for_future", interrupt)
+    monkeypatch.setattr(log._thread, "wait_until_done", interrupt)
     with pytest.raises(KeyboardInterrupt):
         log.wait_for({0: 5})
-    assert not log._pending_reads.has_pending
+    assert not log._worker.pending_reads.has_pending

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -35,27 +34,26 @@ def test_a_record_may_not_be_in_the_log_that_was_read(
 def test_a_log_is_read_to_its_end_for_a_record_that_it_may_lack(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> None:
     """Such as one of a topic that was deleted since: the new topic may have more records."""
     log = KafkaBasedLog(TOPIC, PARAMS, read_only=True)
-    log._state, log._running = "started", True
+    log._thread.state, log._thread._is_running = "started", True
     asked: list[Any] = []
 
     def may_lack(*record: object) -> bool:
         asked.append(record)
         return lacks
 
-    log._worker = SimpleNamespace(  # type: ignore[assignment]
-        positions={tp(0): 9}, truncation_suspected=False, reloading=False, may_lack=may_lack, wake=lambda: None
-    )
-
+    log._worker.positions = {tp(0): 9}
+    monkeypatch.setattr(log._worker, "may_lack", may_lack)
     waits: list[LogFuture] = []
 
     def run_worker(future: LogFuture, _: object) -> bool:
         waits.append(future)
-        assert log._pending_reads.activate(0), "a read to the end"
-        for active in log._pending_reads.pop_active():
-            active.complete(None)
+        pending_reads = log._worker.pending_reads
+        assert pending_reads.activate(0), "a read to the end"
+        pending_reads.ends = {}
+        pending_reads.complete_reached({})
         return future.done()
 
-    monkeypatch.setattr(log, "_wait_for_future", run_worker)
+    monkeypatch.setattr(log._thread, "wait_until_done", run_worker)
     log.wait_for(RecordMetadata(TOPIC, 0, 5, 0, UUID(int=2), 3))
     assert asked == [(tp(0), UUID(int=2), 3)]
     assert len(waits) == lacks
