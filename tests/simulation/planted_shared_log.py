@@ -295,6 +295,36 @@ def _consumer_is_not_closed() -> Sequence[Patch]:
     return [Patch(PartitionConsumer, "close", lambda _: lambda self: None)]
 
 
+def _fenced_writer_claims_again() -> Sequence[Patch]:
+    from pyspark_kafka_direct.errors import ProducerFencedError
+    from pyspark_kafka_direct.log.single_writer import SingleWriter
+
+    def write(original: Any) -> Any:
+        def write_again(self: Any, records: Any) -> Any:
+            try:
+                return original(self, records)
+            except ProducerFencedError:
+                self.claim(self._cluster.deadline())
+                return original(self, records)
+
+        return write_again
+
+    return [Patch(SingleWriter, "write", write)]
+
+
+def _single_writer_starts_without_the_last_writes() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_reads import LogReads
+
+    def read(original: Any) -> Any:
+        def read_at_start(self: Any, *arguments: Any) -> None:
+            if self._thread.state == "starting":  # not after the claim
+                original(self, *arguments)
+
+        return read_at_start
+
+    return [Patch(LogReads, "read_at_start", read)]
+
+
 BUGS: Final = (
     _bug("stable end", "A read to the end does not wait for open transactions.", _last_stable_offset_is_the_end),
     _bug("late reads", "A later read to the end gets the ends of an earlier one.", _late_reads_get_earlier_ends),
@@ -349,5 +379,11 @@ BUGS: Final = (
     _bug("one failed read", "An error fails one of several pending reads.", _one_failed_read_only),
     _bug("ends once", "After a truncation a read waits for an end that is lost.", _ends_are_requested_once),
     _bug("wait_for at once", "wait_for does not wait.", _wait_for_returns_at_once),
+    _bug("writer claims again", "A fenced single writer claims its id again.", _fenced_writer_claims_again),
+    _bug(
+        "stale single writer",
+        "A single writer does not read after it has fenced earlier ones.",
+        _single_writer_starts_without_the_last_writes,
+    ),
     _bug("consumer leaks", "stop() does not close the consumer.", _consumer_is_not_closed),
 )

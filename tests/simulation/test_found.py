@@ -73,6 +73,10 @@ _PLANS = Path(__file__).parent / "plans"
         "new-partition-without-its-first-records",
         # A recreated topic accepted records behind one that was sent again. Then all were sent in the next epoch.
         "records-written-to-a-recreated-topic-before-an-earlier-one",
+        # The connections of a single writer stayed open if its table was stopped while a write took longer.
+        "table-stopped-while-it-writes",
+        # A table claimed its transactional id for default.api.timeout.ms after its start timeout.
+        "table-that-claims-after-its-start-timeout",
     ],
 )
 def test_the_history_passes(name: str) -> None:

@@ -184,7 +184,7 @@ class KafkaTable(Mapping[K, V]):
         if self._writer is None:
             return
         try:
-            self._writer.claim()  # after everything that can fail without it
+            self._writer.claim(deadline)  # after everything that can fail without it
             self._log._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
             self.stop(_CLEANUP_SECONDS)
@@ -251,8 +251,9 @@ class KafkaTable(Mapping[K, V]):
         Raises:
             IllegalLogStateError: The table is read-only, not started or stopped, its topic has got more partitions, or
                 an error has ended its claim of the ``transactional_id``.
-            ProducerFencedError: Another table has claimed the ``transactional_id``.
-            KafkaDirectError: The transaction failed.
+            ProducerFencedError: Another table has claimed the ``transactional_id``. The message says if it is unknown
+                whether the record was written.
+            KafkaDirectError: The transaction failed; ``OutcomeUnknownError`` if it may have been committed.
         """
         return self._send(self._key_serde.serialize(key), self._value_serde.serialize(value))
 
@@ -268,8 +269,7 @@ class KafkaTable(Mapping[K, V]):
 
         Raises:
             IllegalLogStateError: The table has no ``transactional_id``, or as ``put``.
-            ProducerFencedError: Another table has claimed the ``transactional_id``.
-            KafkaDirectError: The transaction failed; ``OutcomeUnknownError`` if it may have been committed.
+            ProducerFencedError, KafkaDirectError: As ``put``.
         """
         serialize = self._key_serde.serialize
         records: list[tuple[bytes, bytes | None]] = [(serialize(key), None) for key in delete]

@@ -5,7 +5,7 @@ Kafka Connect's ``KafkaConfigBackingStore`` does the same for a leader with exac
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import (
@@ -20,9 +20,10 @@ from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.log.log_worker import LogWorker
     from pyspark_kafka_direct.records import EncodedBatch
@@ -51,25 +52,27 @@ class SingleWriter:
         self._partition_count = 0
         self._producer: TransactionalProducer | None = None
         self._end_of_claim: BaseException | str = "The table was not started."
+        self._is_closed = False
 
-    def claim(self) -> None:
+    def claim(self, deadline: Deadline) -> None:
         """Fence earlier writers with the transactional id, and abort their open transaction."""
-        with self._lock:
-            topic = self._cluster.topics([self._topic]).get(self._topic)
+        deadline = deadline.limited_to(self._cluster.settings.default_api_timeout_ms / 1000)
+        with self._locked():
+            topic = self._cluster.topics([self._topic], deadline=deadline).get(self._topic)
             if topic is None:
                 raise TopicNotFoundError("The topic of the table was deleted.", topic=self._topic)
             self._partition_count = len(topic.partitions)
             producer = TransactionalProducer(
                 self._cluster, self._transactional_id, _TRANSACTION_TIMEOUT_MS, self._settings
             )
-            producer.init_transactions()
+            producer.init_transactions(deadline)
             self._producer = producer
 
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> list[RecordMetadata]:
         """Write records in one transaction; return the metadata of the last one in each partition."""
         now = int(self._cluster.pool.system.wall_time() * 1000)
         batches = self._encode(records, now)
-        with self._lock:
+        with self._locked():
             if self._producer is None:
                 raise self._end_of_claim_error()
             try:
@@ -81,12 +84,22 @@ class SingleWriter:
                 raise
 
     def close(self, seconds: float) -> None:
-        """Reject later writes, and wait for one that runs; it ends by itself otherwise."""
+        """Reject later writes, and wait for a call that runs; if it takes longer, it ends the claim."""
+        self._is_closed = True
         if self._cluster.pool.system.acquire(self._lock, seconds):
             try:
                 self._end_claim(_STOPPED)
             finally:
                 self._lock.release()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        finally:
+            if self._is_closed:
+                self.close(0.0)
 
     def _encode(self, records: Sequence[tuple[bytes, bytes | None]], now: int) -> list[EncodedBatch]:
         """Encode all records before any is sent, so that an invalid one ends no claim."""

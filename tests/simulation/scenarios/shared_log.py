@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.drawing import draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.shared_log_checks import TopicTruth
 from tests.simulation.scenarios.shared_log_member import LogMember
+from tests.simulation.scenarios.shared_log_writers import SingleWriters, draw_single_writers
 
 if TYPE_CHECKING:
     import random
@@ -24,7 +26,14 @@ NAME = "shared_log"
 SHRINKABLE = {"steps": 1, "log": (), "append_list": (), "members": (), "kills": ()}
 _TOPIC = "settings"
 _DISRUPTIONS = ("truncated", "truncated", "deposed leader", "recreated")
+_LATE_SECONDS = 100.0  # after which no late request arrives, and no transaction is open
 _STEPS = ("send", "send", "send", "read_to_end", "read_to_end", "read_to_end", "wait_for", "flush")
+
+
+_LAST_STEPS = tuple(
+    {"kind": "send", "pause": 0.0, "records": 3, "keys": 3, "tombstones": False, "timeout": 10.0, "as_future": waits}
+    for waits in (True, False)
+)
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
@@ -57,6 +66,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "members": members,
         "kills": [_draw_kill(rng, seconds) for _ in range(rng.choice((0, 0, 0, 1, 3 if long else 1)))],
     }
+    if disruption is None and rng.random() < 0.3:
+        parameters, events = draw_single_writers(rng, parameters, events, seconds=seconds, long=long)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -69,17 +80,16 @@ def run(world: World, plan: Plan) -> None:
     for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
         append = partial(environment.write_log, first_number=number, partition_keys=True)
         world.at(environment.started_at + batch["at"], append, _TOPIC, partitions, [batch])
-    tasks: list[Task] = []
-    members: list[LogMember] = []
+    members = _Members(environment)
     for number, values in enumerate(parameters["members"]):
-        members.append(_start(environment, tasks, f"member-{number}", values))
+        members.start(f"member-{number}", values)
     for kill in parameters["kills"]:
-        world.at(environment.started_at + kill["at"], _kill, environment, tasks, members, kill["member"])
-    world.run(tasks)
-    environment.raise_errors()
-    for member in members:
-        member.raise_violations()
-    environment.check_released([member.process for member in members])
+        world.at(environment.started_at + kill["at"], members.kill, kill["member"])
+    world.run(members.tasks)
+    members.check()
+    if any(each.get("transactional") for each in parameters["members"]):
+        world.run_for(_LATE_SECONDS)
+        members.check_single_writers()
 
 
 def _draw_disruption(
@@ -152,20 +162,48 @@ def _draw_kill(rng: random.Random, seconds: float) -> dict[str, Any]:
     return {"at": round(rng.random() * seconds, 3), "member": rng.randrange(4)}
 
 
-def _start(environment: Environment, tasks: list[Task], name: str, values: dict[str, Any]) -> LogMember:
-    member = LogMember(environment, _TOPIC, name, values)
-    tasks.append(member.process.spawn("main", member.run))
-    return member
+class _Members:
+    """The processes of a history; one that dies is started again."""
 
+    def __init__(self, environment: Environment) -> None:
+        self.tasks: list[Task] = []
+        self._environment = environment
+        self._members: list[LogMember] = []
+        self._writers = SingleWriters(environment, TopicTruth(environment, _TOPIC, "read_committed"))
 
-def _kill(environment: Environment, tasks: list[Task], members: list[LogMember], number: int) -> None:
-    """Kill a process and start another one in its place."""
-    if not members:
-        return
-    number %= len(members)
-    member = members[number]
-    if not member.ended:
-        environment.world.trace("kill", member.name)
-        member.process.kill()
-        member.raise_violations()
-        members[number] = _start(environment, tasks, f"{member.name}+", {**member.values, "at": 0.0})
+    def start(self, name: str, values: dict[str, Any]) -> LogMember:
+        member = LogMember(self._environment, _TOPIC, name, values, self._writers)
+        self._members.append(member)
+        self.tasks.append(member.process.spawn("main", partial(self._run, member)))
+        return member
+
+    def kill(self, number: int) -> None:
+        alive = [each for each in self._members if not each.process.dead]
+        member = alive[number % len(alive)]
+        if not member.ended:
+            self._environment.world.trace("kill", member.name)
+            member.process.kill()
+
+    def check(self) -> None:
+        self._environment.raise_errors()
+        for member in self._members:
+            member.raise_violations()
+        self._environment.check_released([each.process for each in self._members if not each.process.dead])
+
+    def check_single_writers(self) -> None:
+        """Check all writes of single writers, and that a last one can write."""
+        values = {"at": 0.0, "stop_at": None, "start_timeout": 300.0, "threads": (_LAST_STEPS,)}
+        if self._writers.truth.exists:
+            member = self.start("last", {**self._environment.plan.parameters["members"][0], **values})
+            self._environment.world.run(self.tasks)
+            self.check()
+            self._writers.check_last(member.name)
+        self._writers.check()
+
+    def _run(self, member: LogMember) -> None:
+        try:
+            member.run()
+        finally:
+            if member.process.dead:
+                at = self._environment.plan.parameters.get("restart_seconds", 0.0)
+                self.start(f"{member.name}+", {**member.values, "at": at})

@@ -67,6 +67,31 @@ class TopicTruth:
         generation = self.environment.oracle.generations[self.topic]
         return self.was_recreated or any(len(truth.epochs) > 1 for _, truth in self.partitions(generation))
 
+    @property
+    def was_changed(self) -> bool:
+        """Whether acknowledged records were lost with a leader or with the topic, or keys are in other partitions."""
+        return (
+            not self.exists
+            or self.was_recreated
+            or self.partition_count > self.environment.plan.parameters["partitions"]
+            or any(truth.truncations() for _, truth in self.partitions(self.generation))
+        )
+
+    def committed(self) -> Iterator[tuple[int, Entry, float]]:
+        """Return the committed records of the newest log in order, with their partitions and times of commit."""
+        for index, truth in self.partitions(self.generation):
+            path = truth.path(truth.epoch())
+            markers: dict[int, Entry] = {}  # the next one of each producer
+            found: list[tuple[int, Entry, float]] = []
+            for entry in reversed(path):
+                if entry.commit is not None:
+                    markers[entry.producer_id] = entry
+                elif not entry.is_transactional:
+                    found.append((index, entry, entry.appended_at))
+                elif (marker := markers.get(entry.producer_id)) is not None and marker.commit:
+                    found.append((index, entry, marker.appended_at))
+            yield from reversed(found)
+
     def visible_ends(self) -> VisibleEnds:
         if not self.exists:
             return VisibleEnds(self.now, 0, {})
@@ -194,6 +219,11 @@ class View:
         self._truncated: set[int] = set()  # partitions whose truncation was reported
         self._next: dict[int, int] = {}
         self._all: dict[tuple[int, int, bytes | None], None] = {}
+        self._changes: dict[bytes, list[bytes]] = {}  # the values of a table that were reported, by key
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        if value is not None:
+            self._changes.setdefault(key, []).append(value)
 
     def deliver(self, record: LogRecord) -> None:
         partition, offset = record.partition, record.offset
@@ -267,6 +297,19 @@ class View:
                 self.violations.append(
                     f"a record is delivered that was not committed: offset {offset} of partition {partition}"
                 )
+
+        if self._changes and not self.truth.was_changed:
+            self._check_changes()
+
+    def _check_changes(self) -> None:
+        """Check that no key of a table ever got an earlier value."""
+        offsets: dict[tuple[bytes | None, bytes | None], int] = {}
+        for _, truth in self.truth.partitions(self.truth.generation):
+            offsets |= {(each.key, each.value): each.offset for each in truth.path(truth.epoch())}
+        for key, values in self._changes.items():
+            found = [offsets.get((key, value), -1) for value in values]
+            if found != sorted(found):
+                self.violations.append(f"a table went backward: {key!r} had the values {values} of offsets {found}")
 
     def differences(self, visible: VisibleEnds) -> list[str]:
         """Return what the log lacks of the topic, and what it has although it was truncated."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.faults import PAUSES
 from tests.simulation.scenarios.shared_log_checks import (
     Sent,
     TopicTruth,
@@ -15,6 +16,7 @@ from tests.simulation.scenarios.shared_log_checks import (
     find_missing_keys,
     raise_first,
 )
+from tests.simulation.scenarios.shared_log_writers import KEY_PREFIX, TRANSACTIONAL_ID, Write
 
 from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.errors import (
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scenarios.shared_log_checks import VisibleEnds
+    from tests.simulation.scenarios.shared_log_writers import Claim, SingleWriters
 
     from pyspark_kafka_direct.log import LogRecord
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
@@ -59,13 +62,17 @@ class _CallbackError(Exception):
 class LogMember:
     """One process with one log or table at a time."""
 
-    def __init__(self, environment: Environment, topic: str, name: str, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, environment: Environment, topic: str, name: str, values: Mapping[str, Any], writers: SingleWriters
+    ) -> None:
         self.environment = environment
         self.topic = topic
         self.name = name
         self.values = dict(values)
         self.process: SimulatedProcess = environment.process(name)
         self.ended = False
+        self._writers = writers
+        self._is_writer: bool = values.get("transactional", False)
         self._truth = TopicTruth(environment, topic, "read_committed" if values["committed"] else "read_uncommitted")
         self._violations: list[str] = []
         self._opened = 0
@@ -122,6 +129,7 @@ class LogMember:
         self._delivered = 0
         self._reads: list[Future[None]] = []
         self._sends: list[_Send] = []
+        self._claim: Claim
 
     def _open(self) -> bool:
         """Open the log; after failures again, as long as there may be faults. Return whether it is open."""
@@ -132,7 +140,7 @@ class LogMember:
             self._build()
             try:
                 with self.environment.world.operation():
-                    self._log.start()
+                    self._start()
             except (KafkaDirectError, _CallbackError) as error:
                 self._check_time("start()", started, self._start_timeout(quiet=quiet) + _START_SLACK)
                 is_rejected = self._may_be_rejected and isinstance(error, IllegalLogStateError)
@@ -156,6 +164,22 @@ class LogMember:
             self._opened_with = (generation, self._log.partition_count)
             return True
 
+    def _start(self) -> None:
+        if self._table is None or not self._is_writer:
+            self._opened_object.start()
+            return
+        self._claim = claim = self._writers.begin(self.name)
+        try:
+            self._table.start()
+            claim.has_started = True
+        finally:
+            claim.start_ended_at = self.environment.world.now
+        self._writers.check_start(claim, self._table.snapshot())
+
+    @property
+    def _opened_object(self) -> KafkaBasedLog | KafkaTable[bytes, bytes]:
+        return self._log if self._table is None else self._table
+
     def _build(self) -> None:
         values = self.values
         clients = LogClients(
@@ -170,7 +194,13 @@ class LogMember:
         timeout = self._start_timeout(quiet=self.environment.is_quiet)
         self._table: KafkaTable[bytes, bytes] | None = None
         if values["table"]:
-            self._table = KafkaTable(self.topic, clients, start_timeout=timeout)
+            self._table = KafkaTable(
+                self.topic,
+                clients,
+                on_change=self.view.change,
+                transactional_id=TRANSACTIONAL_ID if self._is_writer else None,
+                start_timeout=timeout,
+            )
             self._log = self._table.log
         else:
             self._log = KafkaBasedLog(
@@ -194,7 +224,7 @@ class LogMember:
     def _stop(self, timeout: float) -> None:
         started = self.environment.world.now
         with self.environment.world.operation():
-            self._log.stop(timeout)
+            self._opened_object.stop(timeout)
         self._check_time(f"stop({timeout:g})", started, timeout + _STOP_SLACK)
         for read in self._reads:
             if not read.done():
@@ -237,6 +267,9 @@ class LogMember:
                 return
 
     def _send(self, step: Mapping[str, Any]) -> None:
+        if self._is_writer:
+            self._write(step)
+            return
         for number in range(step["records"]):
             self._sent_count += 1
             key = b"s%d" % (number % step["keys"])
@@ -253,6 +286,51 @@ class LogMember:
             else:
                 self._log.send(key, value, send.on_done)
                 self._sends.append(send)
+
+    def _write(self, step: Mapping[str, Any]) -> None:
+        """Write as the single writer, unless an error has ended the claim."""
+        assert self._table is not None
+        self._sent_count += 1
+        keys = [KEY_PREFIX + b"%d" % number for number in range(min(step["records"], step["keys"]))]
+        values: dict[bytes, bytes | None] = {
+            key: b"%s-%d-%s" % (self.name.encode(), self._sent_count, key) for key in keys
+        }
+        if step["tombstones"]:
+            values[keys[0]] = None
+        write = Write(values, self.environment.world.now)
+        self._claim.writes.append(write)
+        try:
+            write.offsets = self._write_values(values)
+        except IllegalLogStateError as error:
+            write.error = error
+            if all(each.offsets is not None for each in self._claim.writes if each is not write):
+                raise
+            return
+        except KafkaDirectError as error:
+            write.error = error
+            return
+        if step["as_future"]:
+            visible = self._truth.visible_ends()
+            ends = {partition: offset + 1 for partition, offset in write.offsets.items()}
+            self._table.wait_for(write.offsets, step["timeout"])
+            self.view.violations += find_missing_keys(
+                self._table.snapshot(), self.view, visible._replace(ends=ends), cause="wait_for returned early"
+            )
+
+    def _write_values(self, values: Mapping[bytes, bytes | None]) -> dict[int, int]:
+        """Write in one transaction; return the last offset in each partition."""
+        assert self._table is not None
+        if len(values) > 1:
+            puts = {key: value for key, value in values.items() if value is not None}
+            offsets = self._table.write(puts, delete=values.keys() - puts.keys())
+            return {each.partition: offset for each, offset in offsets.items()}
+        ((key, value),) = values.items()
+        future = self._table.delete(key) if value is None else self._table.put(key, value)
+        metadata = future.result(0)
+        send = _Send(self, Sent(key, value))
+        send.on_done(metadata, None)
+        self._sends.append(send)
+        return {metadata.partition: metadata.offset}
 
     def _read_to_end(self, step: Mapping[str, Any]) -> None:
         future = self._start_read(again=step["again"])
@@ -411,6 +489,7 @@ class LogMember:
 
     def _check_time(self, name: str, since: float, seconds: float) -> None:
         passed = self.environment.world.now - since
+        seconds += sum(each.args["seconds"] for each in self.environment.plan.events if each.kind in PAUSES)
         if passed > seconds:
             self._violations.append(f"{name} takes {passed:.2f} s, and its timeout is over after {seconds:.2f} s")
 
