@@ -46,11 +46,16 @@ _PLANS = Path(__file__).parent / "plans"
         "late-record-behind-other-batches",
         "late-record-behind-producer-ids",
         "late-record-while-connects-stall",
+        # A record expired between the check of deadlines and the wait, which ended only with the broker's throttling.
+        "late-record-that-expires-before-a-wait",
         # Records that were queued for a broker expired only when its quota let the producer send again.
         "late-record-while-throttled",
         # Below transaction.version 2, a try of EndTxn without a response ended the next transaction of the same epoch.
         "late-end-txn-in-the-next-transaction-1",
         "late-end-txn-in-the-next-transaction-2",
+        # Below transaction.version 2, a try of TxnOffsetCommit without a response replaced the offsets of the next
+        # transaction.
+        "late-offset-commit-in-the-next-transaction",
         # A request of a record that was reported as failed was written behind a newer record: a new producer id fences
         # nothing.
         "late-request-of-a-failed-record",

@@ -97,8 +97,8 @@ class ConsumerGroup:
         *,
         transaction_v2: bool,  # otherwise the group must have been added to the transaction
         deadline: Deadline | None = None,
-    ) -> None:
-        """Commit offsets as part of a transaction."""
+    ) -> bool:
+        """Commit offsets in a transaction; return whether an earlier try, which was not answered, may still arrive."""
         api = TXN_OFFSET_COMMIT if transaction_v2 else _TXN_OFFSET_COMMIT_V1
         request = {
             "transactional_id": transactional_id,
@@ -108,10 +108,16 @@ class ConsumerGroup:
             "topics": _offsets_to_commit(offsets),
         }
 
+        unanswered_tries = 0
+
         def call(connection: Connection, limit: Deadline) -> None:
+            nonlocal unanswered_tries
+            unanswered_tries += 1
             self._send_commit(connection, api, request, offsets, limit)
+            unanswered_tries -= 1
 
         self._coordinator.call(call, (), deadline)
+        return unanswered_tries > 0
 
     def _fetch_committed(
         self,

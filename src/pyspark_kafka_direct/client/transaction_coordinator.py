@@ -5,7 +5,8 @@ administrator may raise it while clients run, and the API versions do not show i
 
     below 2    InitProducerId, AddPartitionsToTxn 3 before the first write to a partition, Produce up to 11, EndTxn
                up to 4. The epoch stays the same, and sequence numbers continue. A try of EndTxn that was not answered
-               could end the next transaction, so InitProducerId increments the epoch after it (KIP-360).
+               could end the next transaction, and one of TxnOffsetCommit replace its offsets, so InitProducerId
+               increments the epoch after it (KIP-360).
     2          InitProducerId, Produce 12, which adds the partition, EndTxn 5. Its response has the epoch of the next
                transaction, whose sequence numbers start at 0; or another producer id, if the epochs are exhausted.
 

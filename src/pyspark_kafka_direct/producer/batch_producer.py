@@ -317,7 +317,10 @@ class BatchProducer:
             if channel.ready_partitions and channel.throttled_until > now
         ]
         for partition in self._delayed_partitions():
-            wake_times += [at for at in (partition.next_attempt_at, self._expires_at(partition.head)) if at > now]
+            if partition.next_attempt_at > now:
+                wake_times.append(partition.next_attempt_at)
+            if partition.nothing_in_flight:
+                wake_times.append(self._expires_at(partition.head))  # which may be over since the last check
         if seconds is not None:
             wake_times.append(now + seconds)
         until = min(wake_times, default=now)

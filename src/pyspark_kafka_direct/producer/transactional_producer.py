@@ -52,6 +52,7 @@ class TransactionalProducer:
         self._producer: BatchProducer | None = None
         self._in_transaction = False
         self._started_at: float | None = None  # of the open transaction, or of one that could not be ended
+        self._may_repeat_offsets = False  # in the next transaction, by a try that was not answered
         self._fencing_error: ProducerFencedError | None = None
         self._epoch_error: KafkaDirectError | None = None  # why there is no epoch for the next transaction
 
@@ -111,7 +112,11 @@ class TransactionalProducer:
         with self._remember_fencing():
             if not transaction_v2:
                 self._coordinator.add_offsets(producer, group.group_id)
-            group.commit_in_transaction(self.transactional_id, producer, offsets, transaction_v2=transaction_v2)
+            may_repeat = group.commit_in_transaction(
+                self.transactional_id, producer, offsets, transaction_v2=transaction_v2
+            )
+        # With transaction.version 2 the next transaction has another epoch, so that the coordinator rejects it.
+        self._may_repeat_offsets = self._may_repeat_offsets or (may_repeat and not transaction_v2)
 
     @property
     def has_queued_batches(self) -> bool:
@@ -181,6 +186,7 @@ class TransactionalProducer:
                 init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
             )
         self._started_at = None
+        may_repeat, self._may_repeat_offsets = may_repeat or self._may_repeat_offsets, False
         if may_repeat and commit:
             self._increment_epoch(init_result.producer)
         elif init_result.transaction_v2:

@@ -6,6 +6,7 @@ client id, which stands for credentials: a connection is only used with the sett
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,7 @@ class _Calls:
         self._clients: dict[tuple[int, int], ClusterClient] = {}
         self._groups: dict[tuple[int, int], ConsumerGroup] = {}  # each retains its coordinator, as a query's does
         self._next_offset = 1
+        self._received_commits: defaultdict[TopicPartition, list[int]] = defaultdict(list)  # offsets, in order
         self._acknowledged: dict[TopicPartition, int] = {}  # by committed partition
         self.mixed_users: list[str] = []
 
@@ -159,6 +161,7 @@ class _Calls:
             for each in topic.partitions:
                 # A request that the client has given up replaces the offset of a later commit.
                 key = TopicPartition(group, each.partition_index)
+                self._received_commits[key].append(each.committed_offset)
                 if key in self._acknowledged:
                     self._acknowledged[key] = min(self._acknowledged[key], each.committed_offset)
 
@@ -225,12 +228,18 @@ class _Calls:
                 # Each thread has its own group, so that the order of its commits is defined.
                 offset, self._next_offset = self._next_offset, self._next_offset + 1
                 group.commit({partition: offset})
-                self._acknowledged[TopicPartition(group.group_id, partition.partition)] = offset
+                key = TopicPartition(group.group_id, partition.partition)
+                # A late request may have arrived behind this commit, and before its response.
+                received = self._received_commits[key]
+                since_commit = received[len(received) - 1 - received[::-1].index(offset) :]
+                self._acknowledged[key] = min(since_commit)
             case "committed":
-                acknowledged = self._acknowledged.get(TopicPartition(group.group_id, partition.partition), -1)
-                if self._has_outdated_coordinator(group.group_id):
-                    acknowledged = -1  # no client can see that offsets are outdated
+                is_outdated = self._has_outdated_coordinator(group.group_id)  # no client can see that
                 found = group.committed([partition])
+                # Only now, because a late request may have arrived meanwhile.
+                acknowledged = self._acknowledged.get(TopicPartition(group.group_id, partition.partition), -1)
+                if is_outdated:
+                    acknowledged = -1
                 # Brokers delete the committed offsets of a deleted topic.
                 if found.get(partition, -1) < acknowledged and not self._environment.oracle.deleted_at:
                     raise ViolationError(f"offset {acknowledged} was committed, but {found.get(partition)} is returned")

@@ -224,9 +224,19 @@ class SinkChecker:
         # A run that replans a batch without a partition that it selects again calls that partition deleted.
         if len({_selection(run.options) for run in runs}) > 1 and "PARTITIONS_DELETED" in report.text:
             return True
+        if self._may_be_in_tiered_storage(report):
+            return True
         # A user may give a start beyond the end.
         starts = [run.options.get("startingOffsets", "") for run in runs]
         return "offset was changed" in report.text and any("{" in start or start == "committed" for start in starts)
+
+    def _may_be_in_tiered_storage(self, report: Report) -> bool:
+        """Return whether a broker does not report where its local log begins, and tiered storage was silent."""
+        found = re.search(r"records not returned.*\[topic (\S+), partition (\d+), offset (\d+)", report.text)
+        target = None if found is None else self._cluster.partition((found[1], int(found[2])))
+        if found is None or target is None or self._cluster.settings.earliest_local:
+            return False
+        return any(int(found[3]) < replica.local_start for replica in target.replicas.values())
 
     def _is_reported(self, partition: tuple[str, int], since: float, *, generation: int = 0, run: int = -1) -> bool:
         """Return whether a loss of the partition was reported from a time on, for a record of a topic generation."""
