@@ -124,10 +124,10 @@ class EmbeddedKafka:
         self._cluster: KafkaCluster | None = None
 
     def start(self) -> Self:
-        """Start the cluster and wait until it is ready.
+        """Start the cluster and wait until it is ready. An error that names a broker's log keeps the log.
 
         Raises:
-            BrokerError: The jars are missing, or a broker exited immediately; the message names its log, which is kept.
+            BrokerError: The jars are missing, or a broker exited immediately.
             ExternalToolError: Java is missing or too old; or one of Java's tools failed.
             BrokerTimeoutError: The cluster was not ready in time.
         """
@@ -136,8 +136,9 @@ class EmbeddedKafka:
             try:
                 self._cluster = self._start_in(folder)
             except BaseException as error:
-                if not isinstance(error, BrokerError) or not any(folder.glob("*.log")):
-                    shutil.rmtree(folder, ignore_errors=True)  # it contains no log
+                names_log = isinstance(error, BrokerError) and any(folder.glob("*.log"))
+                if not names_log:
+                    shutil.rmtree(folder, ignore_errors=True)
                 raise
             _logger.info("Kafka %s is running on %s", self._config.version, self.bootstrap_servers)
         return self

@@ -430,8 +430,9 @@ class Connection:
 
         if isinstance(error, ssl.SSLWantReadError):
             return until_readable
-        # TLS has to send a message of its own, such as a key update, and the socket is full.
-        return ((), (self.fileno(),)) if isinstance(error, ssl.SSLWantWriteError) else None
+        if isinstance(error, ssl.SSLWantWriteError):  # TLS sends a message, such as a key update; the socket is full
+            return ((), (self.fileno(),))
+        return None
 
 
 def _coalesce(parts: Sequence[bytes | bytearray | memoryview]) -> Iterator[bytes | bytearray | memoryview]:

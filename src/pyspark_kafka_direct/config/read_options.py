@@ -238,7 +238,8 @@ def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[Star
     starting_offsets = (parsed.get_string("startingOffsets") or "").strip().lower()
     uses_committed_offsets = starting_offsets == "committed" and not uses_timestamps
     group = parsed.get_string("commitGroupId")
-    if "group.id" in parsed.given_names and (group or not uses_committed_offsets):
+    uses_group_id = uses_committed_offsets and not group  # commitGroupId has precedence
+    if "group.id" in parsed.given_names and not uses_group_id:
         warnings.append(option_messages.ignored_warning(parsed.source, parsed.name_of("group.id"), NO_GROUP_REASON))
     if uses_committed_offsets:
         group = group or parsed.get_string("group.id")

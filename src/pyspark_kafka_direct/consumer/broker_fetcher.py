@@ -150,6 +150,7 @@ class BrokerFetcher:
         return self._channel is not None and idle_for_long and self._channel.connection.has_response()
 
     def collect_response(self) -> tuple[list[InFlightFetch], FetchResponseData]:
+        """Return the response that has arrived, and what was requested; a broker's throttle time is not trusted."""
         assert self._channel is not None
         response = self._channel.response(Deadline(self.response_deadline, _REQUEST_TIMEOUT_OPTION, self._system))
         in_flight, self._in_flight = self._in_flight, []

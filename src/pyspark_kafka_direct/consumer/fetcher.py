@@ -385,7 +385,11 @@ class ReadReplica:
         return fetched
 
     def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
-        """Return the offsets of the leader's log; no other broker knows of a later leader."""
+        """Return the offsets of the leader's log, after other brokers were asked for a later leader.
+
+        Raises:
+            TopicNotFoundError: The topic was deleted or recreated.
+        """
         self.release()
         start, end = self._cluster.log_bounds([self._partition], deadline)[self._partition]
         self._refresh_metadata(deadline)  # afterwards: ListOffsets has no topic id, and the topic may be another one

@@ -63,7 +63,9 @@ class ExactlyOnceCommitter:
         """Return the ticket of a write that is being planned; call ``prepare`` first."""
         from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
-        return SinkStateStore(self._cluster(pool), self.sink_state_topic).append_ticket(self.staging.transactional_id)
+        return SinkStateStore(self._cluster(pool), self.sink_state_topic).append_ticket(
+            self.staging.query_transactional_id
+        )
 
     def commit(
         self,
@@ -112,11 +114,13 @@ class ExactlyOnceCommitter:
 
     def _sweep(self, location: StagingLocation, message: StagedCommitMessage, system: System) -> None:
         """Delete files that were left behind, once an hour in this process."""
-        key, now = (message.location or "", self.staging.transactional_id), system.monotonic()
+        key = (message.location or "", self.staging.query_transactional_id)
+        now = system.monotonic()
         if now - _last_sweeps.get(key, -math.inf) >= _SWEEP_SECONDS:
             _last_sweeps[key] = now
             attempt = message.attempt
-            # Several jobs under one prefix may run at the same time.
+            # A query has one run at a time, and this one has committed, so its other runs have ended. Several jobs of
+            # one prefix may run at the same time.
             location.delete_expired(system, committed_batch=attempt.batch, other_runs_ended=attempt.kind != "job")
 
     def _cluster(self, pool: ConnectionPool | None) -> ClusterClient:

@@ -55,9 +55,8 @@ class PlannedBatch(NamedTuple):
 
 def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: ConnectionPool = POOL) -> PlannedBatch:
     """Plan a batch with a constant number of requests per broker."""
-    # With ``read_committed``, the end of a log is its last stable offset.
     cluster = open_cluster(options, pool)
-    isolation_level = options.fetch.isolation_level
+    isolation_level = options.fetch.isolation_level  # with read_committed, a log ends at its last stable offset
     planner_options = BatchPlanOptions(
         fail_on_data_loss=options.fail_on_data_loss,
         read_committed=isolation_level == "read_committed",

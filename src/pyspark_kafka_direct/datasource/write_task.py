@@ -177,7 +177,7 @@ class AtLeastOnceWriteTask(KafkaWriteTask):
 class StagingConfig:
     """Where exactly-once tasks store encoded rows."""
 
-    transactional_id: str
+    query_transactional_id: str  # of jobs, too: it is part of the files' names
     threshold: int  # bytes of a task above which it uses the location (stagingThreshold)
     # stagingLocation, whose URI may contain secrets; `prepare_staging` replaces None by the default.
     location: str | None = field(default=None, repr=False)
@@ -191,7 +191,7 @@ class StagingConfig:
         from pyspark_kafka_direct.producer.staging_location import JOB_RUN_PREFIX, StagingLocation
 
         run = "" if attempt is None else f"{JOB_RUN_PREFIX if attempt.kind == 'job' else ''}{attempt.run}"
-        return StagingLocation(self.location, self.transactional_id, run, self.probe, is_default=self.is_default)
+        return StagingLocation(self.location, self.query_transactional_id, run, self.probe, is_default=self.is_default)
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ class LogWorker:
         backoff.failed(error)
 
     def _send_due_requests(self) -> None:
-        has_active = self.pending_reads.activate(self._count_completed_sends())
+        needs_ends = self.pending_reads.activate(self._count_completed_sends())
         if self._data_loss is not None:
             self._resume_after_loss(self._data_loss)
         if self._consumer is None:
@@ -239,7 +239,7 @@ class LogWorker:
         if self.truncation_suspected:
             self._resolve_suspected_truncation()
         self._find_unknown_partitions()
-        needs_ends = has_active or (self.reloading and self.pending_reads.ends is None)
+        needs_ends = needs_ends or (self.reloading and self.pending_reads.ends is None)
         if needs_ends or self._is_stalled():
             self._fetch_end_offsets(needs_ends=needs_ends)
             self._reported_missing = False

@@ -149,7 +149,7 @@ class PendingReads:
             return any(read.sent_count <= completed_count for read in self._queued_reads)
 
     def activate(self, completed_count: int) -> bool:
-        """Activate queued reads unless end offsets are set; return whether any read is active."""
+        """Activate queued reads, unless active ones wait for known ends; return whether ends have to be fetched."""
         with self._lock:
             if self.ends is not None:
                 return False

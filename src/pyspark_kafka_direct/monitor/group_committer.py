@@ -64,13 +64,16 @@ class GroupCommitter:
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         """Start to commit the end offsets of this batch."""
         runs = self._groups_of_run(run_id)
+        if not runs:
+            return
         batches: dict[CommitGroup, list[SourceBatch]] = {}
-        for batch, options in sources if runs else ():
+        for batch, options in sources:
             group = _parse_commit_group(options)
             if group in runs:
                 batches.setdefault(group, []).append(batch)
         for group, group_batches in batches.items():
-            if runs[group].count_report():
+            runs[group].count_report()
+            if runs[group].listener_commits:
                 self._warn_of_shared_group(group, runs[group])
                 ends, starts = [batch.end for batch in group_batches], [batch.start for batch in group_batches]
                 runs[group].commits.commit_async(min_offsets(ends), resumed_from=min_offsets(starts))
@@ -128,14 +131,13 @@ class _CommittedRun:
         self._listener_commits = self._listener_commits or self.offer.is_accepted()
         return self._listener_commits
 
-    def count_report(self) -> bool:
-        """Count the report of a batch, and return whether the listener commits."""
+    def count_report(self) -> None:
+        """Count the report of a batch; the second one ends the offer."""
         # The first batch may be one that an earlier run planned. Spark runs such a batch again without starting the
         # planners of sources that have no records in it. Before the second batch, all planners have started.
         self._report_count += 1
         if self._report_count > 1:
             self.offer.withdraw()
-        return self.listener_commits
 
     def commit_start(self) -> None:
         """Commit the offsets from which the run resumed, unless a batch was already committed."""

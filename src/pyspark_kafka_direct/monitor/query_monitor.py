@@ -221,8 +221,9 @@ class Monitor:
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
         """Notify the observers of a query with committing sources; the listener calls this."""
-        for observer in self._observers if sources else ():
-            observer.query_started(run_id, sources)
+        if sources:
+            for observer in self._observers:
+                observer.query_started(run_id, sources)
 
     def batch_ended(self, progress: Mapping[str, Any], details: QueryDetails) -> None:
         """Handle a progress report; the listener calls this."""
@@ -241,8 +242,10 @@ class Monitor:
                 sources[index] = _MonitoredSource(batch, group, options, fetch_end_offsets)
         self._update_run(_MonitoredRun(query_id, run_id, name), int(progress["batchId"]), sources)
         # Run the steps that can fail last: observers, and then the disk.
-        for observer in self._observers if sources else ():
-            observer.batch_ended(run_id, [(source.batch, source.options) for source in sources.values()])
+        if sources:
+            batches = [(source.batch, source.options) for source in sources.values()]
+            for observer in self._observers:
+                observer.batch_ended(run_id, batches)
         for index, source in sources.items():
             if self._measurement_writer is not None:
                 self._measurement_writer.batch_ended(f"{run_id} {index}", source.batch, details.interval_ms)
@@ -345,6 +348,7 @@ class Monitor:
         return run.sources is sources and self._runs.get(run.run_id) is run
 
     def _store_lag(self, lag: QueryLag) -> None:
+        """Store the lag of a query, and evict the least recently stored ones; requires the lock."""
         self._lags[lag.query_id] = lag
         self._lags.move_to_end(lag.query_id)
         while len(self._lags) > _MAX_QUERIES:

@@ -182,15 +182,14 @@ class MicroBatchPlanner:
         """Return the end of the batch that starts at ``start``; equal to ``start`` if there is nothing to read yet."""
         start = dict(start)
         self._losses.begin_batch(start)
-        if self.is_first_start(start) and self._start_error is not None:
+        is_first = self.is_first_start(start)
+        if is_first and self._start_error is not None:
             raise self._start_error
-        if self.is_first_start(start) and start_may_change(self._options.start):
-            if unlimited:
-                raise OptionError(_TRIGGER_ONCE_REJECTED)
-            self._end_was_requested = True
-            return start
-        self._end_was_requested = True
-        if not unlimited and self._is_idle(start):
+        is_empty_first_batch = is_first and start_may_change(self._options.start)
+        if is_empty_first_batch and unlimited:
+            raise OptionError(_TRIGGER_ONCE_REJECTED)
+        self._end_was_requested = True  # after the checks, so that a repeated call is rejected, too
+        if is_empty_first_batch or (not unlimited and self._is_idle(start)):
             return start
         started_at = self._clock()
         end = self._decide_end_offsets(start, unlimited)
@@ -339,7 +338,7 @@ class MicroBatchPlanner:
                 # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
                 # After a restart the old topic id is unknown, so a replanned batch would start at the old offset.
                 latest[tp] = unread_starts[tp]
-        expired = self._later_log_starts(from_offsets, latest)
+        expired = self._expired_log_starts(from_offsets, latest)
         lost_from = {tp: from_offsets[tp] for tp in expired}
         from_offsets |= expired
         if unlimited:
@@ -376,10 +375,13 @@ class MicroBatchPlanner:
             )
         return end
 
-    def _later_log_starts(
+    def _expired_log_starts(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """Return log starts after the batch's start, to report them; empty if tasks have to fail at such a loss."""
+        """Return log starts after the batch's start: there it begins, and what expired is reported.
+
+        Empty with ``failOnDataLoss``: the task that reads there fails.
+        """
         if self._options.fail_on_data_loss:
             return {}
 

@@ -42,7 +42,7 @@ def read_key(
     fetcher = Fetcher(config, task, replica, found, ReadCounts(), system=cluster.pool.system)
     try:
         for _ in fetcher.run():
-            pass
+            pass  # ``found`` receives the batches
     finally:
         replica.release()
     return found

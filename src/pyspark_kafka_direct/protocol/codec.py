@@ -301,7 +301,8 @@ def compile_writer(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
             field_writers.append(_fixed_size_fields_writer(fields))
         elif kind == "variable size":
             field_writers += [_named_field_writer(field, version, flexible) for field in fields]
-    required_fields = [field for field in struct_spec.fields if not field.versions.has(version) and not field.ignorable]
+    # This version lacks them, so only their defaults may be given.
+    absent_fields = [field for field in struct_spec.fields if not field.versions.has(version) and not field.ignorable]
     tagged_fields = sorted(
         (field.tag, field, _field_writer(field, version, True))
         for field in struct_spec.fields
@@ -313,7 +314,7 @@ def compile_writer(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
             raise ValueError(f"{struct_spec.name} has no field {', '.join(sorted(values.keys() - names))}")
         for write_fields in field_writers:
             write_fields(out, values)
-        for field in required_fields:
+        for field in absent_fields:
             if field.name in values and not field.is_default(values[field.name]):
                 raise ValueError(f"{struct_spec.name} version {version} has no field {field.name}")
         if flexible:

@@ -22,7 +22,7 @@ _R = TypeVar("_R")
 
 _log = logging.getLogger("pyspark_kafka_direct.errors")
 
-_WORKER_MODULE: Final = "pyspark.util"
+_WORKER_MODULE: Final = "pyspark.util"  # of handle_worker_exception
 _DSTREAM_MODULE: Final = "pyspark.streaming.util"
 _DEBUG_MESSAGE: Final = "stack trace of the following error"
 

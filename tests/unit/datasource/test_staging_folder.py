@@ -78,7 +78,7 @@ def test_without_a_usable_checkpoint_batches_are_staged_in_a_temporary_folder(
     assert folder.parent.parent == temporary
     assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert folder_of(prepare_staging(UNSET, location)) == folder
-    assert folder_of(prepare_staging(dataclasses.replace(UNSET, transactional_id="q.sink"), location)) != folder
+    assert folder_of(prepare_staging(dataclasses.replace(UNSET, query_transactional_id="q.sink"), location)) != folder
 
 
 def test_a_local_folder_with_the_path_of_a_remote_checkpoint_is_not_used(tmp_path: Path, temporary: Path) -> None:

@@ -52,14 +52,18 @@ class _TokenEndpoint:
         self._host = urlsplit(url).hostname or ""
 
     def token(self, deadline: Deadline) -> OAuthBearerToken:
+        """Return a token. Server errors are retried for ten seconds, failed connections twice.
+
+        The sum of the connect and the read timeout bounds all attempts together.
+        """
         seconds = (self._oauth.connect_timeout_ms + self._oauth.read_timeout_ms) / 1000
-        limit = deadline.limited_to(seconds)
-        retry_deadline = limit.limited_to(_MAX_RETRY_SECONDS)
+        total_deadline = deadline.limited_to(seconds)
+        retry_deadline = total_deadline.limited_to(_MAX_RETRY_SECONDS)
         for attempt in itertools.count():
             pause = _BACKOFF.pause(attempt, deadline.system)
             is_last_attempt = pause >= retry_deadline.remaining()
             try:
-                response_body = self._post(limit)
+                response_body = self._post(total_deadline)
             except urllib.error.HTTPError as error:
                 with error:
                     if is_last_attempt or (error.code < 500 and error.code != 429):
