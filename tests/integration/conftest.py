@@ -30,16 +30,31 @@ import_quickly()
 
 
 @pytest.fixture(autouse=True)
-def _no_spark_in_the_plain_shard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make Spark fail to start in a test that is in the shard for tests without it."""
-    if shard_of(request.node) == "plain":
+def _no_spark_in_shards_without_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make Spark fail to start in a test that is in a shard for tests without it."""
+    if shard_of(request.node) in ("cluster", "plain"):
         monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--a-test-that-starts-spark-is-marked-spark_app")
+
+
+@pytest.fixture(autouse=True)
+def _all_three_brokers_run(request: pytest.FixtureRequest) -> None:
+    if "three_brokers" in request.fixturenames:
+        for node in (1, 2, 3):
+            request.getfixturevalue("three_brokers").start_broker(node)
 
 
 @pytest.fixture(scope="session")
 def kafka39() -> Iterator[EmbeddedKafka]:
     """One broker of Kafka 3.9 for the whole run. As of ``kafka``: tests must not stop it or change it."""
     with EmbeddedKafka(version="3.9.2") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def three_brokers() -> Iterator[EmbeddedKafka]:
+    """Three brokers for the whole run. A test may stop and kill them; before the next test they are started again."""
+    properties = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+    with EmbeddedKafka(3, security=["SSL"], properties=properties) as cluster:
         yield cluster
 
 

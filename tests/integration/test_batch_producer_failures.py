@@ -20,7 +20,6 @@ from tests.integration.producer_rows import (
 )
 from tests.integration.waiting import suspend, wait_until
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED
@@ -31,19 +30,15 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
     TopicsOn = Callable[[str], MakeTopic]
 
 SMALL = ProducerSettings(max_request_bytes=20_000, buffer_bytes=100_000)
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3, security=["SSL"]) as kafka:
-        yield kafka
 
 
 class Writing:
@@ -87,34 +82,36 @@ def write_more(writing: Writing, rows: int = 2_000) -> None:
     wait_until(lambda: writing.rows >= before + rows or writing._error is not None, "rows written")
 
 
-def test_brokers_that_stop_and_restart(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+def test_brokers_that_stop_and_restart(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
     """During writes, leaders move, connections break and metadata becomes stale."""
-    topic = topics_on(three.bootstrap_servers)(6, replication=3, min_insync_replicas=2)
-    writing = Writing(three, topic, SMALL)
+    topic = topics_on(three_brokers.bootstrap_servers)(6, replication=3, min_insync_replicas=2)
+    writing = Writing(three_brokers, topic, SMALL)
     try:
-        for node, end in ((1, three.stop_broker), (2, three.kill_broker)):
+        for node, end in ((1, three_brokers.stop_broker), (2, three_brokers.kill_broker)):
             write_more(writing)
             end(node)
             write_more(writing)
-            three.start_broker(node)
+            three_brokers.start_broker(node)
         write_more(writing)
     finally:
         rows = writing.stop()
     assert len(rows) > 10_000
-    assert by_key(read_back(three.bootstrap_servers, topic, 6)) == rows_by_key(rows)
+    assert by_key(read_back(three_brokers.bootstrap_servers, topic, 6)) == rows_by_key(rows)
 
 
-def test_without_acknowledgement_of_replicas_the_order_is_kept(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(three.bootstrap_servers)(6, replication=3)
-    writing = Writing(three, topic, replace(SMALL, acks=1, idempotent=False))
+def test_without_acknowledgement_of_replicas_the_order_is_kept(
+    three_brokers: EmbeddedKafka, topics_on: TopicsOn
+) -> None:
+    topic = topics_on(three_brokers.bootstrap_servers)(6, replication=3)
+    writing = Writing(three_brokers, topic, replace(SMALL, acks=1, idempotent=False))
     try:
         write_more(writing)
-        three.stop_broker(1)
+        three_brokers.stop_broker(1)
         write_more(writing)
     finally:
-        three.start_broker(1)
+        three_brokers.start_broker(1)
         rows = writing.stop()
-    found = by_key(read_back(three.bootstrap_servers, topic, 6))
+    found = by_key(read_back(three_brokers.bootstrap_servers, topic, 6))
     # Retried records may be duplicates, and records that no replica had when the leader died are lost.
     for values in found.values():
         once = [int(value) for value in dict.fromkeys(values) if value is not None]
@@ -122,15 +119,15 @@ def test_without_acknowledgement_of_replicas_the_order_is_kept(three: EmbeddedKa
     assert sum(len(set(values)) for values in found.values()) > len(rows) // 2
 
 
-def test_a_paused_broker_only_delays(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(three.bootstrap_servers)(6, replication=3, min_insync_replicas=2)
-    place = cluster(three.bootstrap_servers, request_timeout_ms=4_000)
+def test_a_paused_broker_only_delays(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(three_brokers.bootstrap_servers)(6, replication=3, min_insync_replicas=2)
+    place = cluster(three_brokers.bootstrap_servers, request_timeout_ms=4_000)
     rows = numbered_rows(6_000)
     producer = BatchProducer(place, SMALL)
     encoded = list(batches(topic, rows, 6))
     for batch in encoded[: len(encoded) // 2]:
         producer.send(topic, batch)
-    paused_pid = three.pids[2]
+    paused_pid = three_brokers.pids[2]
     suspend(paused_pid)
     try:
         resume_timer = threading.Timer(15, os.kill, (paused_pid, signal.SIGCONT))
@@ -142,17 +139,19 @@ def test_a_paused_broker_only_delays(three: EmbeddedKafka, topics_on: TopicsOn) 
         resume_timer.cancel()
         os.kill(paused_pid, signal.SIGCONT)
     producer.close()
-    assert by_key(read_back(three.bootstrap_servers, topic, 6)) == rows_by_key(rows)
+    assert by_key(read_back(three_brokers.bootstrap_servers, topic, 6)) == rows_by_key(rows)
 
 
-def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(three.bootstrap_servers)(1, replication=3, min_insync_replicas=3)
+def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(
+    three_brokers: EmbeddedKafka, topics_on: TopicsOn
+) -> None:
+    topic = topics_on(three_brokers.bootstrap_servers)(1, replication=3, min_insync_replicas=3)
     pool = ConnectionPool()
-    place = cluster(three.bootstrap_servers, pool)
+    place = cluster(three_brokers.bootstrap_servers, pool)
     home = place.leader(TopicPartition(topic, 0)).id
     producer = BatchProducer(place, replace(SMALL, delivery_timeout_ms=3_000))
     (batch,) = batches(topic, numbered_rows(10))
-    three.stop_broker(home % 3 + 1)
+    three_brokers.stop_broker(home % 3 + 1)
     try:
         started_at = time.monotonic()
         producer.send(topic, batch)
@@ -160,7 +159,7 @@ def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(three: Embedde
             producer.flush()
         assert 3 <= time.monotonic() - started_at < 30
     finally:
-        three.start_broker(home % 3 + 1)
+        three_brokers.start_broker(home % 3 + 1)
         producer.close()
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     assert "min.insync.replicas" in caught.value.message
@@ -172,33 +171,33 @@ def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(three: Embedde
 
 
 def test_a_partition_without_a_leader_fails_after_the_delivery_timeout(
-    three: EmbeddedKafka, topics_on: TopicsOn
+    three_brokers: EmbeddedKafka, topics_on: TopicsOn
 ) -> None:
-    topic = topics_on(three.bootstrap_servers)(1, replication=1)
-    place = cluster(three.bootstrap_servers)
+    topic = topics_on(three_brokers.bootstrap_servers)(1, replication=1)
+    place = cluster(three_brokers.bootstrap_servers)
     home = place.leader(TopicPartition(topic, 0)).id
     producer = BatchProducer(place, replace(SMALL, delivery_timeout_ms=4_000))
     (batch,) = batches(topic, numbered_rows(10))
-    three.stop_broker(home)
+    three_brokers.stop_broker(home)
     try:
         producer.send(topic, batch)
         with pytest.raises(BrokerTimeoutError, match=r"4 s \(kafka\.delivery\.timeout\.ms\)") as caught:
             producer.flush()
     finally:
-        three.start_broker(home)
+        three_brokers.start_broker(home)
         producer.close()
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_over_tls(three: EmbeddedKafka, topics_on: TopicsOn, codec: Any) -> None:
+def test_over_tls(three_brokers: EmbeddedKafka, topics_on: TopicsOn, codec: Any) -> None:
     """TLS reads whole records, so responses may be buffered that the socket does not show."""
-    topic = topics_on(three.bootstrap_servers)(6, replication=3)
+    topic = topics_on(three_brokers.bootstrap_servers)(6, replication=3)
     params = {
-        "bootstrap.servers": three.listener("SSL"),
+        "bootstrap.servers": three_brokers.listener("SSL"),
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(three.certificates.ca),
+        "ssl.truststore.location": str(three_brokers.certificates.ca),
     }
     place = ClusterClient(parse_client_params(params).connection)
     rows = [(b"%d" % (number % 50), b"%0500d" % number) for number in range(20_000)]
@@ -207,4 +206,4 @@ def test_over_tls(three: EmbeddedKafka, topics_on: TopicsOn, codec: Any) -> None
         producer.send(topic, batch)
     producer.flush()
     producer.close()
-    assert by_key(read_back(three.bootstrap_servers, topic, 6)) == rows_by_key(rows)
+    assert by_key(read_back(three_brokers.bootstrap_servers, topic, 6)) == rows_by_key(rows)

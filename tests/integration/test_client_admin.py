@@ -48,13 +48,12 @@ def test_existing_topic_may_have_fewer_partitions(cluster: ClusterClient) -> Non
     assert sorted(cluster.topics([name])[name].partitions) == [0]
 
 
-def test_topic_has_requested_replication_factor(cluster: ClusterClient) -> None:
-    with EmbeddedKafka(3, properties={"default.replication.factor": "1"}) as kafka:
-        cluster_of_three = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
-        for replicas, count in ((2, 2), (None, 1)):
-            name = new_name()
-            create_topic(cluster_of_three, name, 1, {}, replicas=replicas)
-            assert len(cluster_of_three.topics([name])[name].partitions[0].replicas) == count
+def test_topic_has_requested_replication_factor(three_brokers: EmbeddedKafka) -> None:
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": three_brokers.bootstrap_servers}).connection)
+    for replicas, count in ((2, 2), (None, 3)):
+        name = new_name()
+        create_topic(cluster, name, 1, {}, replicas=replicas)
+        assert len(cluster.topics([name])[name].partitions[0].replicas) == count
     with pytest.raises(BrokerError, match="INVALID_REPLICATION_FACTOR while creating the topic"):
         create_topic(cluster, new_name(), 1, {}, replicas=9)
 

@@ -72,12 +72,6 @@ def secured() -> Iterator[EmbeddedKafka]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3) as cluster:
-        yield cluster
-
-
 def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
     return parse_client_params({"bootstrap.servers": kafka.bootstrap_servers, **params}).connection
 
@@ -319,10 +313,10 @@ def limit_rate(connection: Connection, client: str, bytes_per_second: float) -> 
 
 
 def test_each_leader_gets_one_request(
-    three: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
+    three_brokers: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = create(three, topics_on, 12, replication=3)
-    cluster = ClusterClient(plain(three))
+    topic = create(three_brokers, topics_on, 12, replication=3)
+    cluster = ClusterClient(plain(three_brokers))
     wanted = {TopicPartition(topic, number): LATEST for number in range(12)}
     leaders = {cluster.leader(partition).id for partition in wanted}
     assert leaders == {1, 2, 3}
@@ -339,9 +333,9 @@ def test_each_leader_gets_one_request(
     assert sent == {(str(node), "ListOffsets"): 1 for node in cluster.nodes.values()}
 
 
-def test_non_leader_returns_the_current_leader(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = create(three, topics_on, 1, replication=1)
-    settings = plain(three)
+def test_non_leader_returns_the_current_leader(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three_brokers, topics_on, 1, replication=1)
+    settings = plain(three_brokers)
     cluster = ClusterClient(settings)
     metadata = cluster.topics([topic])[topic]
     partition = metadata.partitions[0]
@@ -355,15 +349,15 @@ def test_non_leader_returns_the_current_leader(three: EmbeddedKafka, topics_on: 
     assert fetched.current_leader == (partition.leader, partition.leader_epoch)  # KIP-951
 
 
-def test_consumer_in_a_rack_is_referred_to_its_replica(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = create(three, topics_on, 1, replication=3)
-    write(three.bootstrap_servers, topic, 0, 5)
-    cluster = ClusterClient(plain(three))
+def test_consumer_in_a_rack_is_referred_to_its_replica(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three_brokers, topics_on, 1, replication=3)
+    write(three_brokers.bootstrap_servers, topic, 0, 5)
+    cluster = ClusterClient(plain(three_brokers))
     metadata = cluster.topics([topic])[topic]
     partition = metadata.partitions[0]
     leader = cluster.leader(TopicPartition(topic, 0))
     near = cluster.nodes[next(replica for replica in partition.replicas if replica != leader.id)]
-    settings, fetch = plain(three), FetchSettings(client_rack=near.rack or "")
+    settings, fetch = plain(three_brokers), FetchSettings(client_rack=near.rack or "")
 
     def fetch_from(host: str, port: int) -> tuple[int, int, bytes]:
         with pooled_connection(POOL, settings, host, port, soon()) as connection:
@@ -381,31 +375,31 @@ def test_consumer_in_a_rack_is_referred_to_its_replica(three: EmbeddedKafka, top
     assert b"value" in records
 
 
-def test_offset_requests_follow_a_moved_leader(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = create(three, topics_on, 3, replication=3)
+def test_offset_requests_follow_a_moved_leader(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three_brokers, topics_on, 3, replication=3)
     for number in range(3):
-        write(three.bootstrap_servers, topic, number, number + 1)
+        write(three_brokers.bootstrap_servers, topic, number, number + 1)
     partitions = [TopicPartition(topic, number) for number in range(3)]
-    cluster = ClusterClient(plain(three))
+    cluster = ClusterClient(plain(three_brokers))
     before = cluster.offsets(dict.fromkeys(partitions, LATEST))
     stopped_id = cluster.leader(partitions[1]).id
-    three.stop_broker(stopped_id)
+    three_brokers.stop_broker(stopped_id)
     try:
         # The metadata is outdated, the pooled connection broken, and another broker leads the partition.
         after = cluster.offsets(dict.fromkeys(partitions, LATEST))
         assert list(after.values()) == list(before.values()) == [1, 2, 3]
         assert cluster.leader(partitions[1]).id != stopped_id
     finally:
-        three.start_broker(stopped_id)
+        three_brokers.start_broker(stopped_id)
 
 
-def test_a_partition_without_a_leader_is_named(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = create(three, topics_on, 1, replication=1)
+def test_a_partition_without_a_leader_is_named(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three_brokers, topics_on, 1, replication=1)
     partition = TopicPartition(topic, 0)
-    cluster = ClusterClient(plain(three))
+    cluster = ClusterClient(plain(three_brokers))
     leader_id = cluster.leader(partition).id
-    with_short_timeout = ClusterClient(replace(plain(three), default_api_timeout_ms=5000))
-    three.stop_broker(leader_id)
+    with_short_timeout = ClusterClient(replace(plain(three_brokers), default_api_timeout_ms=5000))
+    three_brokers.stop_broker(leader_id)
     try:
         wait_until(lambda: cluster.topics([topic])[topic].partitions[0].leader is None)
         with pytest.raises(TransientBrokerError, match="LEADER_NOT_AVAILABLE") as caught:
@@ -414,19 +408,19 @@ def test_a_partition_without_a_leader_is_named(three: EmbeddedKafka, topics_on: 
         with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE"):
             with_short_timeout.leader(partition)
     finally:
-        three.start_broker(leader_id)
+        three_brokers.start_broker(leader_id)
     assert cluster.offsets({partition: LATEST})[partition] == 0
 
 
 def test_frozen_broker_delays_only_its_partitions(
-    three: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
+    three_brokers: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process is stopped: it accepts connections and requests but does not respond. It is called first."""
-    topic = create(three, topics_on, 3, replication=3)
+    topic = create(three_brokers, topics_on, 3, replication=3)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     for number in range(3):
-        write(three.bootstrap_servers, topic, number, number + 1)
-    planner = ClusterClient(plain(three))  # as in planning
+        write(three_brokers.bootstrap_servers, topic, number, number + 1)
+    planner = ClusterClient(plain(three_brokers))  # as in planning
     ends = planner.offsets(dict.fromkeys(partitions, LATEST))
     assert list(ends.values()) == [1, 2, 3]
     leaders = planner.known_leaders(partitions)
@@ -435,10 +429,10 @@ def test_frozen_broker_delays_only_its_partitions(
     assert others
     addresses = [(node.host, node.port) for node in planner.nodes.values()]
     monkeypatch.setattr(POOL, "rotation", (addresses.index((frozen.host, frozen.port)) + 0.5) / 3)
-    bootstrap = sorted(plain(three).bootstrap_servers, key=lambda address: address[1] != frozen.port)
-    reader_settings = replace(plain(three), bootstrap_servers=tuple(bootstrap))
+    bootstrap = sorted(plain(three_brokers).bootstrap_servers, key=lambda address: address[1] != frozen.port)
+    reader_settings = replace(plain(three_brokers), bootstrap_servers=tuple(bootstrap))
 
-    suspend(three.pids[frozen.id])
+    suspend(three_brokers.pids[frozen.id])
     try:
         with within(HANG, "planning partitions of other leaders"):
             assert planner.topics([topic])
@@ -453,7 +447,7 @@ def test_frozen_broker_delays_only_its_partitions(
             assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends
         assert planner.leader(partitions[0]) != frozen
     finally:
-        os.kill(three.pids[frozen.id], signal.SIGCONT)
+        os.kill(three_brokers.pids[frozen.id], signal.SIGCONT)
 
 
 @contextmanager

@@ -109,19 +109,21 @@ def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str],
         assert read(stream, end, last) == list(range(10, 15))
 
 
-def test_the_planner_survives_the_death_of_a_leader(topics_on: Callable[[str], MakeTopic]) -> None:
-    with EmbeddedKafka(brokers=3) as kafka:
-        topic = topics_on(kafka.bootstrap_servers)(3, replication=3, min_insync_replicas=1)
-        stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="200000")
-        produce(kafka.bootstrap_servers, topic, range(9))
-        start = stream.initialOffset()
-        end = next_end(stream, start)
-        kafka.kill_broker(3)
-        assert stream.latestOffset(end, ReadAllAvailable()) == end
-        assert read(stream, start, end) == list(range(9)), "planned with leaders of before"
-        produce(kafka.bootstrap_servers, topic, range(9, 12))
-        last = next_end(stream, end)
-        assert read(stream, end, last) == [9, 10, 11]
+def test_the_planner_survives_the_death_of_a_leader(
+    three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
+) -> None:
+    servers = three_brokers.bootstrap_servers
+    topic = topics_on(servers)(3, replication=3, min_insync_replicas=1)
+    stream = reader(servers, topic, kafka_default_api_timeout_ms="200000")
+    produce(servers, topic, range(9))
+    start = stream.initialOffset()
+    end = next_end(stream, start)
+    three_brokers.kill_broker(3)
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    assert read(stream, start, end) == list(range(9)), "planned with leaders of before"
+    produce(servers, topic, range(9, 12))
+    last = next_end(stream, end)
+    assert read(stream, end, last) == [9, 10, 11]
 
 
 def test_a_dead_broker_is_an_error_in_time(topics_on: Callable[[str], MakeTopic]) -> None:

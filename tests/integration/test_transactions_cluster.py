@@ -47,12 +47,6 @@ DEADLINE = 60
 Permission: TypeAlias = tuple[ResourceType, str, AclOperation]
 
 
-@pytest.fixture(scope="module")
-def three_brokers() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:
-        yield kafka
-
-
 @pytest.fixture
 def replicated(three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> BatchCommitter:
     servers = three_brokers.bootstrap_servers

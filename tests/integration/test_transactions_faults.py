@@ -13,7 +13,6 @@ from tests import proxy
 from tests.integration.transactional_batches import batch_of, cluster_of, committed
 from tests.proxy import Fault, Network
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 PARTITIONS = 4
 BATCHES = 25
@@ -107,34 +108,35 @@ def test_network_faults_neither_lose_nor_duplicate_records(
     assert sorted(committed(servers, topic, PARTITIONS)) == sorted(query.committed_values)
 
 
-def test_killed_brokers_neither_lose_nor_duplicate_records(topics_on: Callable[[str], MakeTopic]) -> None:
+def test_killed_brokers_neither_lose_nor_duplicate_records(
+    three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
+) -> None:
     """Brokers are killed one after the other at random steps; coordinators and leaders move."""
-    with EmbeddedKafka(3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:
-        servers = kafka.bootstrap_servers
-        topic = topics_on(servers)(PARTITIONS, replication=3)
-        query = RestartingQuery(servers, topic, lambda: cluster_of(servers, request_timeout_ms=5000))
-        done = threading.Event()
-        killed_brokers: list[int] = []
+    servers = three_brokers.bootstrap_servers
+    topic = topics_on(servers)(PARTITIONS, replication=3)
+    query = RestartingQuery(servers, topic, lambda: cluster_of(servers, request_timeout_ms=5000))
+    done = threading.Event()
+    killed_brokers: list[int] = []
 
-        def kill() -> None:
-            chance = random.Random(11)
-            while not done.is_set():
-                node = 1 + len(killed_brokers) % 3
-                time.sleep(chance.uniform(0.5, 2))
-                (kafka.kill_broker if chance.random() < 0.7 else kafka.stop_broker)(node)
-                killed_brokers.append(node)
-                time.sleep(chance.uniform(0.2, 2))
-                kafka.start_broker(node)
+    def kill() -> None:
+        chance = random.Random(11)
+        while not done.is_set():
+            node = 1 + len(killed_brokers) % 3
+            time.sleep(chance.uniform(0.5, 2))
+            (three_brokers.kill_broker if chance.random() < 0.7 else three_brokers.stop_broker)(node)
+            killed_brokers.append(node)
+            time.sleep(chance.uniform(0.2, 2))
+            three_brokers.start_broker(node)
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            while len(killed_brokers) < 4:
-                query.run(10)
-        finally:
-            done.set()
-            killer.join()
-        assert sorted(committed(servers, topic, PARTITIONS)) == sorted(query.committed_values)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        while len(killed_brokers) < 4:
+            query.run(10)
+    finally:
+        done.set()
+        killer.join()
+    assert sorted(committed(servers, topic, PARTITIONS)) == sorted(query.committed_values)
     print(f"{len(query.committed_values)} records, {query.restarts} restarts, {len(killed_brokers)} brokers killed")
 
 

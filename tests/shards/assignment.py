@@ -9,6 +9,8 @@
 ``soak``
     Tests marked ``soak``: the short forms of soaks, and example applications. ``make soak-short`` runs them, not ``make
     test``.
+``cluster``
+    Tests of other modules that use ``three_brokers``, one cluster for all of them.
 ``plain``
     All other tests. They do not use Spark.
 
@@ -35,12 +37,13 @@ from tests.shards.durations import ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SHARDS = ("spark", "direct", "apps", "plain", "soak")
+SHARDS = ("spark", "direct", "apps", "cluster", "plain", "soak")
 
 COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 """All collected tests, including those of other shards."""
 
 _MAKER = "make_spark"
+_THREE = "three_brokers"
 _DIRECT = "direct"  # the shard, and its folder
 _SECONDS_PER_TEST = 1.0  # of a module without a recorded duration
 
@@ -52,7 +55,7 @@ def shard_of(item: pytest.Item) -> str:
     if item.get_closest_marker("spark_app") is not None:
         return "apps"
     if _MAKER not in _fixtures(item):
-        return "plain"
+        return "cluster" if _THREE in _fixtures(item) else "plain"
     return _DIRECT if item.path.parent.name == _DIRECT else "spark"
 
 

@@ -1,4 +1,4 @@
-"""``PartitionConsumer`` with cluster brokers: leaders that move, fail, restart, hang, or truncate their logs."""
+"""``PartitionConsumer`` with cluster brokers: leaders that move, fail or hang."""
 
 from __future__ import annotations
 
@@ -13,26 +13,20 @@ from tests.integration.consumer.leader_moves import NODES, move
 from tests.integration.consumer.polling_consumer import PollingConsumer
 from tests.integration.waiting import suspend
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.errors import TruncatedError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.integration.workbench import Workbench
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(3) as kafka:
-        yield kafka
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 
 @pytest.fixture(scope="module")
-def bench(cluster: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
-    return workbench_for(cluster)
+def bench(three_brokers: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(three_brokers)
 
 
 def test_moved_leaders_are_followed(bench: Workbench) -> None:
@@ -70,26 +64,7 @@ def test_each_leader_serves_its_partitions(bench: Workbench) -> None:
             assert time.monotonic() - started < 20
 
 
-def test_broker_restart(cluster: EmbeddedKafka, bench: Workbench) -> None:
-    topic = bench.make_topic(partitions=6, replication=3)
-    partitions = [TopicPartition(topic, partition) for partition in range(6)]
-    for partition in range(6):
-        bench.write(topic, [b"before"] * 3, partition=partition)
-    with PollingConsumer(bench, dict.fromkeys(partitions, 0)) as consumer:
-        consumer.until(lambda: set(consumer.partition_consumer.positions.values()) == {3})
-        for end, node in enumerate(NODES[:2], 4):
-            cluster.stop_broker(node)
-            try:
-                for partition in range(6):
-                    bench.write(topic, [b"during"], partition=partition)
-                consumer.until(lambda: set(consumer.partition_consumer.positions.values()) == {end})  # noqa: B023
-            finally:
-                cluster.start_broker(node)
-        assert all([offset for offset, _ in rows] == list(range(5)) for rows in consumer.rows.values())
-        consumer.until(lambda: consumer.partition_consumer.transient_errors == {}, "no transient errors")
-
-
-def test_unresponsive_broker_does_not_delay_others(cluster: EmbeddedKafka, bench: Workbench) -> None:
+def test_unresponsive_broker_does_not_delay_others(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     """Its process is stopped, so its connections stay open; wakeup_fds still ends the poll."""
     topic, unresponsive = two_leaders(bench)
     partitions = [TopicPartition(topic, partition) for partition in range(2)]
@@ -98,7 +73,7 @@ def test_unresponsive_broker_does_not_delay_others(cluster: EmbeddedKafka, bench
         for partition in range(2):
             bench.write(topic, [b"before"], partition=partition)
         consumer.until(lambda: set(consumer.partition_consumer.positions.values()) == {1})
-        suspend(cluster.pids[unresponsive])
+        suspend(three_brokers.pids[unresponsive])
         try:
             bench.write(topic, [b"during"], partition=1)
             started = time.monotonic()
@@ -111,7 +86,7 @@ def test_unresponsive_broker_does_not_delay_others(cluster: EmbeddedKafka, bench
             consumer.partition_consumer.poll(60, [signal_fd.fileno()])
             assert time.monotonic() - started < 20
         finally:
-            os.kill(cluster.pids[unresponsive], signal.SIGCONT)
+            os.kill(three_brokers.pids[unresponsive], signal.SIGCONT)
         bench.write(topic, [b"after"], partition=0)
         consumer.until(lambda: consumer.partition_consumer.positions[partitions[0]] == 2)
     signal_fd.close()
@@ -124,32 +99,3 @@ def two_leaders(bench: Workbench) -> tuple[str, int]:
         leaders = [bench.leader(topic, partition) for partition in range(2)]
         if leaders[0] != leaders[1]:
             return topic, leaders[0]
-
-
-@pytest.mark.parametrize("longer", [False, True])
-def test_log_truncated_under_its_reader(cluster: EmbeddedKafka, bench: Workbench, longer: bool) -> None:
-    """Unclean election: a replica with only ten records becomes the leader, and others are written."""
-    topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
-    bench.write(topic, [b"old"] * 10)
-    leader = bench.leader(topic)
-    lagging = next(node for node in bench.replicas(topic) if node != leader)
-    cluster.stop_broker(lagging)
-    bench.write(topic, *[[b"old"] * 5] * 4)
-    with PollingConsumer(bench, {topic: 0}) as consumer:
-        consumer.until_position(30)
-        cluster.kill_broker(leader)
-        try:
-            cluster.start_broker(lagging)
-            bench.wait_until(lambda: bench.leader(topic) == lagging, "an unclean election", 120)
-            bench.write(topic, *[[b"new"] * 5] * (8 if longer else 2))
-            for _ in range(2):  # it is raised until the owner seeks
-                error = consumer.failure(TruncatedError)
-                assert (error.topic, error.partition, error.offset, error.truncated_to) == (topic, 0, 30, 10)
-            assert consumer.position == 30
-            consumer.partition_consumer.seek(TopicPartition(topic, 0), error.truncated_to)
-            end = 50 if longer else 20
-            consumer.until_position(end)
-        finally:
-            cluster.start_broker(leader)
-        assert consumer.offsets == [*range(30), *range(10, end)]
-        assert consumer.values == [b"old"] * 30 + [b"new"] * (end - 10)

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.consumer.leader_moves import NODES, address, move
-from tests.integration.direct.generated_batches import GeneratedBatches
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
-from pyspark_kafka_direct.direct import ConsumerStrategies
 from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.integration.workbench import Workbench
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 BATCHES, BATCH_SIZE = 10, 10
 COUNT = BATCHES * BATCH_SIZE
@@ -26,14 +25,8 @@ ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(3) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def bench(cluster: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
-    return workbench_for(cluster)
+def bench(three_brokers: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(three_brokers)
 
 
 def fill(bench: Workbench, topic: str, partition: int = 0) -> None:
@@ -135,14 +128,14 @@ def test_only_the_leader_reports_data_loss(bench: Workbench) -> None:
 
 
 def test_log_truncated_under_its_readers(
-    cluster: EmbeddedKafka, bench: Workbench, caplog: pytest.LogCaptureFixture
+    three_brokers: EmbeddedKafka, bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Unclean election: a replica with only ten records becomes the leader, and others are written."""
     topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
     bench.write(topic, [b"old"] * 10)
     leader = bench.leader(topic)
     lagging = next(node for node in bench.replicas(topic) if node != leader)
-    cluster.stop_broker(lagging)
+    three_brokers.stop_broker(lagging)
     bench.write(topic, *[[b"old"] * 5] * 4)
     requests = [bench.request(topic, 0, 30, fail_on_data_loss=fail) for fail in (True, False)]
     strict, lenient = ReadCounts(), ReadCounts()
@@ -152,9 +145,9 @@ def test_log_truncated_under_its_readers(
     for _ in range(2):  # offsets 0 to 14; the response with 15 to 19 may be in flight
         next(failing)
         rows += next(continuing).to_pylist()
-    cluster.kill_broker(leader)
+    three_brokers.kill_broker(leader)
     try:
-        cluster.start_broker(lagging)
+        three_brokers.start_broker(lagging)
         bench.wait_until(lambda: bench.leader(topic) == lagging, "an unclean election", 120)
         bench.write(topic, *[[b"new"] * 5] * 4)
         with pytest.raises(
@@ -164,7 +157,7 @@ def test_log_truncated_under_its_readers(
         with caplog.at_level("WARNING", logger="pyspark_kafka_direct.consumer"):
             rows += [row for batch in continuing for row in batch.to_pylist()]
     finally:
-        cluster.start_broker(leader)
+        three_brokers.start_broker(leader)
     read_before = [row["value"] for row in rows].index(b"new")
     assert read_before in (15, 20)
     assert [row["offset"] for row in rows] == list(range(30))
@@ -174,37 +167,7 @@ def test_log_truncated_under_its_readers(
     assert bench.count(requests[0]) == 30  # a new read is complete, and has only new records from 10 on
 
 
-def test_direct_stream_whose_log_is_truncated(cluster: EmbeddedKafka, bench: Workbench) -> None:
-    """It fails with any failOnDataLoss until the log is as long as before; then the truncation is not detectable."""
-    topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
-    bench.write(topic, [b"old"] * 10)
-    leader = bench.leader(topic)
-    lagging = next(node for node in bench.replicas(topic) if node != leader)
-    cluster.stop_broker(lagging)
-    bench.write(topic, [b"old"] * 20)
-    base = {"bootstrap.servers": bench.bootstrap_servers, "auto.offset.reset": "earliest"}
-    streams = [
-        GeneratedBatches(ConsumerStrategies.Subscribe([topic], {**base, "failOnDataLoss": fail}))
-        for fail in (True, False)
-    ]
-    for each in streams:
-        assert [(span.from_offset, span.until_offset) for span in each.generate(1000)] == [(0, 30)]
-    cluster.kill_broker(leader)
-    try:
-        cluster.start_broker(lagging)
-        bench.wait_until(lambda: bench.leader(topic) == lagging, "an unclean election", 120)
-        for each in streams:
-            with pytest.raises(DataLossError, match=rf"{topic}-0's offset was changed from 30 to 10") as failure:
-                each.generate(2000)
-            assert (failure.value.topic, failure.value.partition) == (topic, 0)
-        bench.write(topic, [b"new"] * 25)
-        for each in streams:
-            assert [(span.from_offset, span.until_offset) for span in each.generate(3000)] == [(30, 35)]
-    finally:
-        cluster.start_broker(leader)
-
-
-def test_broker_failure_during_reads(cluster: EmbeddedKafka, bench: Workbench) -> None:
+def test_broker_failure_during_reads(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     """One read uses the broker as the leader, one as the follower in its rack. Neither loses or repeats records."""
     topic = bench.make_topic(partitions=6, replication=3)
     leaders = {partition: bench.leader(topic, partition) for partition in range(6)}
@@ -219,7 +182,7 @@ def test_broker_failure_during_reads(cluster: EmbeddedKafka, bench: Workbench) -
         offsets[partition] = next(batches).column("offset").to_pylist()
         assert counts.brokers[-1] == address(bench, failing_broker)
         reads[partition] = (batches, counts)
-    cluster.kill_broker(failing_broker)
+    three_brokers.kill_broker(failing_broker)
     for partition, (batches, counts) in reads.items():
         offsets[partition] += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
         assert offsets[partition] == list(range(COUNT))

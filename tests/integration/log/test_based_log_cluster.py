@@ -17,28 +17,23 @@ from tests.integration.log.log_helpers import (
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.waiting import suspend, wait_until
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import TruncatedError
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.integration.workbench import Workbench
 
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3) as cluster:
-        yield cluster
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 
 @pytest.fixture(scope="module")
-def bench(three: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
-    return workbench_for(three)
+def bench(three_brokers: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(three_brokers)
 
 
-def test_a_pending_read_survives_a_leader_change(three: EmbeddedKafka, bench: Workbench) -> None:
+def test_a_pending_read_survives_a_leader_change(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     topic = bench.make_topic(replication=3)
     seen = Recorder()
     producer = new_transactional_producer(bench, topic)
@@ -47,7 +42,7 @@ def test_a_pending_read_survives_a_leader_change(three: EmbeddedKafka, bench: Wo
         write_open_transaction(producer, topic, [b"a"])
         end = log.read_to_end()
         before = bench.leader(topic)
-        three.stop_broker(before)
+        three_brokers.stop_broker(before)
         try:
             wait_until(lambda: bench.leader(topic) not in (before, -1), "another leader")
             log.send(b"k", b"b")
@@ -58,27 +53,27 @@ def test_a_pending_read_survives_a_leader_change(three: EmbeddedKafka, bench: Wo
             wait_result(log.read_to_end())
             assert seen.values() == [b"a", b"b"]
         finally:
-            three.start_broker(before)
+            three_brokers.start_broker(before)
 
 
-def test_a_leader_that_was_deposed_while_it_was_paused(three: EmbeddedKafka, bench: Workbench) -> None:
+def test_a_leader_that_was_deposed_while_it_was_paused(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     """When it continues, it still reports its old end to clients, for a moment. Its successor has more records."""
     topic = bench.make_topic(replication=3, cleanup_policy="compact", min_insync_replicas=2)
     write(bench, topic, b"old", range(1))
     with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as table:
         wait_result(table.read_to_end())
         paused = bench.leader(topic)
-        suspend(three.pids[paused])
+        suspend(three_brokers.pids[paused])
         try:
             write(bench, topic, b"new", range(1))
             end = table.read_to_end()
         finally:
-            os.kill(three.pids[paused], signal.SIGCONT)
+            os.kill(three_brokers.pids[paused], signal.SIGCONT)
         wait_result(end)
         assert table[b"0"] == b"new"
 
 
-def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
+def test_a_truncated_log(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     """An unclean leader election: a replica with only ten records becomes the leader, then others are written.
 
     Pending reads get an error, the log calls ``on_reset`` and resumes at the truncation offset, and the table is read
@@ -90,7 +85,7 @@ def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
     write(bench, topic, b"old", range(10))
     leading = bench.leader(topic)
     behind = next(node for node in bench.replicas(topic) if node != leading)
-    three.stop_broker(behind)
+    three_brokers.stop_broker(behind)
     write(bench, topic, b"old", range(10, 30))
     seen = Recorder()
     resets: list[Any] = []
@@ -109,9 +104,9 @@ def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
         assert len(seen.records) == len(table) == 30
         waiting_thread = threading.Thread(target=wait)
         waiting_thread.start()
-        three.kill_broker(leading)
+        three_brokers.kill_broker(leading)
         try:
-            three.start_broker(behind)
+            three_brokers.start_broker(behind)
             bench.wait_until(lambda: bench.leader(topic) == behind, "an unclean election", 120)
             write(bench, topic, b"new", range(20, 25))
             wait_until(lambda: len(resets) == 1, "the reset", 120)
@@ -129,7 +124,7 @@ def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
                 **{b"%d" % key: b"new" for key in range(20, 25)},
             }
         finally:
-            three.start_broker(leading)
+            three_brokers.start_broker(leading)
 
 
 def read_after_the_truncation(log: KafkaBasedLog | KafkaTable[bytes, bytes]) -> None:

@@ -31,6 +31,7 @@ def item(file: str, *fixtures: str, mark: str = "", module: Any = None) -> Any:
     [
         (item("a", "kafka", "make_topic"), "plain"),
         (item("a"), "plain"),
+        (item("a", "kafka", "three_brokers"), "cluster"),
         (item("a", "kafka", "spark", "make_spark"), "spark"),
         (item("a", "make_spark"), "spark"),
         (item("integration/direct/a", "make_spark"), "direct"),
