@@ -334,6 +334,17 @@ def start_call(system: System, call: Callable[[], _T], name: str) -> Future[_T]:
     return future
 
 
+def wait_until(system: System, condition: Condition, holds: Callable[[], bool], seconds: float | None) -> bool:
+    """Wait, with the condition acquired, until a notification after which ``holds()``; return whether it holds."""
+    until = None if seconds is None else system.monotonic() + seconds
+    while not holds():
+        remaining = None if until is None else until - system.monotonic()
+        if remaining is not None and remaining <= 0:
+            return False
+        system.wait(condition, remaining)
+    return True
+
+
 def with_jitter(seconds: float, system: System) -> float:
     """Return a pause up to 20% shorter or longer, so that clients that wait together do not retry together."""
     return seconds * (0.8 + 0.4 * system.random())

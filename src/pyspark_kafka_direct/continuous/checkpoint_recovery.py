@@ -70,7 +70,7 @@ def recover_checkpoint(
     partitions = () if last is None else logs.offset_entry(last).offsets.keys()
     delivery.prepare(parse_metadata(metadata, files.path("metadata")), partitions, 0)
     start = recover_logs(logs, delivery, int(SYSTEM.wall_time() * 1000))
-    delivery.record_recovery()
+    logs.fencing_log.record_recovery()
     return start
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +13,11 @@ from pyspark.util import inheritable_thread_target
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Backoff
+from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
-from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart, RunTimings
+from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan, RunStart
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
-from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
+from pyspark_kafka_direct.continuous.query_run import QueryRun, new_id
 from pyspark_kafka_direct.continuous.query_state import epoch_progress
 from pyspark_kafka_direct.errors import (
     CheckpointFencedError,
@@ -269,8 +271,20 @@ class ContinuousExecution:
         self._state.wait_for_stop(_BROKER_RETRY_SECONDS)
 
     def _create_run(self, tasks: int) -> QueryRun:
+        run_plan = RunPlan(
+            new_id(self._system),
+            Secret(self._system.nonce()),
+            tasks,
+            lambda end_run: self._prepare_run(tasks, end_run),
+            self._definition.delivery.coalesces_epochs,
+        )
+        query_info = self._state.query_info
+        description = f"continuous query {query_info.name or query_info.id}"
+        create_task_plan = partial(self._task_plan, tasks)
         try:
-            return QueryRun(self._spark, self._run_config(tasks), self._on_epoch, self._system)
+            return QueryRun(
+                self._spark, run_plan, self._settings, create_task_plan, description, self._on_epoch, self._system
+            )
         except OptionError as error:
             if not self._any_run_started:
                 raise
@@ -364,39 +378,21 @@ class ContinuousExecution:
         limits = (self._settings.tasks_max, None if slots is None else max(slots, 1))
         return min([partitions, *(each for each in limits if each is not None)])
 
-    def _run_config(self, tasks: int) -> RunConfig:
-        settings, definition, query_info = self._settings, self._definition, self._state.query_info
-
-        def create_task_plan(address: ControlAddress) -> TaskPlan:
-            return TaskPlan(
-                address=address,
-                query_id=query_info.id,
-                connection=definition.read_options.connection,
-                fetch=definition.read_options.fetch,
-                columns=definition.columns,
-                fail_on_data_loss=definition.read_options.fail_on_data_loss,
-                max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
-                functions=definition.functions,
-                max_records_per_second=None if (rate := settings.max_records_per_second) is None else rate / tasks,
-                writer_factory=definition.delivery.writer_factory(query_info.id),
-                start_timeout=settings.task_start_timeout,
-                heartbeat_timeout=settings.heartbeat_timeout,
-            )
-
-        return RunConfig(
-            description=f"continuous query {query_info.name or query_info.id}",
-            tasks=tasks,
-            prepare=lambda end_run: self._prepare_run(tasks, end_run),
-            coalesces_epochs=definition.delivery.coalesces_epochs,
-            timings=RunTimings(
-                settings.epoch_interval,
-                settings.task_start_timeout,
-                settings.task_setup_timeout,
-                settings.epoch_timeout,
-                lease=settings.heartbeat_timeout,
-            ),
-            port=settings.control_port,
-            create_task_plan=create_task_plan,
+    def _task_plan(self, tasks: int, address: ControlAddress) -> TaskPlan:
+        settings, definition, rate = self._settings, self._definition, self._settings.max_records_per_second
+        return TaskPlan(
+            address=address,
+            query_id=self._state.query_info.id,
+            connection=definition.read_options.connection,
+            fetch=definition.read_options.fetch,
+            columns=definition.columns,
+            fail_on_data_loss=definition.read_options.fail_on_data_loss,
+            max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
+            functions=definition.functions,
+            max_records_per_second=None if rate is None else rate / tasks,
+            writer_factory=definition.delivery.writer_factory,
+            start_timeout=settings.task_start_timeout,
+            heartbeat_timeout=settings.heartbeat_timeout,
         )
 
     def _on_epoch(self, result: EpochResult) -> None:

@@ -10,14 +10,13 @@ import logging
 from bisect import bisect_left
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
-from pyspark_kafka_direct.continuous.control_messages import EpochReport
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import START_TIMEOUT_OPTION
 from pyspark_kafka_direct.continuous.map_function import open_functions
@@ -31,6 +30,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.batch_size import BatchSize
+from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 from pyspark_kafka_direct.planning.data_loss import loss_cause, resume_offset
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
@@ -213,12 +213,10 @@ class TaskLoop:
             self._positions.update(self._consumer.positions)
         positions = {tp: min(offset, self._end_offsets.get(tp, offset)) for tp, offset in self._positions.items()}
         started_at = self._system.monotonic()
-        reset_positions = self._data_loss_handler.take_reset_positions()
-        recreated_topic_ids = self._data_loss_handler.take_recreated_topic_ids()
-        skipped_offsets = self._data_loss_handler.take_skipped_offsets()
+        losses = self._data_loss_handler.take_losses()
         self._channel.check_lease()
         if request.stop or not self._end_offsets:  # otherwise the rows so far are a part of an epoch
-            self._sink.end_epoch(request.epoch, {**positions, **self._stored_ahead}, recreated_topic_ids)
+            self._sink.end_epoch(request.epoch, {**positions, **self._stored_ahead}, losses.recreated_topic_ids)
         flush_ms = (self._system.monotonic() - started_at) * 1000
         report = EpochReport(
             request.epoch,
@@ -227,9 +225,9 @@ class TaskLoop:
             self._read_bytes,
             flush_ms,
             self._read_rows,
-            reset_positions,
-            recreated_topic_ids,
-            skipped_offsets,
+            losses.reset_positions,
+            losses.recreated_topic_ids,
+            losses.skipped_offsets,
         )
         self._channel.report(
             report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)
@@ -238,6 +236,15 @@ class TaskLoop:
             freeze_gc()  # all modules are imported; a full collection would delay records by 20 ms
         self._written_rows = self._read_rows = self._read_bytes = 0
         self._has_stopped = request.stop
+
+
+@dataclass(slots=True)
+class Losses:
+    """What a task has lost since its last report; see ``EpochReport``."""
+
+    reset_positions: dict[TopicPartition, int] = field(default_factory=dict)
+    recreated_topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)
+    skipped_offsets: dict[DataLossCause, dict[TopicPartition, int]] = field(default_factory=dict)
 
 
 class DataLossHandler:
@@ -265,9 +272,7 @@ class DataLossHandler:
         self._cluster = cluster
         self._fail_on_data_loss = fail_on_data_loss
         self._missing_partitions: set[TopicPartition] = set()
-        self._reset_positions = dict(reset_positions)
-        self._recreated_topic_ids: dict[TopicPartition, UUID] = {}
-        self._skipped_offsets: dict[DataLossCause, dict[TopicPartition, int]] = {}
+        self._losses = Losses(dict(reset_positions))
 
     def handle(self, error: DataLossError | TopicNotFoundError) -> None:
         """Handle an error of the consumer. If the brokers are unreachable, the consumer raises it again later."""
@@ -299,27 +304,18 @@ class DataLossHandler:
             self._count_skipped(cause, partition, max(offset - position, 0) if is_same_topic else 0)
         self._missing_partitions.discard(partition)
         if offset < position:
-            self._reset_positions[partition] = min(offset, self._reset_positions.get(partition, offset))
+            lowest = self._losses.reset_positions.get(partition, offset)
+            self._losses.reset_positions[partition] = min(offset, lowest)
         if isinstance(error, TopicRecreatedError) and error.topic_id is not None:
-            self._recreated_topic_ids[partition] = error.topic_id
+            self._losses.recreated_topic_ids[partition] = error.topic_id
 
-    def take_recreated_topic_ids(self) -> dict[TopicPartition, UUID]:
-        """Return and clear the ids of recreated topics, by the partitions that read them now."""
-        recreated_topic_ids, self._recreated_topic_ids = self._recreated_topic_ids, {}
-        return recreated_topic_ids
-
-    def take_reset_positions(self) -> dict[TopicPartition, int]:
-        """Return and clear the lowest positions that partitions moved back to."""
-        reset_positions, self._reset_positions = self._reset_positions, {}
-        return reset_positions
-
-    def take_skipped_offsets(self) -> dict[DataLossCause, dict[TopicPartition, int]]:
-        """Return and clear how many offsets were skipped, by cause and partition."""
-        skipped_offsets, self._skipped_offsets = self._skipped_offsets, {}
-        return skipped_offsets
+    def take_losses(self) -> Losses:
+        """Return what was lost since the last call."""
+        losses, self._losses = self._losses, Losses()
+        return losses
 
     def _count_skipped(self, cause: DataLossCause, partition: TopicPartition, offsets: int) -> None:
-        counts = self._skipped_offsets.setdefault(cause, {})
+        counts = self._losses.skipped_offsets.setdefault(cause, {})
         counts[partition] = counts.get(partition, 0) + offsets
 
     def _warn_of_missing(self, partition: TopicPartition, error: TopicNotFoundError) -> None:

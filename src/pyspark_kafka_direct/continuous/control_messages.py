@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import traceback
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 from uuid import UUID
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error, printable
 from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_json
+from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ MAX_FAILURE_CHARS: Final = 16_384
 
 _MAX_INT64 = (1 << 63) - 1
 
-Offsets: TypeAlias = "Mapping[TopicPartition, int]"
-TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
-Producer: TypeAlias = "ProducerIdAndEpoch | None"
-SkippedOffsets: TypeAlias = "Mapping[DataLossCause, Offsets]"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +70,14 @@ class StartTask:
     """All tasks have connected and the run is prepared, so the task may start to read."""
 
     epoch: int  # the first epoch
-    offsets: Offsets  # the first offset to read of each partition
+    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
 
     # Where to stop reading: the end of a planned epoch. Empty if there is none. Until the task is there, it reports its
     # progress without a flush.
-    end_offsets: Offsets = field(default_factory=dict)
+    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    topic_ids: TopicIds = field(default_factory=dict)  # that the offsets refer to, if known
-    producer: Producer = None  # of the task's transactions
+    topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # that the offsets refer to, if known
+    producer: ProducerIdAndEpoch | None = None  # of the task's transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +93,6 @@ class EpochRequest:
 
     epoch: int
     stop: bool  # whether the task ends after this epoch
-
-
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """The task has flushed: its sink has written the output of everything before ``offsets``."""
-
-    epoch: int
-    offsets: Offsets  # the next offset to read of each partition
-    rows: int  # written since the last report
-    bytes: int  # size of the records read since the last report
-    flush_ms: float
-    rows_read: int = 0  # since the last report
-
-    # Where the task resumed after data loss since the last report. Only these partitions may move to a lower offset.
-    reset_positions: Offsets = field(default_factory=dict)
-
-    # The ids of recreated topics that were detected since the last report, by the partitions that read them now.
-    recreated_topic_ids: TopicIds = field(default_factory=dict)
-
-    # How many offsets were skipped since the last report by data loss, 0 if that is unknown.
-    skipped_offsets: SkippedOffsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,51 +180,52 @@ def _error_message(error: BaseException) -> str:
         return "its message is not available"
 
 
-def _offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in offsets.items():
-        topics.setdefault(topic, {})[str(partition)] = offset
+def _by_topic(values: Mapping[TopicPartition, _T], to_json: Callable[[_T], object]) -> dict[str, dict[str, object]]:
+    topics: dict[str, dict[str, object]] = {}
+    for (topic, partition), value in values.items():
+        topics.setdefault(topic, {})[str(partition)] = to_json(value)
     return topics
 
 
-def _topic_ids_to_json(ids: TopicIds) -> dict[str, dict[str, str]]:
-    topics: dict[str, dict[str, str]] = {}
-    for (topic, partition), topic_id in ids.items():
-        topics.setdefault(topic, {})[str(partition)] = topic_id.hex
-    return topics
+def _offsets_to_json(offsets: Mapping[TopicPartition, int]) -> object:
+    return _by_topic(offsets, int)
 
 
-def _skipped_offsets_to_json(skipped: SkippedOffsets) -> dict[str, dict[str, dict[str, int]]]:
+def _topic_ids_to_json(topic_ids: Mapping[TopicPartition, UUID]) -> object:
+    return _by_topic(topic_ids, lambda topic_id: topic_id.hex)
+
+
+def _skipped_offsets_to_json(skipped: Mapping[DataLossCause, Mapping[TopicPartition, int]]) -> object:
     return {cause.name: _offsets_to_json(offsets) for cause, offsets in skipped.items()}
 
 
-def _read_skipped_offsets(value: object) -> SkippedOffsets:
+def _read_skipped_offsets(value: object) -> dict[DataLossCause, dict[TopicPartition, int]]:
     if not isinstance(value, dict) or not value.keys() <= DataLossCause.__members__.keys():
         raise ValueError("not offsets by cause")
     return {DataLossCause[cause]: _read_offsets(offsets) for cause, offsets in value.items()}
 
 
-def _read_topic_ids(value: object) -> TopicIds:
-    if not isinstance(value, dict) or not all(isinstance(ids, dict) for ids in value.values()):
-        raise ValueError("not topic ids by topic and partition")
-    partitions = _read_offsets({topic: dict.fromkeys(ids, 0) for topic, ids in value.items()})
-    ids_by_topic = {topic: {int(key): topic_id for key, topic_id in ids.items()} for topic, ids in value.items()}
-    return {each: UUID(hex=_read_string(ids_by_topic[each.topic][each.partition])) for each in partitions}
+def _read_topic_ids(value: object) -> dict[TopicPartition, UUID]:
+    return _read_by_topic(value, "topic ids", lambda topic_id: UUID(hex=_read_string(topic_id)))
 
 
-def _read_offsets(value: object) -> Offsets:
-    if not isinstance(value, dict):
-        raise ValueError("not offsets by topic and partition")
-    offsets: dict[TopicPartition, int] = {}
+def _read_offsets(value: object) -> dict[TopicPartition, int]:
+    return _read_by_topic(value, "offsets", _read_int64)
+
+
+def _read_by_topic(value: object, what: str, read: Callable[[object], _T]) -> dict[TopicPartition, _T]:
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        raise ValueError(f"not {what} by topic and partition")
+    values: dict[TopicPartition, _T] = {}
     for topic, partitions in value.items():
         if not topic:
             raise ValueError("a topic name is empty")
-        for partition, offset in partition_values_from_json(topic, partitions).items():
-            offsets[TopicPartition(topic, partition)] = _read_int64(offset)
-    return offsets
+        partition_values_from_json(topic, dict.fromkeys(partitions, 0))  # checks the partition numbers
+        values |= {TopicPartition(topic, int(partition)): read(each) for partition, each in partitions.items()}
+    return values
 
 
-def _read_producer(value: object) -> Producer:
+def _read_producer(value: object) -> ProducerIdAndEpoch | None:
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2:
@@ -279,21 +257,7 @@ def _read_seconds(value: object) -> float:
     return float(value)
 
 
-_MESSAGE_TYPES: Final[dict[str, type[ControlMessage]]] = {
-    kind.__name__: kind
-    for kind in (
-        HandshakeChallenge,
-        TaskHandshake,
-        DriverHandshake,
-        HandshakeRejected,
-        TaskReady,
-        StartTask,
-        Heartbeat,
-        EpochRequest,
-        EpochReport,
-        TaskFailure,
-    )
-}
+_MESSAGE_TYPES: Final[dict[str, type[ControlMessage]]] = {kind.__name__: kind for kind in get_args(ControlMessage)}
 
 # By the annotated type of a field. Types without a writer are valid JSON values.
 _FIELD_READERS: Final[dict[str, Callable[[object], Any]]] = {
@@ -301,13 +265,13 @@ _FIELD_READERS: Final[dict[str, Callable[[object], Any]]] = {
     "int": _read_int64,
     "bool": _read_bool,
     "float": _read_seconds,
-    "Offsets": _read_offsets,
-    "TopicIds": _read_topic_ids,
-    "Producer": _read_producer,
-    "SkippedOffsets": _read_skipped_offsets,
+    "Mapping[TopicPartition, int]": _read_offsets,
+    "Mapping[TopicPartition, UUID]": _read_topic_ids,
+    "Mapping[DataLossCause, Mapping[TopicPartition, int]]": _read_skipped_offsets,
+    "ProducerIdAndEpoch | None": _read_producer,
 }
-_FIELD_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "Offsets": _offsets_to_json,
-    "TopicIds": _topic_ids_to_json,
-    "SkippedOffsets": _skipped_offsets_to_json,
+_FIELD_WRITERS: Final[dict[str, Callable[[Any], object]]] = {
+    "Mapping[TopicPartition, int]": _offsets_to_json,
+    "Mapping[TopicPartition, UUID]": _topic_ids_to_json,
+    "Mapping[DataLossCause, Mapping[TopicPartition, int]]": _skipped_offsets_to_json,
 }

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.security_settings import Secret
-    from pyspark_kafka_direct.continuous.control_messages import ControlMessage, EpochReport
+    from pyspark_kafka_direct.continuous.control_messages import ControlMessage
+    from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 
 MAX_LINE_BYTES: Final = 16 << 20  # enough for the offsets of half a million partitions
 
@@ -232,20 +233,12 @@ class TaskChannel:
         return requests
 
     def report(self, report: EpochReport, deadline: Deadline) -> None:
-        self._send(report)
-        while self._connection.has_unsent:
-            if deadline.expired:
-                raise self._timeout_error(deadline)
-            deadline.system.wait_ready((), (self.fileno(),), deadline.remaining())
-            self._flush()
+        if not self._send_all(report, deadline):
+            raise self._timeout_error(deadline)
 
     def report_failure(self, error: BaseException, deadline: Deadline) -> None:
         """Report the failure of this task if the driver is still reachable."""
-        report_deadline = deadline.limited_to(_MAX_FAILURE_REPORT_SECONDS)
-        self._send(TaskFailure.of(error))
-        while self._connection.has_unsent and not report_deadline.expired:
-            report_deadline.system.wait_ready((), (self.fileno(),), report_deadline.remaining())
-            self._flush()
+        self._send_all(TaskFailure.of(error), deadline.limited_to(_MAX_FAILURE_REPORT_SECONDS))
 
     def close(self) -> None:
         self._connection.close()
@@ -321,9 +314,14 @@ class TaskChannel:
         with self._sending:
             self._connection.send(encode(message))
 
-    def _flush(self) -> None:
-        with self._sending:
-            self._connection.flush()
+    def _send_all(self, message: ControlMessage, deadline: Deadline) -> bool:
+        """Return whether everything was sent until the deadline."""
+        self._send(message)
+        while self._connection.has_unsent and not deadline.expired:
+            deadline.system.wait_ready((), (self.fileno(),), deadline.remaining())
+            with self._sending:
+                self._connection.flush()
+        return not self._connection.has_unsent
 
     def _invalid_message_error(self, error: ValueError) -> QueryRunError:
         return QueryRunError(f"{self._driver} sent an invalid message ({error}): another program may listen there.")

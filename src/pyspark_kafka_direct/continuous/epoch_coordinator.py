@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.continuous.control_messages import (
-    EpochReport,
     EpochRequest,
     Heartbeat,
     StartTask,
@@ -26,8 +25,8 @@ from pyspark_kafka_direct.continuous.handshake import HandshakeServer
 from pyspark_kafka_direct.continuous.task_lease import LEASE_MARGIN_SECONDS
 from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.planning.continuous_epochs import (
+    EpochReport,
     EpochResult,
-    TaskReport,
     abbreviated,
     merge_task_reports,
     next_epoch_request_time,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
     from pyspark_kafka_direct.continuous.control_socket import ControlSocket
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.continuous_epochs import TaskAssignment
 
 START_TIMEOUT_OPTION: Final = "taskStartTimeout"
-SETUP_TIMEOUT_OPTION: Final = "taskSetupTimeout"
 EPOCH_TIMEOUT_OPTION: Final = "epochTimeout"
 
 _MAX_POLL_SECONDS: Final = 60.0  # a signal interrupts the wait
@@ -74,25 +73,13 @@ class RunPlan:
     secret: Secret  # shared by the driver and the tasks of this run
     tasks: int
 
-    # Called when all tasks are ready, so that a driver without free cores fences no other one. ``None`` if there
-    # is nothing to read.
-    prepare: Callable[[], RunStart | None]
+    # Called when all tasks are ready, so that a driver without free cores fences no other one. Its argument ends the
+    # run. ``None`` if there is nothing to read.
+    prepare: Callable[[Callable[[], None]], RunStart | None]
 
     # Whether epochs that complete while a commit is in flight are merged into one. If false, the next epoch waits for
     # the commit because a sink may rely on epoch ids.
     coalesces_epochs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RunTimings:
-    """All values are seconds."""
-
-    interval: float  # between epoch requests
-    start: float = 60.0  # taskStartTimeout: until all tasks have connected
-    setup: float = 600.0  # taskSetupTimeout: until their setups are done
-    report: float = 60.0  # epochTimeout: until all tasks have reported; also for the commit
-    handshake: float = 10.0  # from a new connection to its handshake
-    lease: float = 10.0  # heartbeatTimeout: a task may write for so long after a heartbeat that was answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +104,17 @@ class EpochCoordinator:
     def __init__(
         self,
         plan: RunPlan,
-        timings: RunTimings,
+        settings: ContinuousSettings,
         on_epoch: Callable[[EpochResult], None],  # commits an epoch; called in the thread of the committer
         host: str,
-        port: int = 0,  # 0: any free port
         system: System = SYSTEM,
     ) -> None:
         self._plan = plan
-        self._timings = timings
+        self._settings = settings
         self._system = system
-        listener = system.listen(host, port)
+        listener = system.listen(host, settings.control_port)
         self.port: int = listener.getsockname()[1]
-        self._handshake_server = HandshakeServer(listener, plan.run, plan.secret, plan.tasks, timings.handshake, system)
+        self._handshake_server = HandshakeServer(listener, plan.run, plan.secret, plan.tasks, system)
         try:
             self._signal = system.wakeup_signal()
         except BaseException:
@@ -142,9 +128,9 @@ class EpochCoordinator:
         self._epoch = 0
         self._is_fenced = False  # the next run fences the tasks of this one
         self._unreported_tasks: set[int] = set()  # tasks that have not reported the current epoch
-        self._reports: list[TaskReport] = []
+        self._reports: dict[int, EpochReport] = {}  # by task
         self._on_epoch = on_epoch
-        self._committer = EpochCommitter(self._signal.set, timings.report, system)
+        self._committer = EpochCommitter(self._signal.set, settings.epoch_timeout, system)
         self.started = False  # all tasks have connected, and were told to read
         self._answered_at: dict[int, float] = {}  # when the last heartbeat of each task was answered
         self._is_last_epoch = self._is_disconnected = False
@@ -171,7 +157,7 @@ class EpochCoordinator:
             self._start_tasks(start)
             if start.end_offsets:
                 return self._run_planned_epoch(start.end_offsets)
-            due = self._system.monotonic() + self._timings.interval
+            due = self._system.monotonic() + self._settings.epoch_interval
             committed_offsets, uncommitted_result = self._offsets, None
             while True:
                 result = self._end_epoch(last=self._wait_for_epoch_end(due))
@@ -186,13 +172,13 @@ class EpochCoordinator:
                     if uncommitted_result.offsets != committed_offsets:
                         self._epoch += 1  # an epoch without progress is not committed, and its id is reused
                     committed_offsets, uncommitted_result = uncommitted_result.offsets, None
-                due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
+                due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
         finally:
             self.disconnect()
 
     def _prepare(self) -> RunStart | None:
         starts: list[RunStart | None] = []
-        self._committer.submit(lambda: starts.append(self._plan.prepare()))
+        self._committer.submit(lambda: starts.append(self._plan.prepare(self.stop)))
         self._wait_until_committed(last=False)
         return None if self._is_stopping else starts[0]
 
@@ -220,7 +206,7 @@ class EpochCoordinator:
         result: EpochResult | None = None
         due = self._system.monotonic()
         while result is None or not result.last:
-            due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
+            due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
             is_last = self._wait_for_epoch_end(due) or self._offsets == end_offsets
             progress = self._end_epoch(last=is_last)
             result = progress if result is None else result.merged_with(progress)
@@ -263,7 +249,7 @@ class EpochCoordinator:
         if not self.started or self._is_fenced:
             return 0.0
         answered_at = [at for task, at in self._answered_at.items() if task not in self._ended_tasks]
-        return max(answered_at, default=-math.inf) + self._timings.lease + LEASE_MARGIN_SECONDS
+        return max(answered_at, default=-math.inf) + self._settings.heartbeat_timeout + LEASE_MARGIN_SECONDS
 
     def disconnect(self) -> None:
         """End all connections, and wait for the pending commit because the next run starts from it."""
@@ -282,27 +268,15 @@ class EpochCoordinator:
         self._signal.close()
 
     def _wait_for_tasks(self) -> bool:
-        deadline = Deadline.after(self._timings.start, START_TIMEOUT_OPTION, system=self._system)
-        while not self._all_connected:
-            if self._is_stopping:
-                return False
-            expired = deadline.expired  # before poll(): messages may have arrived while the process was suspended
-            self._poll(deadline.at)
-            if expired and not self._all_connected:
-                raise self._start_timeout_error(deadline)
-        deadline = Deadline.after(self._timings.setup, SETUP_TIMEOUT_OPTION, system=self._system)
-        while len(self._ready_tasks) < len(self._tasks):
-            if self._is_stopping:
-                return False
-            expired = deadline.expired
-            self._poll(deadline.at)
-            if expired and (unready := [task for task in self._tasks if task not in self._ready_tasks]):
-                raise QueryRunError(
-                    f"The setup of {len(unready)} of {len(self._tasks)} tasks took longer than {self._timings.setup:g} "
-                    f"s: task {abbreviated([self._tasks[task] for task in sorted(unready)])}. If it is slow, raise "
-                    f"{deadline.setting}."
-                )
-        return True
+        """Return false if the run is stopped before all tasks are ready."""
+
+        def are_ready() -> bool:
+            return self._is_stopping or len(self._ready_tasks) == len(self._tasks)
+
+        timeouts = self._settings.task_start_timeout, self._settings.task_setup_timeout
+        self._poll_until(lambda: self._is_stopping or self._all_connected, timeouts[0], self._start_timeout_error)
+        self._poll_until(are_ready, timeouts[1], self._setup_timeout_error)
+        return not self._is_stopping
 
     def _wait_for_epoch_end(self, due: float) -> bool:
         """Wait until the next epoch request is due; return whether it is the final one."""
@@ -316,19 +290,34 @@ class EpochCoordinator:
         self._committer.raise_if_failed()
 
     def _end_epoch(self, *, last: bool) -> EpochResult:
-        self._reports.clear()
+        self._reports = {}
         self._is_last_epoch = last
         self._unreported_tasks.update(self._tasks)
         request = EpochRequest(self._epoch, last)
         for task in self._tasks.values():
             task.send(request)
-        deadline = Deadline.after(self._timings.report, EPOCH_TIMEOUT_OPTION, system=self._system)
-        while self._unreported_tasks:
-            expired = deadline.expired
-            self._poll(deadline.at, may_disconnect=last)
-            if expired and self._unreported_tasks:
-                raise self._report_timeout_error(deadline)
+        self._poll_until(
+            lambda: not self._unreported_tasks,
+            self._settings.epoch_timeout,
+            self._report_timeout_error,
+            may_disconnect=last,
+        )
         return merge_task_reports(self._epoch, self._assignment, self._offsets, self._reports, last=last)
+
+    def _poll_until(
+        self,
+        is_done: Callable[[], bool],
+        seconds: float,
+        error: Callable[[], Exception],
+        *,
+        may_disconnect: bool = False,
+    ) -> None:
+        deadline = self._system.monotonic() + seconds
+        while not is_done():
+            expired = self._system.monotonic() >= deadline  # before: messages may arrive while the process is suspended
+            self._poll(deadline, may_disconnect=may_disconnect)
+            if expired and not is_done():
+                raise error()
 
     def _poll(self, until: float, *, may_disconnect: bool = False) -> None:
         """Wait for an event until the given time, and handle the received messages.
@@ -388,9 +377,9 @@ class EpochCoordinator:
     def _handle_message(self, task: _Task, message: ControlMessage) -> None:
         task_index = task.handshake.task
         match message:
-            case EpochReport() as report if self._unreported_tasks:
+            case EpochReport() as report if task_index in self._unreported_tasks:
                 self._unreported_tasks.discard(task_index)
-                self._reports.append(_task_report(task_index, report))
+                self._reports[task_index] = report
                 if self._is_last_epoch:
                     self._ended_tasks.add(task_index)
             case TaskReady():
@@ -410,23 +399,32 @@ class EpochCoordinator:
                 name = type(message).__name__
                 raise _task_failed_error(f"Task {task} sent an unexpected message of type {name}", task_index)
 
-    def _start_timeout_error(self, deadline: Deadline) -> TaskStartTimeoutError:
+    def _start_timeout_error(self) -> TaskStartTimeoutError:
         count = self._plan.tasks
         missing = [task_index for task_index in range(count) if task_index not in self._tasks]
         problem = self._handshake_server.last_problem
         return TaskStartTimeoutError(
-            f"{len(missing)} of {count} tasks did not start within {self._timings.start:g} s (task "
+            f"{len(missing)} of {count} tasks did not start within {self._settings.task_start_timeout:g} s (task "
             f"{abbreviated(missing)}). All tasks run at the same time, so the query needs {count} free cores: give the "
-            f"application more, lower tasksMax, or raise {deadline.setting}. If the tasks are running, the executors "
-            f"cannot reach port {self.port} of the driver: check controlPort." + (f" {problem}" if problem else "")
+            f"application more, lower tasksMax, or raise {START_TIMEOUT_OPTION}. If the tasks are running, the "
+            f"executors cannot reach port {self.port} of the driver: check controlPort."
+            + (f" {problem}" if problem else "")
         )
 
-    def _report_timeout_error(self, deadline: Deadline) -> QueryRunError:
+    def _setup_timeout_error(self) -> QueryRunError:
+        unready = [self._tasks[task] for task in sorted(self._tasks.keys() - self._ready_tasks)]
+        return QueryRunError(
+            f"The setup of {len(unready)} of {len(self._tasks)} tasks took longer than "
+            f"{self._settings.task_setup_timeout:g} s: task {abbreviated(unready)}. If it is slow, raise "
+            "taskSetupTimeout."
+        )
+
+    def _report_timeout_error(self) -> QueryRunError:
         unreported = [self._tasks[task_index] for task_index in sorted(self._unreported_tasks)]
         error = QueryRunError(
             f"{len(unreported)} of {len(self._tasks)} tasks did not report epoch {self._epoch} within "
-            f"{self._timings.report:g} s: task {abbreviated(unreported)}. The query's function or sink hangs or is "
-            f"slow. If it is slow, raise {deadline.setting}."
+            f"{self._settings.epoch_timeout:g} s: task {abbreviated(unreported)}. The query's function or sink hangs "
+            f"or is slow. If it is slow, raise {EPOCH_TIMEOUT_OPTION}."
         )
         error.task_index = unreported[0].handshake.task if len(unreported) == 1 else None
         return error
@@ -519,10 +517,6 @@ class EpochCommitter:
                 self._changed.notify_all()
                 return None
             return self._pending
-
-
-def _task_report(task: int, report: EpochReport) -> TaskReport:
-    return TaskReport(task, **{each.name: getattr(report, each.name) for each in fields(report)})
 
 
 def _task_failed_error(problem: str, task: int, cause_class: str | None = None) -> QueryRunError:

@@ -63,20 +63,15 @@ class FencingLog:
         newest_number = self._newest_number()
         self._check_own_entry_is_newest(newest_number)
         previous = None if newest_number is None else self._read(newest_number)
-        host, process = socket.gethostname(), os.getpid()
         if prefix is None:
             entry = FencingEntry(driver="", recovered=True) if previous is None else previous
-            entry = replace(entry, driver=self._driver, host=host, process=process)
-            self._write(entry, 0 if newest_number is None else newest_number + 1)
-            return entry
-        if previous is not None and not previous.recovered:
-            _check_prefix_unchanged(
-                previous, cluster, prefix, self._files.path(f"{FENCING_LOG_FOLDER}/{newest_number}")
-            )
-            tasks = max(tasks, previous.tasks)
-        entry = FencingEntry(
-            driver=self._driver, cluster=cluster, prefix=prefix, tasks=tasks, host=host, process=process
-        )
+        else:
+            if previous is not None and not previous.recovered:
+                path = self._files.path(f"{FENCING_LOG_FOLDER}/{newest_number}")
+                _check_prefix_unchanged(previous, cluster, prefix, path)
+                tasks = max(tasks, previous.tasks)
+            entry = FencingEntry(driver="", cluster=cluster, prefix=prefix, tasks=tasks)
+        entry = replace(entry, driver=self._driver, host=socket.gethostname(), process=os.getpid())
         self._write(entry, 0 if newest_number is None else newest_number + 1)
         return entry
 

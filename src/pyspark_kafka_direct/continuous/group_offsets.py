@@ -106,27 +106,27 @@ def offsets_ahead(
     last_logged_epoch = BEFORE_FIRST_EPOCH if last_epoch is None else last_epoch
     ahead = {}
     for tp, (offset, metadata) in _current_offsets(committed, query, topic_ids).items():
+        problem = None
         if metadata.epoch > last_logged_epoch + _MAX_EPOCHS_AHEAD and offset < logged_offsets.get(tp, offset):
-            raise TransactionStateError(
-                f"A transaction committed offset {offset} of {tp} for epoch {metadata.epoch} of query {query}, but the "
-                f"logs have the higher offset {logged_offsets[tp]} for the earlier epoch {last_logged_epoch}: the "
-                "checkpoint was restored from a backup, and a micro-batch query has run since then. Neither offset can "
-                "be confirmed, and some records could be written twice. Start with a new checkpoint, startingOffsets "
-                "and another transactionalIdPrefix.",
-                topic=tp.topic,
-                partition=tp.partition,
-                offset=offset,
+            problem = (
+                f"the higher offset {logged_offsets[tp]} for the earlier epoch {last_logged_epoch}: the checkpoint was "
+                "restored from a backup, and a micro-batch query has run since then. Neither offset can be confirmed, "
+                "and some records could be written twice. Start with a new checkpoint, startingOffsets and another "
+                "transactionalIdPrefix."
             )
         is_read_again = tp in partitions and tp not in logged_offsets and metadata.epoch > BEFORE_FIRST_EPOCH
         if metadata.epoch > last_logged_epoch or is_read_again:
             ahead[tp] = offset
         elif metadata.epoch > BEFORE_FIRST_EPOCH and offset > logged_offsets.get(tp, offset):
+            problem = (
+                f"the lower offset {logged_offsets[tp]} for epoch {last_logged_epoch}. Either two queries have resumed "
+                "from copies of one checkpoint, or its logs were changed, and some records would be written twice. "
+                "Resume from the other copy, or start with a new checkpoint and another transactionalIdPrefix."
+            )
+        if problem is not None:
             raise TransactionStateError(
                 f"A transaction committed offset {offset} of {tp} for epoch {metadata.epoch} of query {query}, but the "
-                f"logs have the lower offset {logged_offsets[tp]} for epoch {last_logged_epoch}. Either two queries "
-                "have resumed from copies of one checkpoint, or its logs were changed, and some records would be "
-                "written twice. Resume from the other copy, or start with a new checkpoint and another "
-                "transactionalIdPrefix.",
+                f"logs have {problem}",
                 topic=tp.topic,
                 partition=tp.partition,
                 offset=offset,

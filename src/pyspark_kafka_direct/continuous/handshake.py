@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
+_TIMEOUT_SECONDS = 10.0  # from a new connection to its handshake
 _MAX_HANDSHAKE_BYTES = 4096
 _MAX_EXTRA_CONNECTIONS = 256  # without a handshake, in addition to the tasks
 _MAX_ACCEPTS_PER_POLL = 128  # so that a flood of connections does not delay the tasks that have connected
@@ -72,14 +73,11 @@ class _PendingConnection:
 class HandshakeServer:
     """Owns the listener, a non-blocking socket."""
 
-    def __init__(
-        self, listener: socket.socket, run: str, secret: Secret, tasks: int, timeout: float, system: System
-    ) -> None:
+    def __init__(self, listener: socket.socket, run: str, secret: Secret, tasks: int, system: System) -> None:
         self._listener = listener
         self._run = run
         self._secret = secret
         self._max_pending = tasks + _MAX_EXTRA_CONNECTIONS
-        self._timeout = timeout
         self._system = system
         self._pending: dict[int, _PendingConnection] = {}  # by descriptor, the oldest first
         self._accept_resumes_at: float | None = None  # after an error
@@ -115,7 +113,7 @@ class HandshakeServer:
         if self._accept_resumes_at is not None and self._accept_resumes_at <= now:
             self._accept_resumes_at = None
         for pending in [each for each in self._pending.values() if each.expires_at <= now]:
-            self._reject(pending, f"it sent no handshake within {self._timeout:g} s")
+            self._reject(pending, f"it sent no handshake within {_TIMEOUT_SECONDS:g} s")
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -145,7 +143,7 @@ class HandshakeServer:
             self._add_pending(connection, str(address[0]))
 
     def _add_pending(self, connection: ControlSocket, address: str) -> None:
-        expires_at = self._system.monotonic() + self._timeout
+        expires_at = self._system.monotonic() + _TIMEOUT_SECONDS
         pending = _PendingConnection(connection, self._system.nonce(), address, expires_at)
         if len(self._pending) >= self._max_pending:
             rejected = _newest_of_busiest_address([pending, *reversed(self._pending.values())])

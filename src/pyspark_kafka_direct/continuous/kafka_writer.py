@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.client.consumer_group import CommittedOffset
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
 from pyspark_kafka_direct.continuous.group_offsets import EpochMetadata, offsets_group_id, transactional_id
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, KafkaDirectError, ProducerFencedError
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.config.sink_options import SinkOptions
-    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory, TaskInfo
+    from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
@@ -46,9 +45,59 @@ _TIMEOUT_FRACTION: Final = 0.9
 _ABORT_SECONDS: Final = 1.0
 
 
-def kafka_writer_factory(options: SinkOptions) -> SinkWriterFactory:
-    """Return the factory of the at-least-once writers of a query."""
-    return _KafkaWriterFactory(options.connection, options.produce, options.topic, options.stamp_batch)
+@dataclass(frozen=True, slots=True)
+class KafkaWriterFactory:
+    """Makes the writers of a query in its tasks. Pickled to the executors, so it has only the required settings."""
+
+    connection: ConnectionSettings
+    produce: ProducerSettings
+    topic: str | None
+    stamp: bool
+    transactional_id_prefix: str | None  # None: at-least-once
+    transaction_timeout_ms: int
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> KafkaWriterFactory:
+        is_exactly_once = options.delivery_guarantee == "exactly-once"
+        return cls(
+            options.connection,
+            options.produce,
+            options.topic,
+            options.stamp_batch,
+            options.transactional_id_prefix if is_exactly_once else None,
+            options.transaction_timeout_ms,
+        )
+
+    def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+        from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
+
+        cluster = ClusterClient(self.connection, pool=pool)
+        produce = with_half_buffer(self.produce)
+        create_rows = functools.partial(
+            RowWriter, cluster, self.produce, topic=self.topic, first_sticky_partition=task.task
+        )
+        output = OutputConverter(self.topic, self.stamp, task, start.epoch, cluster.pool.system)
+        if self.transactional_id_prefix is None:
+            producer = BatchProducer(cluster, produce)
+            return KafkaWriter(producer, create_rows(functools.partial(producer.send, more_follows=True)), output)
+        from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+        assert start.producer is not None, "the driver assigns the producer id"
+        task_transactional_id = transactional_id(self.transactional_id_prefix, task.task)
+        transactional = TransactionalProducer(cluster, task_transactional_id, self.transaction_timeout_ms, produce)
+        transactional.resume_transaction(start.producer, in_progress=False)
+        return ExactlyOnceKafkaWriter(
+            transactional,
+            ConsumerGroup(cluster, offsets_group_id(self.transactional_id_prefix)),
+            create_rows(transactional.send),
+            output,
+            cluster,
+            task.query_id,
+            start.topic_ids,
+            self.transaction_timeout_ms / 1000,
+        )
 
 
 class KafkaWriter(SinkWriter):
@@ -100,40 +149,6 @@ class KafkaWriter(SinkWriter):
     def _send_open_batches(self) -> None:
         self._rows.flush()
         self._has_open_batches = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExactlyOnceKafkaWriterFactory:
-    """Makes the writers of a run in its tasks. Pickled to the executors."""
-
-    options: SinkOptions  # with a transactional_id_prefix
-    query_id: str
-
-    def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
-        from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-        from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
-        from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-
-        options, prefix = self.options, self.options.transactional_id_prefix
-        assert prefix is not None, "exactly-once delivery requires a prefix"
-        assert start.producer is not None, "the driver assigns the producer id"
-        cluster = ClusterClient(options.connection, pool=pool)
-        task_transactional_id = transactional_id(prefix, task.task)
-        producer = TransactionalProducer(
-            cluster, task_transactional_id, options.transaction_timeout_ms, with_half_buffer(options.produce)
-        )
-        producer.resume_transaction(start.producer, in_progress=False)
-        return ExactlyOnceKafkaWriter(
-            producer,
-            ConsumerGroup(cluster, offsets_group_id(prefix)),
-            RowWriter(cluster, options.produce, producer.send, topic=options.topic, first_sticky_partition=task.task),
-            OutputConverter(options.topic, options.stamp_batch, task, start.epoch, cluster.pool.system),
-            cluster,
-            self.query_id,
-            start.topic_ids,
-            options.transaction_timeout_ms / 1000,
-        )
 
 
 class ExactlyOnceKafkaWriter(KafkaWriter):
@@ -284,25 +299,3 @@ class OutputConverter:
         default_timestamp_ms = int(self._system.wall_time() * 1000)
         for chunk in split_rows(batch):
             yield to_producer_rows(chunk, self._columns, default_timestamp_ms, self._stamp)
-
-
-@dataclass(frozen=True, slots=True)
-class _KafkaWriterFactory:
-    """Pickled to the executors, so it has only the required settings."""
-
-    connection: ConnectionSettings
-    produce: ProducerSettings
-    topic: str | None
-    stamp: bool
-
-    def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
-        from pyspark_kafka_direct.producer.batch_producer import BatchProducer
-        from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
-
-        cluster = ClusterClient(self.connection, pool=pool)
-        producer = BatchProducer(cluster, with_half_buffer(self.produce))
-        send = functools.partial(producer.send, more_follows=True)
-        rows = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky_partition=task.task)
-        output = OutputConverter(self.topic, self.stamp, task, start.epoch, cluster.pool.system)
-        return KafkaWriter(producer, rows, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.client.system import wait_until
 from pyspark_kafka_direct.errors import KafkaDirectError, PatternTimeoutError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.continuous_epochs import detect_partition_changes
@@ -81,8 +82,5 @@ class PartitionDiscovery:
 
     def _wait(self) -> bool:
         """Wait until the next check is due; return ``False`` if this object was closed."""
-        next_check = self._system.monotonic() + self._interval
         with self._changed:
-            while not self._closed and (remaining := next_check - self._system.monotonic()) > 0:
-                self._system.wait(self._changed, remaining)
-            return not self._closed
+            return not wait_until(self._system, self._changed, lambda: self._closed, self._interval)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.config.continuous_query import (
     START_PARAMETERS,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.read_options import ContinuousOptions
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
-    from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory
+    from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory, SinkWriterFactory
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -55,21 +56,10 @@ def continuous_query(spark: SparkSession) -> ContinuousQueryBuilder:
     return ContinuousQueryBuilder(spark)
 
 
-class _CreateDelivery(Protocol):
-    def __call__(
-        self,
-        read_options: ContinuousOptions,
-        logs: CheckpointLogs,
-        settings: ContinuousSettings,
-        pool: ConnectionPool,
-        /,
-    ) -> SinkDelivery: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _QueryOutput:
     description: str
-    create_delivery: _CreateDelivery
+    create_delivery: Callable[[ContinuousOptions, CheckpointLogs, ContinuousSettings, ConnectionPool], SinkDelivery]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -200,15 +190,7 @@ class ContinuousQueryBuilder:
             warn_once(warning)
         has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
         target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
-
-        def create_delivery(
-            read_options: ContinuousOptions,
-            logs: CheckpointLogs,
-            settings: ContinuousSettings,
-            pool: ConnectionPool,
-        ) -> SinkDelivery:
-            return kafka_delivery(read_options, parsed, logs, settings, pool, has_timeout_option=has_timeout_option)
-
+        create_delivery = partial(kafka_delivery, parsed, has_timeout_option)
         return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
 
     def foreach_batch(self, function: Callable[[pa.RecordBatch], None]) -> ContinuousQueryBuilder:
@@ -224,14 +206,10 @@ class ContinuousQueryBuilder:
             OptionError: The function is not callable, or cannot be pickled.
         """
         from pyspark_kafka_direct.continuous.continuous_sink import function_writer_factory
-        from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
 
         _check_callable(function, "foreach_batch()")
         _check_picklable(function, "the function of foreach_batch()")
-        factory = function_writer_factory(function)
-        return replace(
-            self, _output=_QueryOutput("foreach_batch", lambda _, logs, *__: AtLeastOnceDelivery(factory, logs))
-        )
+        return self._with_custom_writers("foreach_batch", function_writer_factory(function))
 
     def to(self, sink: Sink | SinkFactory) -> ContinuousQueryBuilder:
         """Write to your own sink, with at-least-once delivery.
@@ -246,13 +224,10 @@ class ContinuousQueryBuilder:
             OptionError: ``sink`` is neither a ``Sink`` nor a function, or it cannot be pickled.
         """
         from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
-        from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
 
         factory = custom_writer_factory(sink)
         _check_picklable(sink, "the sink")
-        return replace(
-            self, _output=_QueryOutput(_sink_name(sink), lambda _, logs, *__: AtLeastOnceDelivery(factory, logs))
-        )
+        return self._with_custom_writers(_sink_name(sink), factory)
 
     @without_stack_trace
     def start(
@@ -308,6 +283,11 @@ class ContinuousQueryBuilder:
         return self._start(
             parse_start_options({**parameters, **unknown}, _conf_value(self._spark, _CHECKPOINT_LOCATION_CONF))
         )
+
+    def _with_custom_writers(self, description: str, factory: SinkWriterFactory) -> ContinuousQueryBuilder:
+        from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
+
+        return replace(self, _output=_QueryOutput(description, lambda _, logs, *__: AtLeastOnceDelivery(factory, logs)))
 
     def _start(self, settings: ContinuousSettings) -> ContinuousQuery:
         from pyspark_kafka_direct.client.connection_pool import POOL

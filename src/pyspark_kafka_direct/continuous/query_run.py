@@ -10,9 +10,9 @@ from uuid import UUID
 
 from pyspark.util import inheritable_thread_target
 
-from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.client.system import wait_until
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
 from pyspark_kafka_direct.planning.continuous_epochs import JOB_CANCELLED
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
-    from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart, RunTimings
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
@@ -38,45 +39,32 @@ _MAX_ERROR_CHARS: Final = 16_384
 _TASK_REPORT_GRACE_SECONDS: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    description: str  # shown in Spark's UI
-    tasks: int
-    prepare: Callable[[Callable[[], None]], RunStart | None]  # see RunPlan; with a function that ends the run
-    coalesces_epochs: bool  # see RunPlan
-    timings: RunTimings
-    port: int  # 0: any free port
-    create_task_plan: Callable[[ControlAddress], TaskPlan]
-
-
 class QueryRun:
     """Listens as soon as it is created, so it must be closed. ``stop`` may be called from any thread."""
 
     def __init__(
-        self, spark: SparkSession, config: RunConfig, on_epoch: Callable[[EpochResult], None], system: System
+        self,
+        spark: SparkSession,
+        plan: RunPlan,
+        settings: ContinuousSettings,
+        create_task_plan: Callable[[ControlAddress], TaskPlan],
+        description: str,  # shown in Spark's UI
+        on_epoch: Callable[[EpochResult], None],
+        system: System,
     ) -> None:
-        self.id = new_id(system)
-        secret = Secret(system.nonce())
+        self._id = plan.run
         host, bind_address = driver_addresses(spark.sparkContext)
-        run_plan = RunPlan(self.id, secret, config.tasks, lambda: config.prepare(self.stop), config.coalesces_epochs)
         try:
-            self._coordinator = EpochCoordinator(run_plan, config.timings, on_epoch, bind_address, config.port, system)
+            self._coordinator = EpochCoordinator(plan, settings, on_epoch, bind_address, system)
         except OSError as error:
             raise OptionError(
-                f"The driver cannot listen at {bind_address}, port {config.port}: {error}. Check controlPort and "
-                "spark.driver.bindAddress."
+                f"The driver cannot listen at {bind_address}, port {settings.control_port}: {error}. Check controlPort "
+                "and spark.driver.bindAddress."
             ) from error
-        address = ControlAddress(host, self._coordinator.port, self.id, secret)
+        address = ControlAddress(host, self._coordinator.port, plan.run, plan.secret)
         try:
-            self._job = SparkJob(
-                spark,
-                self.id,
-                config.description,
-                config.create_task_plan(address),
-                config.tasks,
-                self._coordinator.abort,
-                system,
-            )
+            task_plan = create_task_plan(address)
+            self._job = SparkJob(spark, plan.run, description, task_plan, plan.tasks, self._coordinator.abort, system)
         except BaseException:
             self._coordinator.close()
             raise
@@ -97,7 +85,7 @@ class QueryRun:
         finally:
             self._coordinator.disconnect()
             if not (has_completed and self._job.wait(_JOB_END_SECONDS)) and not self._job.cancel(_JOB_CANCEL_SECONDS):
-                _log.warning("The Spark job %s did not end within %g s.", self.id, _JOB_CANCEL_SECONDS)
+                _log.warning("The Spark job %s did not end within %g s.", self._id, _JOB_CANCEL_SECONDS)
 
     def stop(self) -> None:
         """End the run with a final epoch."""
@@ -161,11 +149,8 @@ class SparkJob:
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the job; return whether it has ended."""
-        end = self._system.monotonic() + seconds
         with self._changed:
-            while not self._ended and (remaining := end - self._system.monotonic()) > 0:
-                self._system.wait(self._changed, remaining)
-            return self._ended
+            return wait_until(self._system, self._changed, lambda: self._ended, seconds)
 
     def cancel(self, seconds: float) -> bool:
         """Cancel the job, wait for its end, and return whether it has ended."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafka_direct.client.system import wait_until
 from pyspark_kafka_direct.offsets import partition_offsets_to_json
 
 if TYPE_CHECKING:
@@ -101,14 +102,8 @@ class QueryState:
 
     def wait(self, condition: Callable[[], bool], seconds: float | None) -> bool:
         """Wait until a condition holds, which is checked after each state change; return whether it holds."""
-        until = None if seconds is None else self._system.monotonic() + seconds
         with self._changed:
-            while not condition():
-                remaining = None if until is None else until - self._system.monotonic()
-                if remaining is not None and remaining <= 0:
-                    return False
-                self._system.wait(self._changed, remaining)
-            return True
+            return wait_until(self._system, self._changed, condition, seconds)
 
 
 def epoch_progress(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +39,7 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     reset_token,
     transactional_id,
 )
-from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriterFactory, kafka_writer_factory
+from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.data_loss import find_lost_partitions
 from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES, contradicting_metadata_error
@@ -72,14 +72,14 @@ class SinkDelivery(ABC):
     Call order at each start and restart::
 
         delivery.check(query_id)
-        TaskPlan(writer_factory=delivery.writer_factory(query_id), ...)
+        TaskPlan(writer_factory=delivery.writer_factory, ...)
         delivery.prepare(query_id, partitions, tasks)  # when all tasks have connected
         state = logs.state()
         logs.recover(delivery.offsets_ahead(state), at_ms, state)
         RunStart(producers=delivery.producers, ...)
     """
 
-    __slots__ = ()
+    writer_factory: SinkWriterFactory
 
     @abstractmethod
     def check(self, query_id: str) -> None:
@@ -116,10 +116,6 @@ class SinkDelivery(ABC):
         """The producer ids of the tasks of the prepared run; empty without transactions."""
         return ()
 
-    @abstractmethod
-    def writer_factory(self, query_id: str) -> SinkWriterFactory:
-        """Return the factory of the writers."""
-
 
 class ExactlyOnceDelivery(SinkDelivery):
     """Exactly-once delivery to Kafka."""
@@ -142,6 +138,7 @@ class ExactlyOnceDelivery(SinkDelivery):
                 f"would abort it. Raise {_TRANSACTION_TIMEOUT_OPTION} (up to transaction.max.timeout.ms of the "
                 "brokers), or lower epochTimeout."
             )
+        self.writer_factory = KafkaWriterFactory.of(options)
         self._prefix = prefix
         self._options = options
         self._source = source
@@ -187,7 +184,7 @@ class ExactlyOnceDelivery(SinkDelivery):
             self._reset_group(foreign)
 
     def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
-        logged_offsets = self._logged_offsets(state)
+        logged_offsets = {} if state.committed is None else self._logs.offset_entry(state.committed).offsets
         return offsets_ahead(
             self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets, self._partitions
         )
@@ -203,16 +200,6 @@ class ExactlyOnceDelivery(SinkDelivery):
     @property
     def producers(self) -> Sequence[ProducerIdAndEpoch]:
         return self._producer_ids[: self._tasks]
-
-    def writer_factory(self, query_id: str) -> SinkWriterFactory:
-        return ExactlyOnceKafkaWriterFactory(options=self._options, query_id=query_id)
-
-    def record_recovery(self) -> None:
-        """Allow another prefix for the next run. The logs must have been recovered from ``offsets_ahead``."""
-        self._fencing_log.record_recovery()
-
-    def _logged_offsets(self, state: CheckpointState) -> Mapping[TopicPartition, int]:
-        return {} if state.committed is None else self._logs.offset_entry(state.committed).offsets
 
     def _check_cluster(self) -> None:
         """Check once that the cluster supports the transactions, and that input and output are in one cluster."""
@@ -318,36 +305,32 @@ class ExactlyOnceDelivery(SinkDelivery):
             self._producer_ids[0] = producer.producer_id_and_epoch
 
 
-@dataclass(frozen=True, slots=True)
 class AtLeastOnceDelivery(SinkDelivery):
     """At-least-once delivery: the query resumes from its logs."""
 
-    factory: SinkWriterFactory
-    logs: CheckpointLogs
+    def __init__(self, writer_factory: SinkWriterFactory, logs: CheckpointLogs) -> None:
+        self.writer_factory = writer_factory
+        self._fencing_log = logs.fencing_log
 
     def check(self, query_id: str) -> None:
-        self.logs.fencing_log.check_newest()
+        self._fencing_log.check_newest()
 
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
-        self.logs.fencing_log.append()
-        self.logs.fencing_log.check_not_fenced()
-
-    def writer_factory(self, query_id: str) -> SinkWriterFactory:
-        return self.factory
+        self._fencing_log.append()
+        self._fencing_log.check_not_fenced()
 
 
 def kafka_delivery(
-    read_options: ContinuousOptions,
     sink_options: SinkOptions,
+    has_timeout_option: bool,
+    read_options: ContinuousOptions,
     logs: CheckpointLogs,
     settings: ContinuousSettings,
     pool: ConnectionPool | None = None,
-    *,
-    has_timeout_option: bool,
 ) -> SinkDelivery:
     """Return the delivery that the options select; the settings determine the default transaction timeout."""
     if sink_options.delivery_guarantee != "exactly-once":
-        return AtLeastOnceDelivery(kafka_writer_factory(sink_options), logs)
+        return AtLeastOnceDelivery(KafkaWriterFactory.of(sink_options), logs)
     max_seconds = max_transaction_seconds(settings)
     if not has_timeout_option:
         sink_options = replace(

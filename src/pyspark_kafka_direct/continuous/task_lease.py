@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
+from pyspark_kafka_direct.client.system import wait_until
 from pyspark_kafka_direct.errors import QueryRunError
 
 if TYPE_CHECKING:
@@ -70,7 +71,5 @@ class TaskLease:
             number += 1
             self._sent.append((number, self._system.monotonic()))
             self._send(number)
-            next_at = self._system.monotonic() + self._seconds / _HEARTBEATS_PER_LEASE
             with self._changed:
-                while not self._closed and (remaining := next_at - self._system.monotonic()) > 0:
-                    self._system.wait(self._changed, remaining)
+                wait_until(self._system, self._changed, lambda: self._closed, self._seconds / _HEARTBEATS_PER_LEASE)

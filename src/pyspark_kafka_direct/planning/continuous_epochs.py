@@ -31,7 +31,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
@@ -108,18 +108,26 @@ class RestartBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
-    """The result of one task in an epoch."""
+class EpochReport:
+    """A task has flushed: its sink has written the output of everything before ``offsets``.
 
-    task: int
+    Its sizes, and what was lost, are those since the last report.
+    """
+
     epoch: int
-    offsets: Mapping[TopicPartition, int]  # the next offset to read of each of its partitions
+    offsets: Mapping[TopicPartition, int]  # the next offset to read of each partition of the task
     rows: int  # written
     bytes: int  # of records read
     flush_ms: float  # of the sink
     rows_read: int = 0
-    reset_positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # new positions after data loss
-    recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # of topics that it now reads
+
+    # Where the task resumed after data loss. Only these partitions may move to a lower offset.
+    reset_positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    # The ids of recreated topics that were detected, by the partitions that read them now.
+    recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)
+
+    # How many offsets were skipped by data loss, 0 if that is unknown.
     skipped_offsets: Mapping[DataLossCause, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
 
@@ -154,26 +162,22 @@ def merge_task_reports(
     epoch: int,
     assignment: TaskAssignment,
     start_offsets: Mapping[TopicPartition, int],  # a partition without a start may report any offset
-    reports: Iterable[TaskReport],
+    reports: Mapping[int, EpochReport],  # by task
     *,
     last: bool = False,
 ) -> EpochResult:
     """Return the result of an epoch from the reports of all tasks.
 
-    Raise ``QueryRunError`` if a report is missing, repeated or inconsistent, or if a position moved backwards without a
-    data loss.
+    Raise ``QueryRunError`` if a report is missing or inconsistent, or if a position moved backwards without a data
+    loss.
     """
-    by_task: dict[int, TaskReport] = {}
-    for report in reports:
-        if report.task in by_task:
-            raise _report_error(epoch, f"task {report.task} reported twice", report.task)
-        by_task[report.task] = report
-        _check_report(epoch, assignment, start_offsets, report)
-    if missing := [task for task in range(len(assignment)) if task not in by_task]:
+    for task, report in reports.items():
+        _check_report(epoch, assignment, start_offsets, task, report)
+    if missing := [task for task in range(len(assignment)) if task not in reports]:
         raise _report_error(
             epoch, f"no report of task {abbreviated(missing)}", missing[0] if len(missing) == 1 else None
         )
-    reported = by_task.values()
+    reported = reports.values()
     offsets = {partition: offset for report in reported for partition, offset in report.offsets.items()}
     return EpochResult(
         epoch,
@@ -250,9 +254,12 @@ def final_error(error: BaseException) -> KafkaDirectError | None:
 
 
 def _check_report(
-    epoch: int, assignment: TaskAssignment, start_offsets: Mapping[TopicPartition, int], report: TaskReport
+    epoch: int,
+    assignment: TaskAssignment,
+    start_offsets: Mapping[TopicPartition, int],
+    task: int,
+    report: EpochReport,
 ) -> None:
-    task = report.task
     if not 0 <= task < len(assignment):
         raise _report_error(epoch, f"there is no task {task}: the run has {len(assignment)}", task)
     if report.epoch != epoch:

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.client.system import SYSTEM, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,14 +215,10 @@ class AsyncOffsetCommitter(Generic[_Item, _Commit]):
 
     def wait(self, timeout: float) -> bool:
         """Wait until all items are sent and ``on_complete`` was called; return false after a timeout."""
-        end = self._system.monotonic() + timeout
         with self._changed:
-            while self._running or self._sync_commit_count:
-                remaining = end - self._system.monotonic()
-                if remaining <= 0:
-                    return False
-                self._system.wait(self._changed, remaining)
-        return True
+            return wait_until(
+                self._system, self._changed, lambda: not (self._running or self._sync_commit_count), timeout
+            )
 
     def commit_sync(self, item: _Item) -> None:
         """Commit an item and all that wait, and return when the coordinator has responded."""

@@ -112,7 +112,7 @@ class ExactlyOnceDriver:
             self.logs.commit_start(dict.fromkeys(self.partitions, 0), 0)
         self.positions = dict.fromkeys(self.partitions, 0) | dict(recovery.start or {})
         self.epoch = max(1, recovery.next_epoch)
-        factory = self.delivery.writer_factory(self.query_id)
+        factory = self.delivery.writer_factory
         self.sinks = []
         for number, tp in enumerate(self.partitions):
             topic_ids = {tp: topic_id} if (topic_id := self.delivery._topic_ids.get(tp.topic)) is not None else {}

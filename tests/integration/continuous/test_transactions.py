@@ -381,7 +381,7 @@ def test_the_prefix_may_change_only_after_a_recovery(query: Query) -> None:
         query.start(prefix="other")
     recovery = query.driver()
     recovery.delivery.prepare(recovery.logs.query_id(""), (), 0)
-    recovery.delivery.record_recovery()
+    recovery.delivery._fencing_log.record_recovery()
     query.start(prefix=f"other-{query.output}").run_epoch(1)
     assert query.committed_counts() == [4, 4]
 

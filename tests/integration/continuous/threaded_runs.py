@@ -12,12 +12,13 @@ from pyspark import cloudpickle
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart, RunTimings
-from pyspark_kafka_direct.continuous.kafka_writer import kafka_writer_factory
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
+from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.planning.continuous_epochs import assign_partitions
 
@@ -45,7 +46,7 @@ def to_kafka(bench: Workbench, topic: str | None, **options: object) -> SinkWrit
     """Return a writer factory; underscores in the names of options stand for dots."""
     sink_options = {name.replace("_", "."): str(value) for name, value in options.items()}
     sink_options |= {"kafka.bootstrap.servers": bench.bootstrap_servers} | ({} if topic is None else {"topic": topic})
-    return kafka_writer_factory(parse_sink_options(sink_options, streaming=True))
+    return KafkaWriterFactory.of(parse_sink_options(sink_options, streaming=True))
 
 
 class ThreadedRun:
@@ -71,8 +72,10 @@ class ThreadedRun:
         self.failures: dict[int, BaseException] = {}  # by task
         secret = Secret(SYSTEM.nonce())
         start = RunStart(assign_partitions(starts, tasks), dict(starts), 0, end_offsets or {}, topic_ids or {})
-        run = RunPlan("run-1", secret, len(start.assignment), lambda: start)
-        self.coordinator = EpochCoordinator(run, RunTimings(interval, report=report), self.epochs.append, "127.0.0.1")
+        run = RunPlan("run-1", secret, len(start.assignment), lambda _: start)
+        run_settings = parse_start_options({"checkpointLocation": "memory:/"})
+        run_settings = replace(run_settings, epoch_interval=interval, epoch_timeout=report)
+        self.coordinator = EpochCoordinator(run, run_settings, self.epochs.append, "127.0.0.1")
         settings = bench.settings(**({"retry_backoff_ms": 20} | dict(kafka or {})))
         defaults: dict[str, Any] = {
             "address": ControlAddress("127.0.0.1", self.coordinator.port, run.run, secret),

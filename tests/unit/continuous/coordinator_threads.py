@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
+from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.security_settings import Secret
-from pyspark_kafka_direct.continuous.control_messages import EpochReport, EpochRequest, decode_message
+from pyspark_kafka_direct.continuous.control_messages import EpochRequest, decode_message
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress, TaskChannel
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart, RunTimings
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
 from pyspark_kafka_direct.errors import QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 START = RunStart(((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)
-PLAN = RunPlan("run-1", Secret("hush"), 2, lambda: START)
-TIMINGS = RunTimings(interval=0.02, start=20, report=20, handshake=20)
-LONG_EPOCHS = replace(TIMINGS, interval=600)
+PLAN = RunPlan("run-1", Secret("hush"), 2, lambda _: START)
+SETTINGS = parse_start_options(
+    {"checkpointLocation": "memory:/", "epochInterval": 0.02, "taskStartTimeout": 20, "epochTimeout": 20}
+)
+LONG_EPOCHS = replace(SETTINGS, epoch_interval=600)
 
 
 def deadline_in(seconds: float = 20) -> Deadline:
@@ -60,7 +65,10 @@ class AdvancingSystem(RealSystem):
 
 class CoordinatorThread:
     def __init__(
-        self, plan: RunPlan = PLAN, timings: RunTimings = TIMINGS, on_epoch: Callable[[EpochResult], None] | None = None
+        self,
+        plan: RunPlan = PLAN,
+        settings: ContinuousSettings = SETTINGS,
+        on_epoch: Callable[[EpochResult], None] | None = None,
     ) -> None:
         self.epochs: list[EpochResult] = []  # passed to the committer
         self.error: BaseException | None = None
@@ -69,7 +77,7 @@ class CoordinatorThread:
         self._on_epoch = on_epoch
         self._channels: list[TaskChannel] = []
         self._clock = AdvancingSystem()
-        self.coordinator = EpochCoordinator(plan, timings, self._commit, "127.0.0.1", system=self._clock)
+        self.coordinator = EpochCoordinator(plan, settings, self._commit, "127.0.0.1", system=self._clock)
         self.address = ControlAddress("127.0.0.1", self.coordinator.port, plan.run, plan.secret)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

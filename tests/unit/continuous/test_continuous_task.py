@@ -12,11 +12,12 @@ import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
-from pyspark_kafka_direct.continuous.continuous_task import TaskLoop
-from pyspark_kafka_direct.continuous.control_messages import EpochReport, EpochRequest
+from pyspark_kafka_direct.continuous.continuous_task import Losses, TaskLoop
+from pyspark_kafka_direct.continuous.control_messages import EpochRequest
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.batch_size import BatchSize
+from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ class FakeTaskEnvironment(RealSystem):
         self.calls: list[Any] = []  # of sink, data loss handler and driver
         self.waited_for: Collection[int] = ()
         self.positions: dict[TopicPartition, int] = dict.fromkeys((ONE, TWO, THREE), 0)
-        self.reset_positions: dict[TopicPartition, int] = {}
+        self.loss = Losses()  # at the next error
+        self.losses = Losses()  # that are not reported
         self.reported_topic_ids: list[Mapping[TopicPartition, UUID] | None] = []
-        self.recreated_topic_ids: dict[TopicPartition, UUID] = {}
 
     def monotonic(self) -> float:
         return self.now
@@ -117,18 +118,12 @@ class FakeTaskEnvironment(RealSystem):
     # The data loss handler.
     def handle(self, error: Exception) -> None:
         self.calls.append(error)
-        self.positions.update(self.reset_positions)
+        self.losses = self.loss
+        self.positions.update(self.loss.reset_positions)
 
-    def take_reset_positions(self) -> dict[TopicPartition, int]:
-        reset_positions, self.reset_positions = self.reset_positions, {}
-        return reset_positions
-
-    def take_recreated_topic_ids(self) -> dict[TopicPartition, UUID]:
-        recreated_topic_ids, self.recreated_topic_ids = self.recreated_topic_ids, {}
-        return recreated_topic_ids
-
-    def take_skipped_offsets(self) -> dict[DataLossCause, dict[TopicPartition, int]]:
-        return {DataLossCause.AGED_OUT: {ONE: 4}} if any(isinstance(each, DataLossError) for each in self.calls) else {}
+    def take_losses(self) -> Losses:
+        losses, self.losses = self.losses, Losses()
+        return losses
 
     def run_loop(
         self,
@@ -308,9 +303,7 @@ def test_a_loss_moves_positions_and_is_reported() -> None:
 
     error = DataLossError("lost")
     environment.polls.extend([lose_records, [polled(ONE, 0), polled(TWO, 0)]])
-    environment.reset_positions = {ONE: 0}
-    environment.take_reset_positions = lambda: {ONE: 0} if error in environment.calls else {}  # type: ignore[method-assign]
-    environment.take_recreated_topic_ids = lambda: {ONE: UUID(int=7)} if error in environment.calls else {}  # type: ignore[method-assign]
+    environment.loss = Losses({ONE: 0}, {ONE: UUID(int=7)}, {DataLossCause.AGED_OUT: {ONE: 4}})
     environment.run_loop()
     assert error in environment.calls
     assert [dict(each.offsets) for each in environment.reports] == [
@@ -330,7 +323,7 @@ def test_a_request_after_a_loss_reports_the_new_position() -> None:
         raise DataLossError("lost")
 
     environment.polls.extend([lose_records, [polled(TWO, 0), polled(ONE, 3)]])
-    environment.reset_positions = {ONE: 3}
+    environment.loss = Losses({ONE: 3})
     environment.run_loop(function=slow_function(environment, 0.01))
     assert environment.reports[0].offsets == {ONE: 3, TWO: 1, THREE: 0}
 

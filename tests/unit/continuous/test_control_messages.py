@@ -14,7 +14,6 @@ from pyspark_kafka_direct.continuous.control_messages import (
     MAX_FAILURE_CHARS,
     ControlMessage,
     DriverHandshake,
-    EpochReport,
     EpochRequest,
     HandshakeChallenge,
     HandshakeRejected,
@@ -26,7 +25,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
 )
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.continuous_epochs import final_error
+from pyspark_kafka_direct.planning.continuous_epochs import EpochReport, final_error
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 TEXTS = st.text(max_size=20)
@@ -143,7 +142,7 @@ INVALID = {
     ),
     "partitions as list": (
         b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]},"end_offsets":{},"topic_ids":{},"producer":null}',
-        "StartTask, offsets: topic 'a' does not map",
+        "StartTask, offsets: not offsets",
     ),
     "partition is a word": (
         b'{"type":"StartTask","epoch":1,"offsets":{"a":{"x":1}},"end_offsets":{},"topic_ids":{},"producer":null}',

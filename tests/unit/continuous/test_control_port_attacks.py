@@ -18,7 +18,7 @@ from tests.unit.continuous.coordinator_threads import (
     B0,
     LONG_EPOCHS,
     PLAN,
-    TIMINGS,
+    SETTINGS,
     CoordinatorThread,
     deadline_in,
     next_epoch_request,
@@ -28,7 +28,6 @@ from tests.unit.continuous.coordinator_threads import (
 )
 
 from pyspark_kafka_direct.continuous.control_messages import (
-    EpochReport,
     EpochRequest,
     HandshakeChallenge,
     HandshakeRejected,
@@ -37,6 +36,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
 )
 from pyspark_kafka_direct.continuous.control_socket import MAX_LINE_BYTES, ControlAddress, TaskChannel
 from pyspark_kafka_direct.errors import QueryRunError
+from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +126,7 @@ class TestStrangersAtThePort:
     def test_many_connections_do_not_evict_a_task_in_its_handshake(
         self, drivers: Callable[..., CoordinatorThread], host: str
     ) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with raw_connection(driver) as first:
             read_message(first)  # the challenge
             with Strangers(driver, MANY, host) as strangers:
@@ -138,7 +138,7 @@ class TestStrangersAtThePort:
     def test_many_connections_do_not_exclude_the_tasks_of_other_hosts(
         self, drivers: Callable[..., CoordinatorThread]
     ) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with Strangers(driver, MANY, OTHER_HOST) as strangers:
             strangers.wait_until_rejected(-1)
             assert len(driver.start_tasks()) == 2
@@ -148,7 +148,7 @@ class TestStrangersAtThePort:
         self, drivers: Callable[..., CoordinatorThread], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pyspark_kafka_direct.continuous.handshake._MAX_EXTRA_CONNECTIONS", 0)
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with raw_connection(driver, OTHER_HOST) as oldest, raw_connection(driver, OTHER_HOST) as newest:
             read_message(oldest)
             read_message(newest)
@@ -161,7 +161,7 @@ class TestStrangersAtThePort:
         self, drivers: Callable[..., CoordinatorThread], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pyspark_kafka_direct.continuous.handshake._MAX_EXTRA_CONNECTIONS", 0)
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         channels: list[TaskChannel] = []
         with Strangers(driver, 3) as strangers:
             strangers.wait_until_rejected(-1)
@@ -173,16 +173,16 @@ class TestStrangersAtThePort:
         assert len(channels) == 1
 
     def test_bytes_now_and_then_do_not_extend_the_deadline(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with raw_connection(driver) as slow, slow.makefile("rb") as file:
             file.readline()
             for _ in range(3):
                 slow.sendall(b"{")
-                driver.advance(7)
-            assert decode_message(file.readline()) == HandshakeRejected("it sent no handshake within 20 s")
+                driver.advance(4)
+            assert decode_message(file.readline()) == HandshakeRejected("it sent no handshake within 10 s")
 
     def test_the_port_is_closed_when_all_tasks_have_connected(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=replace(LONG_EPOCHS, handshake=600))
+        driver = drivers(settings=LONG_EPOCHS)
         with Strangers(driver, 1) as strangers:
             channels = driver.start_tasks()
             strangers.wait_until_rejected(0)
@@ -197,7 +197,7 @@ class TestStrangersAtThePort:
     ) -> None:
         import resource
 
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         with socket.socket() as stranger:
             free = os.dup(0)
@@ -222,7 +222,7 @@ class TestLog:
     def test_line_breaks_and_control_characters_are_escaped(
         self, drivers: Callable[..., CoordinatorThread], caplog: pytest.LogCaptureFixture, line: bytes
     ) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with raw_connection(driver) as stranger:
             read_message(stranger)
             stranger.sendall(line)
@@ -254,7 +254,7 @@ class TestLog:
     def test_many_rejections_log_one_warning(
         self, drivers: Callable[..., CoordinatorThread], caplog: pytest.LogCaptureFixture
     ) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         for _ in range(20):
             with raw_connection(driver) as stranger:
                 read_message(stranger)
@@ -280,13 +280,13 @@ class TestThirdPartyOnTheConnection:
 
     @pytest.mark.parametrize("length", [10, 10_000_000])
     def test_garbage_ends_the_run(self, drivers: Callable[..., CoordinatorThread], length: int) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0):
             interceptor.send("driver", b"{" * length + b"\n")
             assert "sent an invalid message (its authentication code is wrong" in str(driver.failure())
 
     def test_a_line_without_end_ends_the_run(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0):
             with suppress(OSError):  # the driver closes the connection
                 for _ in range(1000):
@@ -294,7 +294,7 @@ class TestThirdPartyOnTheConnection:
             assert f"sent an invalid message (a line of more than {MAX_LINE_BYTES} bytes)" in str(driver.failure())
 
     def test_it_cannot_stop_a_task(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
             channel.report_ready()
@@ -304,7 +304,7 @@ class TestThirdPartyOnTheConnection:
                 next_epoch_request(channel)
 
     def test_it_cannot_replay_a_request(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=replace(TIMINGS, interval=0.5))
+        driver = drivers(settings=replace(SETTINGS, epoch_interval=0.5))
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
             channel.report_ready()
@@ -334,7 +334,7 @@ class TestThirdPartyOnTheConnection:
         assert len(driver.epochs) == 1
 
     def test_it_cannot_reflect_a_message(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
             channel.report_ready()
@@ -344,12 +344,12 @@ class TestThirdPartyOnTheConnection:
 
     def test_it_cannot_replay_a_connection_in_the_next_run(self, drivers: Callable[..., CoordinatorThread]) -> None:
         """With the same secret: the driver's nonce alone makes the difference."""
-        first = drivers(timings=LONG_EPOCHS)
+        first = drivers(settings=LONG_EPOCHS)
         with Interceptor(first) as interceptor, interceptor.connect(0) as channel:
             channel.report_failure(ValueError("on purpose"), deadline_in())
             assert "on purpose" in str(first.failure())
             recorded = list(interceptor.lines["driver"])
-        second = drivers(timings=LONG_EPOCHS)
+        second = drivers(settings=LONG_EPOCHS)
         with raw_connection(second) as stranger:
             read_message(stranger)
             stranger.sendall(recorded[0])

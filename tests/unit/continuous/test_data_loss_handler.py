@@ -88,8 +88,8 @@ def test_where_reading_resumes(
     with caplog.at_level(logging.WARNING):
         handler.handle(error)
     assert log.positions == {ONE: offset}
-    assert handler.take_reset_positions() == ({ONE: offset} if offset < 50 else {})
-    assert handler.take_reset_positions() == {}
+    assert handler.take_losses().reset_positions == ({ONE: offset} if offset < 50 else {})
+    assert handler.take_losses().reset_positions == {}
     (warning,) = caplog.messages
     assert warning == (
         f"data loss: what has happened. Reading resumes at offset {offset} of t-0 (failOnDataLoss=false)"
@@ -147,7 +147,7 @@ def test_skipped_offsets_are_counted_by_cause() -> None:
     handler.handle(TopicRecreatedError("back.", **LOCATION))
     log.positions = {ONE: 50}
     handler.handle(DataLossError("too short.", **LOCATION))
-    assert handler.take_skipped_offsets() == {
+    assert handler.take_losses().skipped_offsets == {
         DataLossCause.AGED_OUT: {ONE: 40},
         DataLossCause.UNPROVEN_GAP: {ONE: 5},
         DataLossCause.TRUNCATED: {ONE: 0},
@@ -155,7 +155,7 @@ def test_skipped_offsets_are_counted_by_cause() -> None:
         DataLossCause.RECREATED: {ONE: 0},
         DataLossCause.BEYOND_END: {ONE: 0},
     }
-    assert handler.take_skipped_offsets() == {}
+    assert handler.take_losses().skipped_offsets == {}
 
 
 def test_ids_of_recreated_topics() -> None:
@@ -165,12 +165,12 @@ def test_ids_of_recreated_topics() -> None:
     error.topic_id = UUID(int=7)
     log.error = BrokerTimeoutError("not now")
     handler.handle(error)
-    assert handler.take_recreated_topic_ids() == {}, "the new topic is not read yet"
+    assert handler.take_losses().recreated_topic_ids == {}, "the new topic is not read yet"
     log.error = None
     handler.handle(error)
     handler.handle(DataLossError("expired.", **LOCATION))
-    assert handler.take_recreated_topic_ids() == {ONE: UUID(int=7)}
-    assert handler.take_recreated_topic_ids() == {}
+    assert handler.take_losses().recreated_topic_ids == {ONE: UUID(int=7)}
+    assert handler.take_losses().recreated_topic_ids == {}
 
 
 def test_the_lowest_reset_position_is_reported() -> None:
@@ -180,4 +180,4 @@ def test_the_lowest_reset_position_is_reported() -> None:
         log.bounds = (0, end)
         handler.handle(DataLossError("truncated.", **LOCATION))
         log.positions = {ONE: 50}
-    assert handler.take_reset_positions() == {ONE: 10}
+    assert handler.take_losses().reset_positions == {ONE: 10}

@@ -15,7 +15,7 @@ from tests.unit.continuous.coordinator_threads import (
     B0,
     LONG_EPOCHS,
     PLAN,
-    TIMINGS,
+    SETTINGS,
     CoordinatorThread,
     next_epoch_request,
     report,
@@ -26,7 +26,8 @@ from pyspark_kafka_direct.errors import QueryRunError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan, RunTimings
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 TIMEOUT_MESSAGE = "Epoch 3 was not committed within 20 s. The checkpoint's file system hangs"
@@ -48,11 +49,11 @@ class HangingCommit:
 
 @contextmanager
 def hanging_driver(
-    plan: RunPlan = PLAN, timings: RunTimings = TIMINGS, *, stops: bool = False
+    plan: RunPlan = PLAN, settings: ContinuousSettings = SETTINGS, *, stops: bool = False
 ) -> Iterator[CoordinatorThread]:
     """A driver whose first commit hangs."""
     commit = HangingCommit()
-    driver = CoordinatorThread(plan, timings, commit)
+    driver = CoordinatorThread(plan, settings, commit)
     try:
         channels = driver.start_tasks()
         if stops:
@@ -90,14 +91,14 @@ def test_a_run_ends_although_its_commit_hangs(coalesces_epochs: bool) -> None:
 
 
 def test_a_waiting_run_ends_at_the_deadline() -> None:
-    with hanging_driver(timings=replace(LONG_EPOCHS, report=5), stops=True) as driver:
+    with hanging_driver(settings=replace(LONG_EPOCHS, epoch_timeout=5), stops=True) as driver:
         driver._thread.join(30)  # a poll without a deadline takes a minute
         assert not driver._thread.is_alive()
         assert "was not committed within 5 s" in str(driver.failure())
 
 
 def test_the_last_commit_hangs() -> None:
-    with hanging_driver(timings=LONG_EPOCHS, stops=True) as driver:
+    with hanging_driver(settings=LONG_EPOCHS, stops=True) as driver:
         driver.advance(20)
         let_time_pass(driver)
         assert str(driver.failure()).startswith(TIMEOUT_MESSAGE)

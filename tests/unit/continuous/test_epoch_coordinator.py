@@ -17,7 +17,7 @@ from tests.unit.continuous.coordinator_threads import (
     B0,
     LONG_EPOCHS,
     PLAN,
-    TIMINGS,
+    SETTINGS,
     CoordinatorThread,
     deadline_in,
     next_epoch_request,
@@ -82,7 +82,7 @@ class TestCompleteRuns:
         assert driver.result == driver.epochs[-1]
 
     def test_a_stop_does_not_wait_for_the_interval(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         channels = driver.start_tasks()
         driver.coordinator.stop()
         assert [next_epoch_request(channel) for channel in channels] == [EpochRequest(3, stop=True)] * 2
@@ -108,7 +108,7 @@ class TestCompleteRuns:
         for channel, offsets in zip(channels, ({A0: 7, B0: 8}, {A1: 7}), strict=True):
             assert next_epoch_request(channel).epoch == 4
             report(channel, 4, offsets)
-        time.sleep(5 * TIMINGS.interval)
+        time.sleep(5 * SETTINGS.epoch_interval)
         assert [channel.receive() for channel in channels] == [[], []], "at most two epochs are in flight"
         committed.set()
         assert [next_epoch_request(channel).epoch for channel in channels] == [5, 5]
@@ -168,7 +168,7 @@ class TestCompleteRuns:
         assert [each.epoch for each in driver.epochs] == [3, 3, 4, 4, 5]
 
     def test_an_abort_is_raised(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         driver.start_tasks()
         driver.coordinator.abort(KeyError("the job has ended"))
         assert isinstance(driver.wait().error, KeyError)
@@ -190,13 +190,14 @@ class TestCompleteRuns:
         first.start_tasks()
         first.coordinator.abort(KeyError())
         port = first.wait().coordinator.port
-        with EpochCoordinator(PLAN, TIMINGS, lambda _: None, "127.0.0.1", port) as second:
+        settings = replace(SETTINGS, control_port=port)
+        with EpochCoordinator(PLAN, settings, lambda _: None, "127.0.0.1") as second:
             assert second.port == port
 
 
 class TestFailures:
     def test_a_task_that_fails(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         driver.start_tasks()[1].report_failure(ZeroDivisionError("in the function"), deadline_in())
         error = driver.failure()
         assert "failed with ZeroDivisionError: in the function" in str(error)
@@ -204,12 +205,12 @@ class TestFailures:
 
     def test_a_long_failure_message(self, drivers: Callable[..., CoordinatorThread]) -> None:
         """The limit for connections before the handshake does not apply."""
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         driver.start_tasks()[0].report_failure(ValueError("x" * 10_000), deadline_in())
         assert "x" * 10_000 in str(driver.failure())
 
     def test_a_failure_message_that_ends_with_a_period(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         driver.start_tasks()[0].report_failure(ValueError("No such column."), deadline_in())
         assert "ValueError: No such column. The next run reads again" in str(driver.failure())
 
@@ -220,7 +221,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("requested", [False, True])
     def test_a_task_that_is_lost(self, drivers: Callable[..., CoordinatorThread], requested: bool) -> None:
-        driver = drivers(timings=TIMINGS if requested else LONG_EPOCHS)
+        driver = drivers(settings=SETTINGS if requested else LONG_EPOCHS)
         channels = driver.start_tasks()
         if requested:
             next_epoch_request(channels[1])
@@ -237,7 +238,7 @@ class TestFailures:
         assert driver.failure().task_index == 1
 
     def test_a_task_that_is_lost_before_its_last_report(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         channels = driver.start_tasks()
         driver.coordinator.stop()
         report(channels[0], next_epoch_request(channels[0]).epoch, {A0: 5, B0: 7})
@@ -248,7 +249,7 @@ class TestFailures:
     def test_a_report_that_arrived_while_the_driver_was_suspended(
         self, drivers: Callable[..., CoordinatorThread]
     ) -> None:
-        driver = drivers(timings=replace(TIMINGS, report=30))
+        driver = drivers(settings=replace(SETTINGS, epoch_timeout=30))
         channels = driver.start_tasks()
         report(channels[0], next_epoch_request(channels[0]).epoch, {A0: 8, B0: 7})
         next_epoch_request(channels[1])
@@ -294,14 +295,14 @@ class TestFailures:
         """The message exceeds the socket buffers, so the coordinator has to wait until the socket is writable."""
         partitions = [TopicPartition("a", number) for number in range(20_000)]
         start = RunStart((tuple(partitions),), dict.fromkeys(partitions, 1 << 60), 0)
-        driver = drivers(RunPlan("run-1", Secret("hush"), 1, lambda: start), LONG_EPOCHS)
+        driver = drivers(RunPlan("run-1", Secret("hush"), 1, lambda _: start), LONG_EPOCHS)
         channel = driver.connect(0)
         SYSTEM.wait_ready([channel.fileno()], [], 20)
         assert driver.coordinator._tasks[0].connection.has_unsent
         assert len(channel.wait_for_start().offsets) == len(partitions)
 
     def test_an_unrequested_report(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         report(driver.start_tasks()[0], 3, {A0: 5, B0: 7})
         assert "sent an unexpected message of type EpochReport" in str(driver.failure())
 
@@ -317,7 +318,7 @@ class TestFailures:
         assert error.task_index == 0
 
     def test_an_invalid_message(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         driver.start_tasks()[0]._connection.send(b"?\n")
         error = driver.failure()
         assert "sent an invalid message" in str(error)
@@ -367,7 +368,7 @@ class TestHandshakes:
     def test_a_second_attempt_of_a_task_ends_the_run(
         self, drivers: Callable[..., CoordinatorThread], attempt: int
     ) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         channel = driver.connect(1)
         with pytest.raises(QueryRunError, match="Cannot connect to the query's driver"):
             driver.connect(1, attempt)
@@ -449,11 +450,11 @@ class TestHandshakes:
         assert len(driver.start_tasks()) == 2
 
     def test_a_silent_connection_is_rejected(self, drivers: Callable[..., CoordinatorThread]) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         with raw_connection(driver) as silent, silent.makefile("rb") as file:
             assert isinstance(decode_message(file.readline()), HandshakeChallenge)
             driver.advance(20)
-            assert decode_message(file.readline()) == HandshakeRejected("it sent no handshake within 20 s")
+            assert decode_message(file.readline()) == HandshakeRejected("it sent no handshake within 10 s")
 
 
 class TestTaskChannel:
@@ -545,7 +546,7 @@ class TestTaskChannel:
     def test_a_request_is_received_before_the_closed_connection(
         self, drivers: Callable[..., CoordinatorThread]
     ) -> None:
-        driver = drivers(timings=LONG_EPOCHS)
+        driver = drivers(settings=LONG_EPOCHS)
         channels = driver.start_tasks()
         driver.coordinator.stop()
         SYSTEM.wait_ready([channels[0].fileno()], [], 20)
@@ -558,7 +559,9 @@ class TestTaskChannel:
 def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., CoordinatorThread]) -> None:
     """From requests to reports. The limit is generous because other tests run at the same time."""
     ends: list[float] = []
-    driver = drivers(timings=replace(TIMINGS, interval=0.001), on_epoch=lambda _: ends.append(time.perf_counter()))
+    driver = drivers(
+        settings=replace(SETTINGS, epoch_interval=0.001), on_epoch=lambda _: ends.append(time.perf_counter())
+    )
     requested: dict[int, float] = {}
     channels = driver.start_tasks()
 

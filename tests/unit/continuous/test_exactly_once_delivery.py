@@ -400,6 +400,6 @@ def test_another_prefix_after_a_recovery(world: FakeCluster) -> None:
     delivery.prepare("q", [A0], 1)
     with pytest.raises(OptionError, match="transactionalIdPrefix"):
         world.delivery(transactionalIdPrefix="r").prepare("q", [A0], 1)
-    delivery.record_recovery()
+    delivery._fencing_log.record_recovery()
     world.delivery(transactionalIdPrefix="r").prepare("q", [A0], 1)
     assert world.cluster.requests_for("InitProducerId")[-1][1] == "r.cont.0"

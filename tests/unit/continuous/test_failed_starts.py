@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.continuous.coordinator_threads import PLAN, START, TIMINGS
+from tests.unit.continuous.coordinator_threads import PLAN, SETTINGS
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
-from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
+from pyspark_kafka_direct.continuous.query_run import QueryRun
 from pyspark_kafka_direct.errors import (
     CheckpointFencedError,
     KafkaDirectError,
@@ -69,22 +69,14 @@ class Spark:
         self.sparkContext: Any = SimpleNamespace(getConf=lambda: conf, cancelJobGroup=self.cancelled.append)
 
 
-def run_config(create_task_plan: Callable[[ControlAddress], Any]) -> RunConfig:
-    return RunConfig(
-        description="",
-        tasks=PLAN.tasks,
-        prepare=lambda _: START,
-        coalesces_epochs=False,
-        timings=TIMINGS,
-        port=0,
-        create_task_plan=create_task_plan,
-    )
+def create_run(create_task_plan: Callable[[ControlAddress], Any], spark: Any, system: ExhaustedSystem) -> QueryRun:
+    return QueryRun(spark, PLAN, SETTINGS, create_task_plan, "", lambda _: None, system)
 
 
 def test_a_coordinator_without_a_wakeup_signal_stops_listening() -> None:
     system = ExhaustedSystem(descriptors=False)
     with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-        EpochCoordinator(PLAN, TIMINGS, lambda _: None, "127.0.0.1", system=system)
+        EpochCoordinator(PLAN, SETTINGS, lambda _: None, "127.0.0.1", system=system)
     assert system.closed
 
 
@@ -94,14 +86,14 @@ def test_a_run_without_a_task_plan_stops_listening() -> None:
 
     system = ExhaustedSystem()
     with pytest.raises(OptionError, match="no plan"):
-        QueryRun(Spark(), run_config(fail), lambda _: None, system)  # type: ignore[arg-type]
+        create_run(fail, Spark(), system)
     assert system.closed
 
 
 def test_a_run_does_not_wait_for_a_job_that_was_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_run, "inheritable_thread_target", lambda _: lambda function: function)
     spark, system = Spark(), ExhaustedSystem()
-    run = QueryRun(spark, run_config(lambda _: None), lambda _: None, system)  # type: ignore[arg-type]
+    run = create_run(lambda _: None, spark, system)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run.run()
     run.close()
@@ -134,7 +126,7 @@ class StartingExecution(continuous_execution.ContinuousExecution):
 def test_a_run_that_cannot_start_stops_listening(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_run, "inheritable_thread_target", lambda _: lambda function: function)
     system = ExhaustedSystem()
-    run = QueryRun(Spark(), run_config(lambda _: None), lambda _: None, system)  # type: ignore[arg-type]
+    run = create_run(lambda _: None, Spark(), system)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         StartingExecution(run)._run_tasks(2)
     assert system.closed

@@ -27,7 +27,7 @@ class FakeNetwork:
         self._listener = resources.enter_context(socket.create_server(("127.0.0.1", 0)))
         self._listener.setblocking(False)
         self._next_address = ""
-        self.server = HandshakeServer(self, "run", Secret("hush"), 1, 20, SYSTEM)  # type: ignore[arg-type]
+        self.server = HandshakeServer(self, "run", Secret("hush"), 1, SYSTEM)  # type: ignore[arg-type]
         resources.callback(self.server.close)
 
     def fileno(self) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def test_a_planned_epoch_ends_at_its_end(drivers: Callable[..., CoordinatorThread]) -> None:
     end = {A0: 9, A1: 8, B0: 7}
-    driver = drivers(replace(PLAN, prepare=lambda: replace(START, end_offsets=end)))
+    driver = drivers(replace(PLAN, prepare=lambda _: replace(START, end_offsets=end)))
     channels = [driver.connect(0), driver.connect(1)]
     assert channels[0].wait_for_start() == StartTask(3, {A0: 5, B0: 7}, {A0: 9, B0: 7})
     assert channels[1].wait_for_start() == StartTask(3, {A1: 6}, {A1: 8})
@@ -43,7 +43,7 @@ def test_a_planned_epoch_ends_at_its_end(drivers: Callable[..., CoordinatorThrea
 
 def test_a_stop_before_the_end_of_a_planned_epoch(drivers: Callable[..., CoordinatorThread]) -> None:
     start = replace(START, end_offsets={A0: 9, A1: 8, B0: 9})
-    driver = drivers(replace(PLAN, prepare=lambda: start), timings=LONG_EPOCHS)
+    driver = drivers(replace(PLAN, prepare=lambda _: start), settings=LONG_EPOCHS)
     channels = driver.start_tasks()
     driver.coordinator.stop()
     assert [next_epoch_request(channel) for channel in channels] == [EpochRequest(3, stop=True)] * 2

@@ -12,8 +12,8 @@ from tests.unit.continuous.coordinator_threads import (
     A1,
     B0,
     PLAN,
+    SETTINGS,
     START,
-    TIMINGS,
     CoordinatorThread,
     next_epoch_request,
     report,
@@ -36,7 +36,7 @@ class Preparation:
         self.began, self.released = threading.Event(), threading.Event()
         self._start, self._error = start, error
 
-    def __call__(self) -> RunStart | None:
+    def __call__(self, _: Callable[[], None]) -> RunStart | None:
         self.began.set()
         assert self.released.wait(20)
         if self._error is not None:
@@ -46,7 +46,7 @@ class Preparation:
 
 def test_a_run_without_all_tasks_is_not_prepared(drivers: Callable[..., CoordinatorThread]) -> None:
     prepare = Preparation()
-    driver = drivers(replace(PLAN, prepare=prepare), timings=replace(TIMINGS, start=0.2))
+    driver = drivers(replace(PLAN, prepare=prepare), settings=replace(SETTINGS, task_start_timeout=0.2))
     driver.connect(0)
     assert isinstance(driver.failure(), TaskStartTimeoutError)
     assert not prepare.began.is_set()
@@ -56,7 +56,7 @@ def test_a_run_without_all_tasks_is_not_prepared(drivers: Callable[..., Coordina
 def test_tasks_receive_what_was_prepared(drivers: Callable[..., CoordinatorThread]) -> None:
     producers = (ProducerIdAndEpoch(7, 1), ProducerIdAndEpoch(8, 2))
     start = replace(START, assignment=((A0, A1, B0), ()), producers=producers)
-    driver = drivers(replace(PLAN, prepare=lambda: start))
+    driver = drivers(replace(PLAN, prepare=lambda _: start))
     channels = [driver.connect(task) for task in range(2)]
     first, second = (channel.wait_for_start() for channel in channels)
     assert first == StartTask(3, START.offsets, producer=producers[0])

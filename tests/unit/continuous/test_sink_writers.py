@@ -14,7 +14,7 @@ from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo, custom_writer_factory, function_writer_factory
 from pyspark_kafka_direct.continuous.control_messages import StartTask
-from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriter, OutputConverter, kafka_writer_factory
+from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriter, KafkaWriterFactory, OutputConverter
 from pyspark_kafka_direct.continuous.sink_delivery import max_transaction_seconds
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -197,7 +197,7 @@ class TestKafka:
         options = {"kafka.bootstrap.servers": "b:9092", "kafka.security.protocol": "SASL_SSL", "topic": "t"}
         jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";'
         options |= {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": jaas}
-        factory = kafka_writer_factory(parse_sink_options(options, streaming=True))
+        factory = KafkaWriterFactory.of(parse_sink_options(options, streaming=True))
         assert "hush" not in repr(factory)
         again = pickle.loads(cloudpickle.dumps(factory))  # type: ignore[no-untyped-call]
         assert again == factory

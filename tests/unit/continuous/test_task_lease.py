@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 
-LEASES = replace(LONG_EPOCHS, lease=30)
+LEASES = replace(LONG_EPOCHS, heartbeat_timeout=30)
 
 
 def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> None:
@@ -41,7 +41,7 @@ def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> Non
 
 
 def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(timings=LEASES)
+    driver = drivers(settings=LEASES)
     channels = driver.start_tasks()
     with channels[0].hold_lease(0.3) as lease:
         until = time.monotonic() + 20
@@ -69,7 +69,7 @@ def fail(driver: CoordinatorThread, channel: TaskChannel) -> None:
 
 
 def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(timings=LEASES)
+    driver = drivers(settings=LEASES)
     driver.waits_for_tasks = True
     channels = driver.start_tasks()
     fail(driver, channels[0])
@@ -84,7 +84,7 @@ def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., Co
 def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
     drivers: Callable[..., CoordinatorThread], loses_connection: bool
 ) -> None:
-    driver = drivers(timings=LEASES)
+    driver = drivers(settings=LEASES)
     driver.waits_for_tasks = True
     channels = driver.start_tasks()
     if loses_connection:
@@ -99,7 +99,7 @@ def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
 
 
 def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(timings=LEASES)
+    driver = drivers(settings=LEASES)
     driver.waits_for_tasks = True
     channels = driver.start_tasks()
     fail(driver, channels[0])
@@ -112,7 +112,7 @@ def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..
 
 def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., CoordinatorThread]) -> None:
     start = replace(START, producers=(ProducerIdAndEpoch(1, 1), ProducerIdAndEpoch(2, 1)))
-    driver = drivers(replace(PLAN, prepare=lambda: start), timings=LEASES)
+    driver = drivers(replace(PLAN, prepare=lambda _: start), settings=LEASES)
     driver.waits_for_tasks = True
     channels = driver.start_tasks()
     channels[0].report_failure(ValueError("on purpose"), deadline_in())
@@ -120,7 +120,7 @@ def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., Co
 
 
 def test_a_stop_interrupts_the_wait(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(timings=LEASES)
+    driver = drivers(settings=LEASES)
     driver.waits_for_tasks = True
     fail(driver, driver.start_tasks()[0])
     driver.waits_for_tasks = False

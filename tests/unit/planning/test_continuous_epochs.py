@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pyspark_kafka_direct.errors import QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.continuous_epochs import (
+    EpochReport,
     EpochResult,
     PartitionChanges,
     RestartBudget,
     TaskAssignment,
-    TaskReport,
     abbreviated,
     assign_partitions,
     detect_partition_changes,
@@ -113,27 +113,31 @@ TASKS: TaskAssignment = (tp("a0", "a2"), tp("a1"))
 START_OFFSETS = dict(zip(tp("a0", "a1", "a2"), (5, 6, 7), strict=True))
 
 
-def report(number: int, /, **more: object) -> TaskReport:
+def report(number: int, /, **more: object) -> EpochReport:
     offsets = {each: START_OFFSETS[each] + 10 for each in TASKS[number]}
-    plain = TaskReport(number, 3, offsets, 20, 300, 1.5 + number, 25)
+    plain = EpochReport(3, offsets, 20, 300, 1.5 + number, 25)
     return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def by_task(*reports: EpochReport) -> dict[int, EpochReport]:
+    return dict(enumerate(reports))
 
 
 class TestMergingReports:
     def test_reports_of_a_completed_epoch_are_merged(self) -> None:
         moved = {each: offset + 10 for each, offset in START_OFFSETS.items()}
-        assert merge_task_reports(3, TASKS, START_OFFSETS, [report(1), report(0)]) == EpochResult(
+        assert merge_task_reports(3, TASKS, START_OFFSETS, {1: report(1), 0: report(0)}) == EpochResult(
             3, moved, 40, 600, 2.5, rows_read=50
         )
-        assert list(merge_task_reports(3, TASKS, START_OFFSETS, [report(1), report(0)]).offsets) == sorted(
+        assert list(merge_task_reports(3, TASKS, START_OFFSETS, {1: report(1), 0: report(0)}).offsets) == sorted(
             START_OFFSETS
         )
 
     def test_ids_of_recreated_topics_are_merged(self) -> None:
-        reports = [
+        reports = by_task(
             report(0, recreated_topic_ids={TASKS[0][1]: UUID(int=7)}),
             report(1, recreated_topic_ids={TASKS[1][0]: UUID(int=8)}),
-        ]
+        )
         assert merge_task_reports(3, TASKS, START_OFFSETS, reports).recreated_topic_ids == {
             TASKS[0][1]: UUID(int=7),
             TASKS[1][0]: UUID(int=8),
@@ -141,8 +145,8 @@ class TestMergingReports:
 
     def test_ids_of_recreated_topics_are_merged_across_epochs(self) -> None:
         epochs = [
-            merge_task_reports(3, TASKS, START_OFFSETS, [report(0, recreated_topic_ids=recreated_topic_ids), report(1)])
-            for recreated_topic_ids in (
+            merge_task_reports(3, TASKS, START_OFFSETS, by_task(report(0, recreated_topic_ids=topic_ids), report(1)))
+            for topic_ids in (
                 {TASKS[0][0]: UUID(int=7), TASKS[0][1]: UUID(int=7)},
                 {TASKS[0][1]: UUID(int=8)},
                 {},
@@ -154,41 +158,39 @@ class TestMergingReports:
     def test_skipped_offsets_of_all_reports_are_retained(self) -> None:
         skipped = [{TASKS[0][0]: 4}, {TASKS[1][0]: 0}, {TASKS[0][0]: 2}]
         cause = DataLossCause.AGED_OUT
-        reports = [report(task, skipped_offsets={cause: skipped[task]}) for task in (0, 1)]
+        reports = {task: report(task, skipped_offsets={cause: skipped[task]}) for task in (0, 1)}
         first = merge_task_reports(3, TASKS, START_OFFSETS, reports)
-        reports = [report(0, skipped_offsets={cause: skipped[2]}), report(1)]
+        reports = by_task(report(0, skipped_offsets={cause: skipped[2]}), report(1))
         second = merge_task_reports(3, TASKS, START_OFFSETS, reports)
         assert first.merged_with(second).skipped_offsets == tuple((cause, offsets) for offsets in skipped)
 
     def test_an_epoch_may_have_no_records(self) -> None:
-        unchanged = [
+        unchanged = by_task(
             report(0, offsets={each: START_OFFSETS[each] for each in TASKS[0]}),
             report(1, offsets={TASKS[1][0]: 6}),
-        ]
+        )
         assert merge_task_reports(3, TASKS, START_OFFSETS, unchanged).offsets == START_OFFSETS
 
     def test_the_start_of_a_partition_may_be_unknown(self) -> None:
-        assert (
-            merge_task_reports(3, TASKS, {}, [report(0), report(1, offsets={TASKS[1][0]: 0})]).offsets[TASKS[1][0]] == 0
-        )
+        reports = by_task(report(0), report(1, offsets={TASKS[1][0]: 0}))
+        assert merge_task_reports(3, TASKS, {}, reports).offsets[TASKS[1][0]] == 0
 
     @pytest.mark.parametrize(
         ("reports", "message", "task"),
         [
-            ([report(0)], "no report of task 1", 1),
-            ([], "no report of task 0, 1", None),
-            ([report(0), report(1), report(0)], "task 0 reported twice", 0),
-            ([report(0), report(1, epoch=2)], "task 1 reported epoch 2", 1),
-            ([report(0), report(1), report(1, task=2)], "there is no task 2: the run has 2", 2),
-            ([report(0), report(1), report(1, task=-1)], "there is no task -1: the run has 2", -1),
-            ([report(0, offsets={TASKS[0][0]: 9}), report(1)], "task 0 did not report a-2", 0),
-            ([report(0), report(1, offsets={**START_OFFSETS})], "task 1 reported a-0, a-2, which it does not read", 1),
-            ([report(0), report(1, offsets={TASKS[1][0]: 5})], "task 1 moved back from offset 6 to 5", 1),
+            (by_task(report(0)), "no report of task 1", 1),
+            ({}, "no report of task 0, 1", None),
+            (by_task(report(0), report(1, epoch=2)), "task 1 reported epoch 2", 1),
+            (by_task(report(0), report(1), report(1)), "there is no task 2: the run has 2", 2),
+            ({**by_task(report(0), report(1)), -1: report(1)}, "there is no task -1: the run has 2", -1),
+            (by_task(report(0, offsets={TASKS[0][0]: 9}), report(1)), "task 0 did not report a-2", 0),
+            (by_task(report(0), report(1, offsets=START_OFFSETS)), "reported a-0, a-2, which it does not read", 1),
+            (by_task(report(0), report(1, offsets={TASKS[1][0]: 5})), "task 1 moved back from offset 6 to 5", 1),
         ],
-        ids=["one missing", "all missing", "twice", "epoch", "beyond", "negative", "less", "more", "backwards"],
+        ids=["one missing", "all missing", "epoch", "beyond", "negative", "less", "more", "backwards"],
     )
     def test_an_inconsistent_report_is_an_error(
-        self, reports: list[TaskReport], message: str, task: int | None
+        self, reports: dict[int, EpochReport], message: str, task: int | None
     ) -> None:
         with pytest.raises(QueryRunError, match="epoch 3") as caught:
             merge_task_reports(3, TASKS, START_OFFSETS, reports)
@@ -197,33 +199,34 @@ class TestMergingReports:
 
     def test_a_position_may_move_back_only_after_data_loss(self) -> None:
         there = {TASKS[1][0]: 2}
-        lost = [report(0), report(1, offsets=there, reset_positions=there)]
+        lost = by_task(report(0), report(1, offsets=there, reset_positions=there))
         assert merge_task_reports(3, TASKS, START_OFFSETS, lost).offsets[TASKS[1][0]] == 2
         with pytest.raises(QueryRunError, match="task 1 moved back from offset 2 to 1"):
             merge_task_reports(
-                3, TASKS, START_OFFSETS, [report(0), report(1, offsets={TASKS[1][0]: 1}, reset_positions=there)]
+                3, TASKS, START_OFFSETS, by_task(report(0), report(1, offsets={TASKS[1][0]: 1}, reset_positions=there))
             )
+        reports = by_task(report(0, reset_positions=there), report(1, offsets=there))
         with pytest.raises(QueryRunError, match="task 1 moved back from offset 6 to 2"):
-            merge_task_reports(3, TASKS, START_OFFSETS, [report(0, reset_positions=there), report(1, offsets=there)])
+            merge_task_reports(3, TASKS, START_OFFSETS, reports)
 
     def test_the_error_names_the_position_that_moved_back(self) -> None:
         with pytest.raises(QueryRunError) as caught:
-            merge_task_reports(3, TASKS, START_OFFSETS, [report(1, offsets={TASKS[1][0]: 5})])
+            merge_task_reports(3, TASKS, START_OFFSETS, {1: report(1, offsets={TASKS[1][0]: 5})})
         assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("a", 1, 5)
 
     @given(SETS.filter(bool), st.integers(1, 6), st.data())
     def test_every_report_counts(self, wanted: frozenset[TopicPartition], tasks_max: int, data: st.DataObject) -> None:
         tasks = assign_partitions(wanted, tasks_max)
         ends = {each: data.draw(st.integers(0, 1 << 62)) for each in sorted(wanted)}
-        reports = [
-            TaskReport(task, 0, {each: ends[each] for each in partitions}, task, 1, 0.5)
+        reports = {
+            task: EpochReport(0, {each: ends[each] for each in partitions}, task, 1, 0.5)
             for task, partitions in enumerate(tasks)
-        ]
-        order = data.draw(st.permutations(reports))
+        }
+        order = dict(data.draw(st.permutations(list(reports.items()))))
         whole = merge_task_reports(0, tasks, ends, order)
         assert whole == EpochResult(0, ends, sum(range(len(tasks))), len(tasks), 0.5)
         with pytest.raises(QueryRunError):
-            merge_task_reports(0, tasks, ends, order[1:])
+            merge_task_reports(0, tasks, ends, dict(list(order.items())[1:]))
 
 
 class TestPartitionChanges:
