@@ -210,14 +210,17 @@ class ContinuousExecution:
         try:
             partitions = self._offset_reader.assigned(strict=False).partitions
             tasks = self._task_count(len(partitions))
-            if (committed := self._logs.state().committed) is not None:
-                self._logs.offset_entry(committed)
+            committed = self._logs.state().committed
+            committed_offsets = None if committed is None else self._logs.offset_entry(committed).offsets
             self._definition.delivery.check(self._state.query_info.id)
             self._is_waiting_for_brokers = False
             if tasks:
                 self._run_tasks(tasks)
             else:
-                self._prepare(0)
+                if committed_offsets is None:
+                    self._prepare(0)  # commits the start of a new query
+                else:  # only report lost partitions: another driver may be allowed to read the topics
+                    self._planner.resume_offsets(committed_offsets)
                 self._state.set_status("Waiting for topic-partitions", active=False)
                 self._state.wait_for_stop(self._settings.discovery_interval)
         except TransientBrokerError as error:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.continuous.coordinator_threads import PLAN, SETTINGS
+from tests.unit.continuous.coordinator_threads import A0, PLAN, SETTINGS
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
@@ -199,3 +199,30 @@ def test_cores_that_others_take_during_a_restart_do_not_end_the_query(has_run: b
     else:
         with pytest.raises(TaskStartTimeoutError):
             execution._handle_failure(failure)
+
+
+def test_a_driver_that_sees_no_partitions_fences_no_other_one() -> None:
+    """Without permission to read the topics, a second driver ended the healthy one and then waited for partitions."""
+    calls: list[str] = []
+    execution: Any = object.__new__(continuous_execution.ContinuousExecution)
+    execution._any_run_started, execution._is_waiting_for_brokers = False, False
+    execution._offset_reader = SimpleNamespace(assigned=lambda strict: SimpleNamespace(partitions=()))
+    execution._task_count = lambda partitions: partitions
+    execution._logs = SimpleNamespace(
+        state=lambda: SimpleNamespace(committed=7), offset_entry=lambda epoch: SimpleNamespace(offsets={A0: epoch})
+    )
+    execution._definition = SimpleNamespace(
+        delivery=SimpleNamespace(
+            check=lambda _: calls.append("check"), prepare=lambda *_: calls.append("fence the other driver")
+        )
+    )
+    execution._planner = SimpleNamespace(resume_offsets=lambda offsets: calls.append(f"report losses of {offsets}"))
+    execution._settings = SETTINGS
+    execution._state = SimpleNamespace(
+        query_info=SimpleNamespace(id="q"),
+        set_status=lambda message, **_: calls.append(message),
+        wait_for_stop=lambda _: None,
+    )
+    execution._run_once()
+    losses = f"report losses of { ({A0: 7}) }"
+    assert calls == ["Initializing the run", "check", losses, "Waiting for topic-partitions"]
