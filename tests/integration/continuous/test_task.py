@@ -508,6 +508,24 @@ class TestCustomSinks:
             run.stop()
         assert sum(each.rows for each in run.epochs) == sum(calls) == 12
 
+    def test_the_smallest_max_rows_limits_batches(self, bench: Workbench) -> None:
+        source, calls = bench.make_topic(), []
+
+        def record_size(batch: pa.RecordBatch) -> pa.RecordBatch:
+            calls.append(batch.num_rows)
+            return batch
+
+        bench.write(source, numbers(0, 20))
+        functions = (MapFunction(record_size, max_rows=7), MapFunction(record_size, max_rows=3))
+        sink = RecordingSink()
+        with ThreadedRun(
+            bench, offsets_of(source, 0), custom_writer_factory(lambda _: sink), functions=functions
+        ).start() as run:
+            run.until_at(offsets_of(source, 20))
+            run.stop()
+        assert sink.values == numbers(0, 20)
+        assert max(calls) == 3
+
     @pytest.mark.parametrize("stored", [3, 0, 9], ids=["ahead", "behind", "at the end"])
     def test_a_task_starts_at_the_positions_that_its_sink_has_stored(self, bench: Workbench, stored: int) -> None:
         """The offsets of the checkpoint may lie before them, after a crash, or behind, if the sink was restored."""

@@ -1,0 +1,54 @@
+"""Which queries of a process are running."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
+from pyspark_kafka_direct.continuous import active
+from pyspark_kafka_direct.continuous.query import ContinuousQuery
+from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
+
+
+class Execution:
+    """A query that runs until it is stopped."""
+
+    def __init__(self, state: QueryState) -> None:
+        self._state = state
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        self._state.wait(lambda: self._state.stopping, 20)
+        self._state.end(None)
+
+    def start(self, system: RealSystem = SYSTEM) -> ContinuousQuery:  # type: ignore[assignment]
+        return ContinuousQuery(self._state, cast("Any", self), dict, 20, system)
+
+
+def execution(name: str) -> Execution:
+    return Execution(QueryState(QueryInfo(id=name, run_id="r", name=name, source="", sink=""), 1, SYSTEM))
+
+
+def test_running_queries_are_listed_by_name() -> None:
+    second, first = execution("b").start(), execution("a").start()
+    assert active() == (first, second)
+    first.stop()
+    second.stop()
+    # The threads end after the queries.
+    until = SYSTEM.monotonic() + 20
+    while active() and SYSTEM.monotonic() < until:
+        SYSTEM.sleep(0.01)
+    assert active() == ()
+
+
+def test_a_query_that_cannot_start_is_not_listed() -> None:
+    class ExhaustedSystem(RealSystem):
+        def start_thread(self, *_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        execution("a").start(ExhaustedSystem())
+    assert active() == ()
