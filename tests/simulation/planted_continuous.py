@@ -229,6 +229,96 @@ def _batches_after_dropped_rows_are_lost() -> Sequence[Patch]:
     return [Patch(TaskLoop, "_process_rows", process)]
 
 
+def _unexplained_loss() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning import continuous_start_planner
+
+    def lower(_: Any) -> Any:
+        return lambda starts, latest: {tp: offset - 1 for tp, offset in starts.items() if offset > 1}
+
+    return [Patch(continuous_start_planner, "lower_end_offsets", lower)]
+
+
+def _positions_beyond_the_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import continuous_task
+    from pyspark_kafka_direct.planning import continuous_start_planner
+
+    def resume(original: Any) -> Any:
+        return lambda error, position, start, end: max(position, original(error, position, start, end))
+
+    def lower(_: Any) -> Any:
+        return lambda starts, latest: {}
+
+    return [
+        Patch(continuous_task, "resume_offset", resume),
+        Patch(continuous_start_planner, "lower_end_offsets", lower),
+    ]
+
+
+def _fencing_without_cores() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution
+
+    def run(original: Any) -> Any:
+        def changed(self: Any, tasks: int) -> None:
+            self._logs.fencing_log.append()
+            original(self, tasks)
+
+        return changed
+
+    return [Patch(ContinuousExecution, "_run_tasks", run)]
+
+
+def _end_without_cores() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution
+    from pyspark_kafka_direct.errors import TaskStartTimeoutError
+
+    def handle(original: Any) -> Any:
+        def changed(self: Any, failure: Exception) -> None:
+            if isinstance(failure, TaskStartTimeoutError):
+                raise failure
+            original(self, failure)
+
+        return changed
+
+    return [Patch(ContinuousExecution, "_handle_failure", handle)]
+
+
+def _recovery_without_group() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import checkpoint_recovery
+
+    def recover(_: Any) -> Any:
+        def changed(logs: Any, delivery: Any, at_ms: int) -> Any:
+            return logs.recover({}, at_ms).start
+
+        return changed
+
+    return [Patch(checkpoint_recovery, "recover_logs", recover)]
+
+
+def _recovery_without_fencing() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
+
+    def init(original: Any) -> Any:
+        return lambda self, tasks: original(self, tasks) if self._tasks else []
+
+    return [Patch(ExactlyOnceDelivery, "_init_producer_ids", init)]
+
+
+def _older_group_offsets() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import sink_delivery
+
+    def ahead(_: Any) -> Any:
+        def changed(committed: Any, query: str, topic_ids: Any, *_: Any) -> Any:
+            return {
+                tp: each.offset
+                for tp, each in committed.items()
+                if each.metadata.query == query and each.metadata.topic_id == topic_ids.get(tp.topic)
+            }
+
+        return changed
+
+    return [Patch(sink_delivery, "offsets_ahead", ahead)]
+
+
 BUGS: Final = (
     _bug("late epoch transaction", "An epoch is committed in the logs before its transaction.", _late_transaction),
     _bug("tasks not fenced", "Transactional ids that only an earlier run used are not fenced.", _unfenced_tasks),
@@ -253,6 +343,25 @@ BUGS: Final = (
     ),
     _bug("new partitions unread", "Partitions that are added are not read.", _new_partitions_are_not_read),
     _bug("skip to the end", "After a data loss a task continues at the end of the log.", _lost_records_skip_to_the_end),
+    _bug("loss without cause", "A restart reports lost records that exist.", _unexplained_loss),
+    _bug(
+        "position beyond a truncated log",
+        "After an unclean election the query waits until the log is as long as before.",
+        _positions_beyond_the_end,
+    ),
+    _bug("fencing without cores", "A driver fences others before its tasks have cores.", _fencing_without_cores),
+    _bug("end without cores", "A query ends because other jobs take its cores.", _end_without_cores),
+    _bug(
+        "recovery from the logs alone",
+        "recover_checkpoint ignores the offsets of transactions.",
+        _recovery_without_group,
+    ),
+    _bug("recovery without fencing", "recover_checkpoint does not fence tasks.", _recovery_without_fencing),
+    _bug(
+        "group offsets of earlier epochs",
+        "Offsets of transactions precede those of a micro-batch query that ran later.",
+        _older_group_offsets,
+    ),
     _bug("early purge", "Epochs are purged that a restart needs.", _early_purge),
     _bug("recovery one too far", "A recovery at-least-once skips a record.", _recovery_at_the_offset_log),
     _bug(

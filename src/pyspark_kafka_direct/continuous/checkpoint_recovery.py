@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.config.sink_options import SinkOptions
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -47,11 +49,10 @@ def recover_checkpoint(
         OptionError: The checkpoint does not exist, or the options do not select exactly-once delivery.
         KafkaDirectError: The brokers cannot be reached.
     """
-    from pyspark_kafka_direct.client.system import SYSTEM
+    from pyspark_kafka_direct.client.connection_pool import POOL
     from pyspark_kafka_direct.config.sink_options import parse_sink_options
     from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_metadata
     from pyspark_kafka_direct.continuous.checkpoint_logs import open_checkpoint_logs
-    from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
     from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
     parsed = parse_sink_options({"deliveryGuarantee": "exactly-once", **options}, streaming=True)
@@ -63,13 +64,22 @@ def recover_checkpoint(
     metadata = files.read("metadata")
     if metadata is None:
         raise OptionError(f"{checkpoint} is not the checkpoint of a query")
-    logs = open_checkpoint_logs(spark, checkpoint)
-    delivery = ExactlyOnceDelivery(parsed, None, logs, max_transaction_seconds=0.0)
+    query_id = parse_metadata(metadata, files.path("metadata"))
+    return fence_and_recover(open_checkpoint_logs(spark, checkpoint), parsed, query_id, POOL)
+
+
+def fence_and_recover(
+    logs: CheckpointLogs, options: SinkOptions, query_id: str, pool: ConnectionPool
+) -> dict[TopicPartition, int] | None:
+    """Recover the logs of an exactly-once query, and allow another prefix for its next run."""
+    from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
+
+    delivery = ExactlyOnceDelivery(options, None, logs, max_transaction_seconds=0.0, pool=pool)
     last = logs.state().committed
     # Offset requests with partitions wait for pending commits; those without partitions omit a pending first commit.
     partitions = () if last is None else logs.offset_entry(last).offsets.keys()
-    delivery.prepare(parse_metadata(metadata, files.path("metadata")), partitions, 0)
-    start = recover_logs(logs, delivery, int(SYSTEM.wall_time() * 1000))
+    delivery.prepare(query_id, partitions, 0)
+    start = recover_logs(logs, delivery, int(pool.system.wall_time() * 1000))
     logs.fencing_log.record_recovery()
     return start
 

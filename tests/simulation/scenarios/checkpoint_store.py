@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.errors import ProcessKilled, ViolationError
 
+from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
+from pyspark_kafka_direct.continuous.fencing_log import FENCING_LOG_FOLDER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -25,6 +28,7 @@ FILE_FAULTS: Final = (
     "slow_file",
 )
 Offsets = dict[tuple[str, int], int]
+_CONF: Final = {"spark.sql.shuffle.partitions": "200"}
 
 
 class FileSystemError(Exception):
@@ -39,6 +43,7 @@ class CheckpointStore:
         self.folders: set[str] = set()
         self.planned: dict[int, Offsets] = {}  # the first end of each batch
         self.start: Offsets | None = None  # of the query
+        self.fencers: set[str] = set()  # processes that have fenced the drivers of a query that has begun
         self.notes: list[str] = []  # broken rules that matter less than lost and duplicated records
         self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
         self._superseded: dict[str, str] = {}  # files of other drivers, by the process that has met them
@@ -77,7 +82,9 @@ class CheckpointStore:
                 f"a driver continues although another one has planned an epoch: {process} writes {name} after "
                 f"{self._superseded[process]} existed"
             )
-        if folder == "offsets":
+        if folder == FENCING_LOG_FOLDER and self.committed() is not None:
+            self.fencers.add(process)
+        elif folder == "offsets":
             self._check_planned(int(number), text, process)
         elif folder == "commits":
             self._check_committed(int(number), process)
@@ -208,6 +215,11 @@ class ProcessFiles:
         self._store.on_pause(self._process)
         self._process.pause(seconds)
         self._process.world.checkpoint()
+
+
+def open_logs(store: CheckpointStore, process: SimulatedProcess) -> CheckpointLogs:
+    retain = store.environment.plan.parameters["retain"]
+    return CheckpointLogs(ProcessFiles(store, process), lambda: _CONF, retain, process.nonce(), process)
 
 
 def parse_offsets(text: str) -> Offsets:

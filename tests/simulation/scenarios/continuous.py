@@ -6,26 +6,30 @@ stopped, everything must be copied, and the output is compared with what happene
 
 from __future__ import annotations
 
+import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from tests.simulation.cluster.coordinator_events import draw_coordinator_event
-from tests.simulation.cluster.events import draw_event
 from tests.simulation.cluster.transactions import TransactionCoordinator
-from tests.simulation.drawing import READ_APIS, draw_appends, draw_events, draw_log, draw_transactional_cluster
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
-from tests.simulation.faults import CRASHES, PAUSES
-from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_COMMITTED
-from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS, CheckpointStore, FileSystemError
-from tests.simulation.scenarios.continuous_checks import OUTPUT, Delivery, OutputChecker, is_dropped
+from tests.simulation.scenarios.checkpoint_store import CheckpointStore, FileSystemError
+from tests.simulation.scenarios.continuous_checks import OUTPUT, Delivery, OutputChecker
+from tests.simulation.scenarios.continuous_cores import Cores
+from tests.simulation.scenarios.continuous_draw import MAX_PAUSE, draw
 from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
+from tests.simulation.scenarios.continuous_recovery import RecoveryRun
+from tests.simulation.scenarios.continuous_sinks import (
+    HISTORIES,
+    DatabaseSinkFactory,
+    RowSinkFactory,
+    UserError,
+    UserFunction,
+)
 from tests.simulation.scenarios.continuous_stand_in import ContinuousDriver
-from tests.simulation.scenarios.exactly_once import SAFE_EVENTS
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
-from tests.simulation.scenarios.spark_stand_in import STEPS
 
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -33,21 +37,21 @@ from pyspark_kafka_direct.errors import (
     KafkaDirectError,
     OptionError,
     QueryRunError,
+    TaskStartTimeoutError,
     TransactionStateError,
 )
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping
 
-    import pyarrow as pa
-    from tests.simulation.history import Size
+    from tests.simulation.history import Plan
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scheduler import World
 
-    from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
     from pyspark_kafka_direct.offsets import TopicPartition
+
+__all__ = ["NAME", "SHRINKABLE", "draw", "run"]
 
 NAME = "continuous"
 SHRINKABLE = {
@@ -59,221 +63,29 @@ SHRINKABLE = {
     "file_faults": (),
     "sink_failures": (),
     "micro_batches": (),
+    "recoveries": (),
+    "other_jobs": (),
     "log": (),
     "appends": (),
     "late": (),
 }
-_TOPICS = ("flights", "trains")
-_LOSSY_EVENTS = ("expand_topic", "expand_topic", "delete_records", "expire_records", "recreate_topic", "deny_topic")
-_APIS: Final = (
-    *READ_APIS,
-    "FindCoordinator",
-    "OffsetFetch",
-    "Produce",
-    "InitProducerId",
-    "AddPartitionsToTxn",
-    "AddOffsetsToTxn",
-    "TxnOffsetCommit",
-    "EndTxn",
-)
+_PREFIXES = ("p", "q")
 _LIVENESS_SECONDS = 400.0  # after the faults have stopped
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.2
 _MAX_DRIVERS = 60
-_MAX_PAUSE = 6.0
-_histories: dict[str, _QueryHistory] = {}  # that run, by the name that their functions carry
-
-
-def draw(rng: random.Random, size: Size) -> Plan:
-    long = size == "long"
-    scale = 6 if long else 1
-    cluster = draw_transactional_cluster(rng)
-    partitions = {topic: rng.randint(1, 2) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
-    seconds = rng.choice((0.4, 1.0, 1.0, 3.0)) * (15 if long else 1)
-    guarantee = rng.choice(("exactly-once", "exactly-once", "at-least-once", "function", "database"))
-    epoch_timeout = rng.choice((2.0, 5.0))
-    requests = 1000 if long else 60
-
-    def at() -> float:
-        return round(rng.random() * seconds, 3)
-
-    parameters: dict[str, Any] = {
-        **cluster,
-        "partitions": partitions,
-        "output_partitions": rng.randint(1, 2),
-        "guarantee": guarantee,
-        "isolation": rng.choice(("read_uncommitted", "read_committed")),
-        "fail_on_data_loss": rng.random() < 0.5,
-        "starting": rng.choice(("earliest", "earliest", "earliest", "latest")),
-        "drops_rows": rng.random() < 0.2,
-        "function_seconds": rng.choice((0.0, 0.0, 0.0, 0.02, 0.3)),
-        "selections": _draw_selections(rng, list(partitions)),
-        "log": draw_log(rng, batches=rng.randint(5, 40) if long else rng.randint(0, 4)),
-        "appends": draw_appends(rng, batches=rng.randint(10, 80) if long else rng.randint(0, 4), seconds=seconds),
-        "late": [
-            {**batch, "transaction": None} for batch in draw_appends(rng, batches=rng.choice((0, 0, 1)), seconds=0.5)
-        ],
-        "start": {
-            "checkpointLocation": "memory:/checkpoint",
-            "epochInterval": rng.choice((0.1, 0.3, 0.5)),
-            "tasksMax": rng.choice((None, 1, 2)),
-            "taskStartTimeout": rng.choice((3.0, 10.0)),
-            "epochTimeout": epoch_timeout,
-            "heartbeatTimeout": epoch_timeout,
-            "maxRestarts": rng.choice((0, 1, 3)),
-            "discoveryInterval": rng.choice((0.3, 2.0)),
-        },
-        "tasks": [rng.choice((None, 1, 2)) for _ in range(3)] if rng.random() < 0.3 else [],
-        "request_timeout_ms": rng.choice((1_000, 5_000)),
-        "api_timeout_ms": rng.choice((3_000, 10_000)),
-        "restart_seconds": rng.choice((0.01, 0.5, 2.0)),
-        "task_delay": rng.choice((0.005, 0.05, 0.5)),
-        "task_attempts": rng.choice((1, 4)),
-        "kill_seconds": rng.choice((0.0, 2.0)),
-        "linger_seconds": rng.choice((0.0, 0.1, 5.0)),  # how long workers outlive their driver
-        "retain": rng.choice((1, 2, 100)),
-        "flush_seconds": rng.choice((0.0, 0.0, 0.2)),
-        "kills": [
-            [at(), rng.choice(("driver", "worker")), rng.randrange(4)] for _ in range(rng.choice((0, 0, 1, 2)) * scale)
-        ],
-        "pauses": [
-            [at(), rng.choice(("driver", "driver", "worker")), rng.randrange(4), rng.choice((0.3, 3.0, _MAX_PAUSE))]
-            for _ in range(rng.choice((0, 0, 0, 1, 2)) * scale)
-        ],
-        "stops": [at() for _ in range(rng.choice((0, 0, 1)) * scale)],
-        "cuts": [[at(), rng.randrange(4)] for _ in range(rng.choice((0, 0, 0, 1)) * scale)],
-        "extra_drivers": [at()] if rng.random() < 0.15 else [],
-        "file_faults": [
-            [rng.randrange(60 * scale), rng.choice(FILE_FAULTS), rng.choice((0.5, 2.0, _MAX_PAUSE))]
-            for _ in range(rng.choice((0, 0, 1, 2)) * scale)
-        ],
-        "micro_batches": _draw_micro_batches(rng, scale) if guarantee in ("at-least-once", "function") else [],
-        "executors": 2,
-        "speculation": 0.0,
-        "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
-    }
-    topics = {**partitions, OUTPUT: parameters["output_partitions"]}
-    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=SAFE_EVENTS, apis=_APIS)
-    events = tuple(each for each in events if each.args.get("topic") != OUTPUT or each.kind != "compact_log")
-    events += tuple(_draw_more_events(rng, partitions, seconds, requests, scale))
-    return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
 def run(world: World, plan: Plan) -> None:
-    history = _QueryHistory(world, plan)
-    _histories[history.name] = history
+    history = QueryHistory(world, plan)
+    HISTORIES[history.name] = history
     try:
         history.run()
     finally:
-        del _histories[history.name]
+        del HISTORIES[history.name]
 
 
-def _draw_selections(rng: random.Random, topics: list[str]) -> list[list[str]]:
-    """Draw the topics that each driver subscribes to in turn; the last one has all."""
-    if len(topics) == 1 or rng.random() < 0.6:
-        return [topics]
-    return [topics, topics[:1], topics]
-
-
-def _draw_micro_batches(rng: random.Random, scale: int) -> list[list[Any]]:
-    """Draw before which drivers a micro-batch query runs, and at which step it dies."""
-    if rng.random() < 0.5:
-        return []
-    return [[rng.randint(1, 3), rng.choice(("", "after the offset log", *STEPS[2:]))] for _ in range(scale)]
-
-
-def _draw_more_events(
-    rng: random.Random, partitions: dict[str, int], seconds: float, requests: int, scale: int
-) -> list[Event]:
-    """Draw changes of the source topics, moves of coordinators, and crashes and pauses at requests."""
-    events = []
-    for _ in range(rng.choice((0, 0, 1, 2)) * scale):
-        kind = rng.choice(_LOSSY_EVENTS)
-        events.append(Event(kind, round(rng.random() * seconds, 3), args=draw_event(rng, kind, partitions, seconds)))
-    for _ in range(rng.choice((0, 0, 0, 1)) * scale):
-        kind = rng.choice(("move_transaction_coordinators", "move_group_coordinators"))
-        args = draw_coordinator_event(rng, kind, "", seconds)
-        events.append(Event(kind, round(rng.random() * seconds, 3), args=args))
-    crashes = rng.choice((0, 0, 1, 2)) * scale
-    events += [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(crashes)]
-    for _ in range(rng.choice((0, 0, 0, 1)) * scale):
-        pause = {"seconds": rng.choice((0.02, 1.0, _MAX_PAUSE))}
-        events.append(Event(PAUSES[0], request=rng.randrange(requests), args=pause))
-    return events
-
-
-class UserFunction:
-    """The query's function: it takes some time, and may drop every third record."""
-
-    def __init__(self, history: str, seconds: float, *, drops_rows: bool) -> None:
-        self._history = history
-        self._seconds = seconds
-        self._drops_rows = drops_rows
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        _histories[self._history].sleep(self._seconds)
-        if not self._drops_rows:
-            return batch
-        keep = [index for index, value in enumerate(batch["value"].to_pylist()) if not is_dropped(value)]
-        return batch.take(keep) if keep else None
-
-
-class RowSinkFactory:
-    """Makes the user's sinks of a history."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, task: TaskInfo) -> RowSink:
-        _histories[self._name].open_sink(task.run_id)
-        return RowSink(_histories[self._name], task.run_id)
-
-
-class RowSink:
-    """A sink of the user: rows are durable after a flush."""
-
-    def __init__(self, history: _QueryHistory, run: str) -> None:
-        self._history = history
-        self._run = run
-        self._rows: list[bytes] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._rows += batch["value"].to_pylist()
-
-    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._history.flush(self._rows, self._run)
-        self._rows = []
-
-    def close(self) -> None:
-        pass
-
-
-class DatabaseSinkFactory(RowSinkFactory):
-    def __call__(self, task: TaskInfo) -> DatabaseSink:
-        _histories[self._name].open_sink(task.run_id)
-        return DatabaseSink(_histories[self._name], task)
-
-
-class DatabaseSink(RowSink):
-    """A sink of the user that stores rows and positions in one transaction."""
-
-    def __init__(self, history: _QueryHistory, task: TaskInfo) -> None:
-        super().__init__(history, task.run_id)
-        self._known = {tp: history.database.get(tp) for tp in task.partitions}
-
-    def stored_positions(self) -> Mapping[TopicPartition, int]:
-        return {tp: offset for tp, offset in self._known.items() if offset is not None}
-
-    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._history.store(self._rows, self._run, self._known, positions)
-        self._known, self._rows = dict(positions), []
-
-
-class UserError(Exception):
-    """The user's sink fails."""
-
-
-class _QueryHistory:
+class QueryHistory:
     """One query, from its first start until it has no lag."""
 
     def __init__(self, world: World, plan: Plan) -> None:
@@ -298,6 +110,12 @@ class _QueryHistory:
         self.database: dict[TopicPartition, int] = {}  # positions that are stored with the rows
         self._last_append = 0.0
         self._micro_batches: MicroBatchRun | None = None
+        self._micro_batch_count = 0
+        self._recovery: RecoveryRun | None = None
+        self._recovery_count = 0
+        self._recovered: set[int] = set()  # numbers of drivers before which the checkpoint was recovered
+        self._prefix = _PREFIXES[0]
+        self._cores = Cores(self._environment, parameters.get("cores"))
         self._shared: set[int] = set()  # numbers of drivers before which a micro-batch query has run
         self._resumed_at = 0.0  # when all suspended processes and threads run again
 
@@ -318,6 +136,8 @@ class _QueryHistory:
             self._world.at(started_at + at, self._stop)
         for at, index in parameters["cuts"]:
             self._world.at(started_at + at, self._cut, index)
+        for at, tasks, seconds in parameters.get("other_jobs", ()):
+            self._world.at(started_at + at, self._cores.run_other_job, tasks, seconds)
         for at in parameters["extra_drivers"]:
             self._world.at(started_at + at, self._start_driver)
         self._start_driver()
@@ -397,7 +217,10 @@ class _QueryHistory:
             missing = self._checker.missing(self._topics())
             uncommitted = self._checker.uncommitted(self._topics())
             if is_complete and not missing and not uncommitted and self._drivers[-1].is_steady:
-                break
+                if self._checker.steady_at < math.inf:
+                    break
+                self._checker.steady_at = self._last_append = self._world.now
+                self._append_everywhere()
             if self._world.now > end:
                 what = "copied" if missing else "committed"
                 raise ViolationError(
@@ -405,6 +228,12 @@ class _QueryHistory:
                     f"{[(each.number, each.error) for each in self._drivers[-4:]]}"
                 )
         self._stop_last(supervisor)
+
+    def _append_everywhere(self) -> None:
+        """Append to each partition, also to one whose log is shorter than it was."""
+        for partition in range(4):
+            for records in (1, 2):
+                self._writer.append({"partition": partition, "records": records, "keys": 0, "transaction": None})
 
     def _stop_last(self, supervisor: SimulatedProcess) -> None:
         driver = self._drivers[-1]
@@ -432,12 +261,50 @@ class _QueryHistory:
                     self._restart_at = self._world.now + self._parameters["restart_seconds"] + 0.1 * driver.number
         if self._micro_batches is not None and self._micro_batches.is_over:
             self._end_micro_batches(self._micro_batches)
-        if self._restart_at is not None and self._world.now >= self._restart_at and self._micro_batches is None:
-            step = dict(self._parameters["micro_batches"]).get(len(self._drivers))
-            if step is None or len(self._drivers) in self._shared or self._store.committed() is None:
-                self._start_driver()
+        if self._recovery is not None and self._recovery.is_over:
+            self._end_recovery(self._recovery)
+        if self._restart_at is None or self._world.now < self._restart_at or self._is_used_otherwise:
+            return
+        number = len(self._drivers)
+        step = dict(self._parameters["micro_batches"]).get(number)
+        if step is not None and number not in self._shared and self._store.committed() is not None:
+            if self._parameters["guarantee"] == "exactly-once" and number not in self._recovered:
+                self._start_recovery()
             else:
                 self._start_micro_batches(step)
+        elif number in dict(self._parameters.get("recoveries", ())) and number not in self._recovered:
+            self._start_recovery()
+        else:
+            self._start_driver()
+
+    @property
+    def _is_used_otherwise(self) -> bool:
+        """Whether another program than the query uses the checkpoint."""
+        return self._micro_batches is not None or self._recovery is not None
+
+    def _start_recovery(self) -> None:
+        """Recover the checkpoint of the query, whose drivers have died, or are suspended and fenced."""
+        if self._store.committed() is None:
+            self._recovered.add(len(self._drivers))
+            return
+        for driver in self._drivers:
+            if driver.process.name not in self._store.fencers:
+                driver.end()  # it would control the query when it resumes
+        self._world.trace("recover the checkpoint")
+        self._recovery_count += 1
+        options = {**self._connection(), "transactionalIdPrefix": self._prefix}
+        self._recovery = RecoveryRun(self._environment, self._recovery_count, self._store, options)
+
+    def _end_recovery(self, recovery: RecoveryRun) -> None:
+        self._recovery = None
+        recovery.check()
+        number = len(self._drivers)
+        if not recovery.has_recovered:
+            self._restart_at = self._world.now + self._parameters["restart_seconds"]
+            return
+        self._recovered.add(number)
+        if dict(self._parameters.get("recoveries", ())).get(number):
+            self._prefix = _PREFIXES[1 - _PREFIXES.index(self._prefix)]
 
     def _start_micro_batches(self, crash: str) -> None:
         """Run a micro-batch query alone on the checkpoint."""
@@ -451,31 +318,33 @@ class _QueryHistory:
             "kafka.isolation.level": self._parameters["isolation"],
         }
         self._world.trace("micro-batches", crash)
-        self._micro_batches = MicroBatchRun(
-            self._environment, 1_000 + len(self._drivers), self._store, options, crash or None
-        )
+        self._micro_batch_count += 1
+        number = 1_000 + self._micro_batch_count
+        self._micro_batches = MicroBatchRun(self._environment, number, self._store, options, crash or None)
 
     def _end_micro_batches(self, run: MicroBatchRun) -> None:
         self._world.trace("micro-batches ended", repr(run.execution.error))
         run.execution.end()
-        self._checker.other_output += run.values()
+        self._checker.other_output |= run.values()
         self._micro_batches = None
+        is_planned = self._store.epochs("offsets")[-1] != self._store.committed()
+        if is_planned and self._parameters["guarantee"] == "exactly-once":
+            self._start_micro_batches("")  # only the micro-batch query can complete its batch
 
     def _start_driver(self) -> None:
-        if self._micro_batches is not None:
+        if self._is_used_otherwise:
             return
         self._restart_at = None
         if len(self._drivers) >= _MAX_DRIVERS:
             raise ViolationError(f"the query needs more than {_MAX_DRIVERS} drivers")
         number = len(self._drivers)
         fails_on_loss = self._parameters["fail_on_data_loss"] and not self._skip_loss
-        define = partial(self._define, self._topics(number), fails_on_loss)
+        define = partial(self._define, self._topics(number), self._prefix, fails_on_loss)
         parameters = self._parameters
         if tasks := parameters.get("tasks"):
             parameters = {**parameters, "start": {**parameters["start"], "tasksMax": tasks[number % len(tasks)]}}
-        driver = ContinuousDriver(
-            self._environment, number, self._store, parameters, define, self._checker.jobs.__setitem__
-        )
+        on_job = self._checker.jobs.__setitem__
+        driver = ContinuousDriver(self._environment, number, self._store, parameters, define, on_job, self._cores)
         driver.fails_on_loss = fails_on_loss
         self._world.trace("driver", driver.number)
         living = [each for each in self._drivers if not each.is_over]
@@ -493,11 +362,18 @@ class _QueryHistory:
             case DataLossError():
                 if not driver.fails_on_loss:
                     raise ViolationError(f"failOnDataLoss is false, but the query fails: {error!r}") from error
+                if not self._checker.explains_loss(error, self._world.now):
+                    raise ViolationError(f"the query fails, but nothing was lost: {error!r}") from error
                 self._skip_loss = True
             case InvalidOffsetsError():
                 raise ViolationError(f"the checkpoint is rejected: {error!r}") from error
             case TransactionStateError():
                 raise ViolationError(f"the transactions are rejected: {error!r}") from error
+            case TaskStartTimeoutError():
+                if driver.query is not None and driver.query.lastProgress is not None:
+                    raise ViolationError(f"the query ends because others took its cores: {error!r}") from error
+                if driver.job_count == 1 and driver.process.name in self._store.fencers:
+                    raise ViolationError("a driver without cores fences another one") from error
             case OptionError():
                 raise ViolationError(f"the options are valid, but the query fails: {error!r}") from error
             case QueryRunError() if (cause := error.__cause__) is not None:
@@ -515,16 +391,12 @@ class _QueryHistory:
         return list(selections[min(number, len(selections) - 1)])
 
     def _define(
-        self, topics: list[str], fails_on_loss: bool, builder: ContinuousQueryBuilder
+        self, topics: list[str], prefix: str, fails_on_loss: bool, builder: ContinuousQueryBuilder
     ) -> ContinuousQueryBuilder:
         parameters = self._parameters
-        servers = ",".join(f"broker-{number}:9092" for number in sorted(self._cluster.brokers))
-        api_timeout_ms = parameters["api_timeout_ms"]
         builder = builder.read(
             {
-                "kafka.bootstrap.servers": servers,
-                "kafka.request.timeout.ms": parameters["request_timeout_ms"],
-                "kafka.default.api.timeout.ms": api_timeout_ms,
+                **self._connection(),
                 "kafka.isolation.level": parameters["isolation"],
                 "subscribe": ",".join(topics),
                 "startingOffsets": parameters["starting"],
@@ -539,10 +411,19 @@ class _QueryHistory:
             return builder.to(RowSinkFactory(self.name))
         if parameters["guarantee"] == "database":
             return builder.to(DatabaseSinkFactory(self.name))
-        options: dict[str, object] = {"kafka.delivery.timeout.ms": api_timeout_ms + parameters["request_timeout_ms"]}
+        delivery_timeout_ms = parameters["api_timeout_ms"] + parameters["request_timeout_ms"]
+        options: dict[str, object] = {"kafka.delivery.timeout.ms": delivery_timeout_ms}
         if parameters["guarantee"] == "exactly-once":
-            options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"}
+            options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": prefix}
         return builder.to_kafka(OUTPUT, options)
+
+    def _connection(self) -> dict[str, str]:
+        servers = ",".join(f"broker-{number}:9092" for number in sorted(self._cluster.brokers))
+        return {
+            "kafka.bootstrap.servers": servers,
+            "kafka.request.timeout.ms": str(self._parameters["request_timeout_ms"]),
+            "kafka.default.api.timeout.ms": str(self._parameters["api_timeout_ms"]),
+        }
 
     # Faults of processes.
 
@@ -567,7 +448,7 @@ class _QueryHistory:
 
     def _paused(self, process: SimulatedProcess) -> None:
         """Replace a driver that hangs; the old one wakes up later."""
-        self._resumed_at = self._world.now + _MAX_PAUSE
+        self._resumed_at = self._world.now + MAX_PAUSE
         self._checker.has_suspended_workers |= process.name.startswith("worker")
         if self._drivers and process is self._drivers[-1].process and self._restart_at is None:
             self._restart_at = self._world.now + self._parameters["restart_seconds"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from tests.simulation.oracle import Oracle
     from tests.simulation.scenarios.checkpoint_store import CheckpointStore
     from tests.simulation.scenarios.continuous_stand_in import JobStart
-    from tests.simulation.scenarios.record_truth import RecordTruth, Version
+    from tests.simulation.scenarios.record_truth import PartitionTruth, RecordTruth, Version
+
+    from pyspark_kafka_direct.errors import DataLossError
 
 OUTPUT = "alerts"
 
@@ -43,22 +46,32 @@ class OutputChecker:
         self, parameters: Mapping[str, Any], truth: RecordTruth, oracle: Oracle, store: CheckpointStore
     ) -> None:
         self.deliveries: list[Delivery] = []
-        self.other_output: list[bytes] = []  # of micro-batch queries
+        self.other_output: dict[int, list[bytes]] = {}  # of micro-batch queries, by batch
         self.jobs: dict[str, JobStart] = {}  # by run
         self.has_suspended_workers = False
+        self.steady_at = math.inf  # when the query had read everything, after all faults
         self._guarantee: str = parameters["guarantee"]
         self._committed_only: bool = parameters["isolation"] == "read_committed"
         self._drops_rows: bool = parameters["drops_rows"]
+        self._has_other_selections = len(parameters["selections"]) > 1
         self._truth = truth
         self._oracle = oracle
         self._store = store
 
     def written(self) -> Counter[bytes]:
         """Return how often each value is in the output."""
+        other = Counter(value for values in self.other_output.values() for value in values)
         if self._guarantee in ("function", "database"):
-            return Counter(self.other_output) + Counter(each.value for each in self.deliveries)
-        visible = Counter(value for values in self._visible() for value in values if value is not None)
-        return Counter(self.other_output) + visible
+            return other + Counter(each.value for each in self.deliveries)
+        return other + Counter(value for values in self._visible() for value in values if value is not None)
+
+    def explains_loss(self, error: DataLossError, now: float) -> bool:
+        """Return whether records or metadata were lost where an error reports it, or are not selected any more."""
+        if "are not selected any more" in error.message:
+            return self._has_other_selections
+        if error.topic is None:
+            return bool(self._truth.events)
+        return self._truth.has_lost(error.topic, error.partition, now)
 
     def is_complete(self, topics: Collection[str]) -> bool:
         """Return whether all replicas have all records, and all transactions of the source have ended."""
@@ -90,17 +103,20 @@ class OutputChecker:
             if value not in sources:
                 raise ViolationError(f"the output has a row without a source record\n{value!r}")
             version = sources[value].version
-            if self._committed_only and version.committed is not True and version.producer_id >= 0:
+            is_decided = version not in self._partition(sources[value]).decided_again
+            if self._committed_only and version.committed is not True and version.producer_id >= 0 and is_decided:
                 raise ViolationError(f"a record is copied whose transaction was not committed\n{value!r}")
-        if self._guarantee == "exactly-once":
-            duplicates = sorted(value for value, count in written.items() if count > 1)
+        if self._guarantee in ("exactly-once", "database"):
+            # A record that comes back in another log is a new one for readers.
+            duplicates = sorted(
+                value
+                for value, count in written.items()
+                if count > 1 and sources[value].version not in self._partition(sources[value]).returned
+            )
             if duplicates:
                 raise ViolationError(f"records are duplicated\n{duplicates}")
+        if self._guarantee == "exactly-once":
             self._check_order(sources)
-        elif self._guarantee == "database":
-            duplicates = sorted(value for value, count in written.items() if count > 1)
-            if duplicates:
-                raise ViolationError(f"records are duplicated in the database\n{duplicates}")
         elif self._guarantee == "function":
             self._check_repeated(sources)
             if not self.has_suspended_workers:
@@ -108,21 +124,23 @@ class OutputChecker:
 
     def _check_order(self, sources: Mapping[bytes, _Source]) -> None:
         for index, values in enumerate(self._visible()):
-            last: dict[tuple[str, int, int], int] = {}
+            last: dict[tuple[str, int, int], tuple[int, int]] = {}
             for value in values:
                 assert value is not None
                 topic, generation, partition, version = sources[value]
                 key = (topic, generation, partition)
-                if version.offset < last.get(key, -1):
+                truth = self._partition(sources[value])
+                position = (version.epoch if truth.lost else 0, version.offset)  # a truncated log continues lower
+                if position < last.get(key, (0, -1)) and not truth.returned:
                     raise ViolationError(f"the output is in another order: {index} has {value!r} after {last[key]}")
-                last[key] = version.offset
+                last[key] = position
 
     def _check_repeated(self, sources: Mapping[bytes, _Source]) -> None:
         """Check that no run writes what was committed before its tasks began to read."""
         for value, run, time in self.deliveries:
             topic, _, partition, version = sources[value]
             job = self.jobs[run]
-            if not job.is_alone or self._truth.generations[topic] > 1:
+            if not job.is_alone or self._truth.generations[topic] > 1 or self._partition(sources[value]).lost:
                 continue
             if version.offset < job.committed.get((topic, partition), 0):
                 raise ViolationError(f"a run writes a record again that was committed before\n{value!r} at {time}")
@@ -152,9 +170,15 @@ class OutputChecker:
                     continue
                 if self._committed_only and version.committed is not True:
                     continue
+                is_passed = version in truth.decided_again or any(version.offset in each for each in truth.lost)
+                if is_passed and version.appended_at < self.steady_at:
+                    continue
                 assert version.value is not None
                 if not (self._drops_rows and is_dropped(version.value)):
                     yield _Source(topic, generation, partition, version), version.value
+
+    def _partition(self, source: _Source) -> PartitionTruth:
+        return self._truth.partitions[source.topic, source.generation, source.partition]
 
     def _sources(self) -> Iterator[tuple[_Source, bytes]]:
         for (topic, generation, partition), truth in self._truth.partitions.items():

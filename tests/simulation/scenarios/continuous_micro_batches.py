@@ -80,10 +80,12 @@ class MicroBatchRun:
         finally:
             self.is_over = True
 
-    def values(self) -> list[bytes]:
+    def values(self) -> dict[int, list[bytes]]:
         """Return the values in the sink, which has each batch once."""
-        values = [value for read in self._checkpoint.sink.values() for task in read.reads for _, value in task.rows]
-        return [value for value in values if value is not None]
+        return {
+            batch: [value for task in read.reads for _, value in task.rows if value is not None]
+            for batch, read in self._checkpoint.sink.items()
+        }
 
 
 def _crash_at(step: str | None, execution: MicroBatchExecution, reached: str) -> None:

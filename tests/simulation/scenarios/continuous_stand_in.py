@@ -11,10 +11,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.errors import ProcessKilled
-from tests.simulation.scenarios.checkpoint_store import ProcessFiles
+from tests.simulation.scenarios.checkpoint_store import open_logs
 
 from pyspark_kafka_direct.config.continuous_query import parse_start_options
-from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
 from pyspark_kafka_direct.continuous.continuous_task import run_task
 from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
 
@@ -24,13 +23,14 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scenarios.checkpoint_store import CheckpointStore, Offsets
+    from tests.simulation.scenarios.continuous_cores import Cores
     from tests.simulation.scheduler import Task
 
     from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.query_run import TaskFunction
 
-_CONF = {"spark.sql.shuffle.partitions": "200"}
+_CORE_RETRY_SECONDS = 0.05
 _POLL_SECONDS = 5.0
 _STEADY_SECONDS = 1.0
 
@@ -59,8 +59,11 @@ class ContinuousDriver:
         parameters: Mapping[str, Any],
         define: Callable[[ContinuousQueryBuilder], ContinuousQueryBuilder],
         on_job: Callable[[str, JobStart], None],
+        cores: Cores,
     ) -> None:
         self.number = number
+        self.cores = cores
+        self.job_count = 0
         self.environment = environment
         self.process = environment.process(f"driver-{number}")
         self.parameters = parameters
@@ -121,17 +124,7 @@ class ContinuousDriver:
         try:
             with self.environment.world.operation():
                 builder = self._define(ContinuousQueryBuilder(_session(self)))
-                self.query = builder._start_with(
-                    settings,
-                    lambda: CheckpointLogs(
-                        ProcessFiles(self._store, self.process),
-                        lambda: _CONF,
-                        self.parameters["retain"],
-                        pool.system.nonce(),
-                        pool.system,
-                    ),
-                    pool,
-                )
+                self.query = builder._start_with(settings, lambda: open_logs(self._store, self.process), pool)
                 atexit.unregister(self.query._at_exit)  # a process that is killed does not
                 self.query.awaitTermination()
         except ProcessKilled:
@@ -172,6 +165,7 @@ class ContinuousDriver:
         self._on_job(function.plan.address.run, job)
         self._waiting[group] = world.current
         self._job_started_at = world.now
+        self.job_count += 1
         attempts = [_Attempt(self, group, function.plan, task, 0) for task in range(tasks)]
         failed: BaseException | None = None
         try:
@@ -231,6 +225,10 @@ class _Attempt:
     def is_lost(self) -> bool:
         return self.error is not None or (self._worker is not None and self._worker.dead and not self.ended)
 
+    @property
+    def is_running(self) -> bool:
+        return self._worker is not None and not (self._worker.dead or self.ended or self.error is not None)
+
     def abandon(self, seconds: float) -> None:
         """Kill the worker some seconds later, unless the task has ended."""
         self._abandoned = True
@@ -244,6 +242,9 @@ class _Attempt:
 
     def _start(self) -> None:
         if self._abandoned or self._driver.process.dead:
+            return
+        if not self._driver.cores.acquire(self):
+            self._driver.environment.world.after(_CORE_RETRY_SECONDS, self._start)
             return
         self._worker = self._driver.acquire_worker()
         self._worker.spawn(f"task {self.task}", self._run)
@@ -296,6 +297,8 @@ class _Session:
 
 def _session(driver: ContinuousDriver) -> Any:
     conf = {"spark.driver.host": driver.process.name}
+    if driver.cores.total is not None:
+        conf["spark.cores.max"] = str(driver.cores.total)
     context = SimpleNamespace(
         _jvm=None,
         _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)),

@@ -104,6 +104,11 @@ class PartitionTruth:
         self.watermarks: list[tuple[float, int]] = [(created_at, 0)]  # also of leaders that were replaced
         self.end = 0
         self._unreadable: deque[Version] = deque()  # above the high watermark
+        # After unclean elections: offsets that readers may have passed in another log, records of such a log that came
+        # back, and records whose transaction was decided again.
+        self.lost: list[range] = []
+        self.returned: set[Version] = set()
+        self.decided_again: set[Version] = set()
 
     @property
     def start(self) -> int:
@@ -156,6 +161,8 @@ class PartitionTruth:
     def raise_watermark(self, epoch: int, offset: int, now: float) -> None:
         self.watermarks.append((now, offset))
         if epoch < self.epoch:  # of a leader that was replaced
+            branch = min(start for each, (start, _) in self._epochs.items() if each > epoch)
+            self._lose(branch, offset)
             return
         self.high_watermark = offset
         while self._unreadable and self._unreadable[0].offset < offset:
@@ -170,19 +177,31 @@ class PartitionTruth:
         log = {version.offset: version for version in self._log_of(epoch)}
         truncated = [version for offset, version in self.alive.items() if log.get(offset) is not version]
         returned = [version for offset, version in log.items() if self.alive.get(offset) is not version]
-        lost = any(each.readable_at <= now for each in truncated)
+        lost = [each.offset for each in truncated if each.readable_at <= now]
+        if lost:
+            self._lose(min(lost), max(lost) + 1)
         for version in truncated:
             version.remove("truncated", now)
         for version in returned:
             if version.reason in ("truncated", "deposed leader"):
                 version.removed_at, version.reason, version.deposed = math.inf, "", False
+                self.returned.add(version)
         self.alive = {offset: version for offset, version in log.items() if version.removed_at > now}
         self._unreadable = deque(each for each in self.alive.values() if each.readable_at > now)
         if truncated or returned:
+            decided = {each: each.committed for each in self.alive.values()}
             self._decide_again()
+            self.decided_again |= {
+                each for each, committed in decided.items() if committed not in (None, each.committed)
+            }
         self.end = start
         self.high_watermark = high_watermark
-        return lost or self.start > start
+        return bool(lost) or self.start > start
+
+    def _lose(self, start: int, end: int) -> None:
+        if start < end and not any(each.start <= start and end <= each.stop for each in self.lost):
+            self.lost = [each for each in self.lost if each.start < start or end < each.stop]
+            self.lost.append(range(start, end))
 
     def _log_of(self, epoch: int) -> list[Version]:
         """Return the versions in an epoch's log, in order."""

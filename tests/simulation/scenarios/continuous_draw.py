@@ -1,0 +1,180 @@
+"""Draws the histories of continuous queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.cluster.coordinator_events import draw_coordinator_event
+from tests.simulation.cluster.events import draw_event
+from tests.simulation.drawing import READ_APIS, draw_appends, draw_events, draw_log, draw_transactional_cluster
+from tests.simulation.faults import CRASHES, PAUSES
+from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS
+from tests.simulation.scenarios.continuous_checks import OUTPUT
+from tests.simulation.scenarios.exactly_once import SAFE_EVENTS
+from tests.simulation.scenarios.spark_stand_in import STEPS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from tests.simulation.history import Size
+
+MAX_PAUSE: Final = 6.0
+
+_TOPICS = ("flights", "trains")
+_LOSSY_EVENTS = ("expand_topic", "expand_topic", "delete_records", "expire_records", "recreate_topic", "deny_topic")
+_MAX_EXPANSIONS: Final = 4  # without a limit, each partition has a task
+_UNCLEAN: Final = "elect_unclean_leader"
+_SOURCE_EVENTS: Final = ("compact_log", _UNCLEAN)  # the output is compared with all that brokers acknowledged
+_APIS: Final = (
+    *READ_APIS,
+    "FindCoordinator",
+    "OffsetFetch",
+    "Produce",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "EndTxn",
+)
+
+
+def draw(rng: random.Random, size: Size) -> Plan:
+    long = size == "long"
+    scale = 6 if long else 1
+    cluster = draw_transactional_cluster(rng)
+    partitions = {topic: rng.randint(1, 2) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    seconds = rng.choice((0.4, 1.0, 1.0, 3.0)) * (15 if long else 1)
+    guarantee = rng.choice(("exactly-once", "exactly-once", "at-least-once", "function", "database"))
+    epoch_timeout = rng.choice((2.0, 5.0))
+    requests = 1000 if long else 60
+    micro_batches = [] if guarantee == "database" else _draw_micro_batches(rng, scale)
+    shares_checkpoint = guarantee == "exactly-once" and bool(micro_batches)
+    cores = rng.choice((1, 2, 3)) if rng.random() < 0.3 else None
+
+    def at() -> float:
+        return round(rng.random() * seconds, 3)
+
+    parameters: dict[str, Any] = {
+        **cluster,
+        "partitions": partitions,
+        "output_partitions": rng.randint(1, 2),
+        "guarantee": guarantee,
+        "isolation": rng.choice(("read_uncommitted", "read_committed")),
+        "fail_on_data_loss": rng.random() < 0.5,
+        "starting": rng.choice(("earliest", "earliest", "earliest", "latest")),
+        "drops_rows": rng.random() < 0.2,
+        "function_seconds": rng.choice((0.0, 0.0, 0.0, 0.02, 0.3)),
+        "selections": [list(partitions)] if shares_checkpoint else _draw_selections(rng, list(partitions)),
+        "log": draw_log(rng, batches=rng.randint(5, 40) if long else rng.randint(0, 4)),
+        "appends": draw_appends(rng, batches=rng.randint(10, 80) if long else rng.randint(0, 4), seconds=seconds),
+        "late": [
+            {**batch, "transaction": None} for batch in draw_appends(rng, batches=rng.choice((0, 0, 1)), seconds=0.5)
+        ],
+        "start": {
+            "checkpointLocation": "memory:/checkpoint",
+            "epochInterval": rng.choice((0.1, 0.3, 0.5)),
+            "tasksMax": rng.choice((None, 1, 2)),
+            "taskStartTimeout": rng.choice((3.0, 10.0)),
+            "epochTimeout": epoch_timeout,
+            "heartbeatTimeout": epoch_timeout,
+            "maxRestarts": rng.choice((0, 1, 3)),
+            "discoveryInterval": rng.choice((0.3, 2.0)),
+        },
+        "tasks": [rng.choice((None, 1, 2)) for _ in range(3)] if rng.random() < 0.3 else [],
+        "request_timeout_ms": rng.choice((1_000, 5_000)),
+        "api_timeout_ms": rng.choice((3_000, 10_000)),
+        "restart_seconds": rng.choice((0.01, 0.5, 2.0)),
+        "task_delay": rng.choice((0.005, 0.05, 0.5)),
+        "task_attempts": rng.choice((1, 4)),
+        "kill_seconds": rng.choice((0.0, 2.0)),
+        "linger_seconds": rng.choice((0.0, 0.1, 5.0)),  # how long workers outlive their driver
+        "retain": rng.choice((1, 2, 100)),
+        "flush_seconds": rng.choice((0.0, 0.0, 0.2)),
+        "kills": [
+            [at(), rng.choice(("driver", "worker")), rng.randrange(4)] for _ in range(rng.choice((0, 0, 1, 2)) * scale)
+        ],
+        "pauses": [
+            [at(), rng.choice(("driver", "driver", "worker")), rng.randrange(4), rng.choice((0.3, 3.0, MAX_PAUSE))]
+            for _ in range(rng.choice((0, 0, 0, 1, 2)) * scale)
+        ],
+        "stops": [at() for _ in range(rng.choice((0, 0, 1)) * scale)],
+        "cuts": [[at(), rng.randrange(4)] for _ in range(rng.choice((0, 0, 0, 1)) * scale)],
+        "extra_drivers": [at()] if rng.random() < 0.15 else [],
+        "file_faults": [
+            [rng.randrange(60 * scale), rng.choice(FILE_FAULTS), rng.choice((0.5, 2.0, MAX_PAUSE))]
+            for _ in range(rng.choice((0, 0, 1, 2)) * scale)
+        ],
+        "micro_batches": micro_batches,
+        "recoveries": [[rng.randint(1, 3), rng.random() < 0.6] for _ in range(rng.choice((0, 0, 1, 2)))]
+        if guarantee == "exactly-once"
+        else [],
+        "cores": cores,
+        "other_jobs": []
+        if cores is None
+        else [[at(), rng.randint(1, 3), rng.choice((0.5, 4.0, 15.0))] for _ in range(rng.choice((1, 2)) * scale)],
+        "executors": 2,
+        "speculation": 0.0,
+        "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
+    }
+    topics = {**partitions, OUTPUT: parameters["output_partitions"]}
+    # A micro-batch query reads a topic that returns from its start, and has no transactions to compare with.
+    lossy = ("expand_topic", "delete_records", "expire_records") if shares_checkpoint else _LOSSY_EVENTS
+    is_unclean = not shares_checkpoint and rng.random() < 0.3
+    kinds = (*SAFE_EVENTS, _UNCLEAN) if is_unclean else SAFE_EVENTS
+    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=kinds, apis=_APIS)
+    events = tuple(each for each in events if each.args.get("topic") != OUTPUT or each.kind not in _SOURCE_EVENTS)
+    events += tuple(_draw_more_events(rng, partitions, seconds, requests, scale, lossy))
+    if is_unclean:
+        events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
+    expansions = [each for each in events if each.kind == "expand_topic"][_MAX_EXPANSIONS:]
+    events = tuple(each for each in events if each not in expansions)
+    return Plan("continuous", parameters, events, quiet_after=seconds)
+
+
+def _draw_selections(rng: random.Random, topics: list[str]) -> list[list[str]]:
+    """Draw the topics that each driver subscribes to in turn; the last one has all."""
+    if len(topics) == 1 or rng.random() < 0.6:
+        return [topics]
+    return [topics, topics[:1], topics]
+
+
+def _draw_micro_batches(rng: random.Random, scale: int) -> list[list[Any]]:
+    """Draw before which drivers a micro-batch query runs, and at which step it dies."""
+    if rng.random() < 0.5:
+        return []
+    return [[rng.randint(1, 3), rng.choice(("", "after the offset log", *STEPS[2:]))] for _ in range(scale)]
+
+
+def _draw_more_events(
+    rng: random.Random, partitions: dict[str, int], seconds: float, requests: int, scale: int, lossy: Sequence[str]
+) -> list[Event]:
+    """Draw changes of the source topics, moves of coordinators, and crashes and pauses at requests."""
+    events = []
+    for _ in range(rng.choice((0, 0, 1, 2)) * scale):
+        kind = rng.choice(lossy)
+        events.append(Event(kind, round(rng.random() * seconds, 3), args=draw_event(rng, kind, partitions, seconds)))
+    for _ in range(rng.choice((0, 0, 0, 1)) * scale):
+        kind = rng.choice(("move_transaction_coordinators", "move_group_coordinators"))
+        args = draw_coordinator_event(rng, kind, "", seconds)
+        events.append(Event(kind, round(rng.random() * seconds, 3), args=args))
+    crashes = rng.choice((0, 0, 1, 2)) * scale
+    events += [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(crashes)]
+    for _ in range(rng.choice((0, 0, 0, 1)) * scale):
+        pause = {"seconds": rng.choice((0.02, 1.0, MAX_PAUSE))}
+        events.append(Event(PAUSES[0], request=rng.randrange(requests), args=pause))
+    return events
+
+
+def _draw_unclean_elections(rng: random.Random, partitions: dict[str, int], seconds: float, scale: int) -> list[Event]:
+    """Draw followers that lag behind, and become leaders."""
+    events = []
+    for _ in range(rng.choice((1, 1, 2)) * scale):
+        topic = rng.choice(tuple(partitions))
+        partition = {"topic": topic, "partition": rng.randrange(partitions[topic]), "choice": rng.randrange(3)}
+        at = rng.random() * seconds
+        lag = rng.choice((0.1, 0.5, 2.0))
+        events.append(Event("stick_follower", round(at, 3), args={**partition, "seconds": lag + 0.1, "in_sync": False}))
+        events.append(Event(_UNCLEAN, round(at + lag, 3), args={**partition, "shortest": True}))
+    return events
