@@ -349,8 +349,18 @@ BUGS: Final = (
         "After an unclean election the query waits until the log is as long as before.",
         _positions_beyond_the_end,
     ),
-    _bug("fencing without cores", "A driver fences others before its tasks have cores.", _fencing_without_cores),
-    _bug("end without cores", "A query ends because other jobs take its cores.", _end_without_cores),
+    _bug(
+        "fencing without cores",
+        "A driver fences others before its tasks have cores.",
+        _fencing_without_cores,
+        was_real=True,
+    ),
+    _bug(
+        "end without cores",
+        "A query ends because other jobs take its cores.",
+        _end_without_cores,
+        was_real=True,
+    ),
     _bug(
         "recovery from the logs alone",
         "recover_checkpoint ignores the offsets of transactions.",
