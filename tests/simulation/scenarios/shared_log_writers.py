@@ -139,12 +139,13 @@ class SingleWriters:
         overlap = any(each.start_ended_at is None or each.start_ended_at >= claim.began_at for each in others)
         if overlap or self.truth.was_changed:
             return
-        newest: dict[bytes, bytes | None] = {}
-        for _, entry, _ in self.truth.committed():
+        log_starts = {index: truth.log_start() for index, truth in self.truth.partitions(self.truth.generation)}
+        newest: dict[bytes, tuple[bytes | None, bool]] = {}
+        for index, entry, _ in self.truth.committed():
             if entry.key is not None and entry.key.startswith(KEY_PREFIX):
-                newest[entry.key] = entry.value
-        for key, value in newest.items():
-            if values.get(key) != value:
+                newest[entry.key] = (entry.value, entry.offset < log_starts[index])
+        for key, (value, has_expired) in newest.items():
+            if values.get(key) != value and not has_expired:
                 raise ViolationError(
                     f"a single writer starts without what an earlier one wrote: {values.get(key)!r} for {key!r}, "
                     f"not {value!r}"
