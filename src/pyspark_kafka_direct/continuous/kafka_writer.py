@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 _OFFSET_REFRESH_SECONDS: Final = 24 * 3600.0
 
-# A transaction that is fenced after most of its timeout was ended by the broker, not by another writer.
-_TIMEOUT_FRACTION: Final = 0.9
-
 # Abort explicitly, so that read_committed consumers need not wait for the transaction timeout.
 _ABORT_SECONDS: Final = 1.0
 
@@ -96,7 +93,6 @@ class KafkaWriterFactory:
             cluster,
             task.query_id,
             start.topic_ids,
-            self.transaction_timeout_ms / 1000,
         )
 
 
@@ -173,7 +169,6 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         cluster: ClusterClient,
         query_id: str,
         topic_ids: Mapping[TopicPartition, UUID],  # at the start of the run
-        timeout: float,  # transaction timeout in seconds
     ) -> None:
         super().__init__(producer, rows, output)
         self._group = group
@@ -182,14 +177,12 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         self._query_id = query_id
         # By partition: partitions of a topic may notice its recreation at different times.
         self._topic_ids: dict[TopicPartition, UUID | None] = dict(topic_ids)
-        self._timeout = timeout
         self._committed: dict[TopicPartition, int] = {}
         self._next_full_commit_at = 0.0  # by the monotonic clock
-        self._transaction_started_at: float | None = None  # None: no open transaction
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
-        with self._in_transaction():
+        with self._detect_timeout():
             super().write(batch)
 
     def end_epoch(
@@ -205,8 +198,8 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         if not self._committed or now >= self._next_full_commit_at:
             offsets_to_commit = dict(positions)
             self._next_full_commit_at = now + _OFFSET_REFRESH_SECONDS
-        if offsets_to_commit or self._transaction_started_at is not None:
-            with self._in_transaction():
+        if offsets_to_commit or self._has_open_batches or self._producer.in_transaction:
+            with self._detect_timeout():
                 self._send_open_batches()
                 self._producer.flush()
                 if offsets_to_commit:
@@ -214,13 +207,12 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
                         self._group, self._with_epoch_metadata(epoch, offsets_to_commit, recreated_topic_ids or ())
                     )
                 self._producer.commit()
-            self._transaction_started_at = None
             self._committed.update(offsets_to_commit)
         self._output.begin_epoch(epoch + 1)
 
     def run_once(self) -> None:
         """Handle received responses, and send what can be sent: it need not be sent at the end of the epoch."""
-        with self._in_transaction(begin=False):
+        with self._detect_timeout():
             super().run_once()
 
     def close(self) -> None:
@@ -246,13 +238,8 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         }
 
     @contextmanager
-    def _in_transaction(self, *, begin: bool = True) -> Iterator[None]:
-        """Run the block in a transaction, which it begins if needed but does not commit.
-
-        A fencing error after most of the timeout is raised as a timeout, because the broker aborted the transaction.
-        """
-        if self._transaction_started_at is None and begin:
-            self._transaction_started_at = self._system.monotonic()
+    def _detect_timeout(self) -> Iterator[None]:
+        """Raise a fencing error as a timeout if the broker has probably aborted the transaction."""
         try:
             yield
         except ProducerFencedError as error:
@@ -260,15 +247,13 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
                 raise BrokerError(
                     f"The transaction of the epoch was not committed: {error.message}", broker=error.broker
                 ) from error
-            open_seconds = (
-                0.0 if self._transaction_started_at is None else self._system.monotonic() - self._transaction_started_at
-            )
-            if open_seconds < _TIMEOUT_FRACTION * self._timeout:
+            producer = self._producer
+            if not producer.may_have_timed_out:
                 raise
             raise BrokerTimeoutError(
-                f"The transaction of {self._producer.transactional_id!r} was open for {open_seconds:.1f} s, so it was "
-                f"aborted after its timeout of {self._timeout:g} s. Raise kafka.transaction.timeout.ms, or lower "
-                f"epochInterval or epochTimeout. {error.message}",
+                f"The transaction of {producer.transactional_id!r} was open for {producer.open_seconds:.1f} s, so it "
+                f"was aborted after its timeout of {producer.timeout_ms / 1000:g} s. Raise "
+                f"kafka.transaction.timeout.ms, or lower epochInterval or epochTimeout. {error.message}",
                 broker=error.broker,
             ) from error
 

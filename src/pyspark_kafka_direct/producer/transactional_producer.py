@@ -45,12 +45,12 @@ class TransactionalProducer:
     ) -> None:
         self.transactional_id = transactional_id
         self._cluster = cluster
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
         self._settings = settings
         self._coordinator = TransactionCoordinatorClient(cluster, transactional_id)
         self._init_result: InitProducerIdResult | None = None
         self._producer: BatchProducer | None = None
-        self._in_transaction = False
+        self.in_transaction = False  # whether records or offsets were sent since the last transaction
         self._started_at: float | None = None  # of the open transaction, or of one that could not be ended
         self._may_repeat_offsets = False  # in the next transaction, by a try that was not answered
         self._fencing_error: ProducerFencedError | None = None
@@ -69,15 +69,15 @@ class TransactionalProducer:
     @property
     def may_have_timed_out(self) -> bool:
         """Whether a fencing error may come from ``transaction.timeout.ms``, and not from another producer."""
-        return self.open_seconds >= _EXPIRED_FRACTION * self._timeout_ms / 1000
+        return self.open_seconds >= _EXPIRED_FRACTION * self.timeout_ms / 1000
 
     def init_transactions(self, deadline: Deadline | None = None) -> None:
         """Acquire the transactional id: fences earlier producers with it, and aborts their open transaction."""
         self._raise_if_fenced()
         self._drop_producer()
-        self._in_transaction, self._started_at = False, None
+        self.in_transaction, self._started_at = False, None
         self._init_result = self._epoch_error = None
-        self._init_result = self._coordinator.init_transactions(self._timeout_ms, deadline)
+        self._init_result = self._coordinator.init_transactions(self.timeout_ms, deadline)
 
     def resume_transaction(
         self, producer: ProducerIdAndEpoch, deadline: Deadline | None = None, *, in_progress: bool = True
@@ -89,7 +89,7 @@ class TransactionalProducer:
         """
         self._drop_producer()
         self._init_result = InitProducerIdResult(producer, self._coordinator.transaction_v2(deadline))
-        self._in_transaction, self._started_at = in_progress, None
+        self.in_transaction, self._started_at = in_progress, None
 
     def send(self, topic: str, batch: EncodedBatch, *, more_follows: bool = False) -> None:
         """Send a record batch within the transaction; with ``more_follows``, small batches wait to share a request."""
@@ -144,14 +144,14 @@ class TransactionalProducer:
         """Flush and commit; after ``OutcomeUnknownError``, ``init_transactions`` completes or aborts it."""
         self._raise_if_fenced()
         written = self.flush()
-        if self._in_transaction:
+        if self.in_transaction:
             self._end_transaction(commit=True)
         return written
 
     def abort(self, deadline: Deadline | None = None) -> None:
         """Abort the transaction; below ``transaction.version`` 2, ``init_transactions`` is required afterwards."""
         self._drop_producer()
-        if self._in_transaction:
+        if self.in_transaction:
             self._end_transaction(commit=False, deadline=deadline)
 
     def close(self) -> None:
@@ -169,8 +169,8 @@ class TransactionalProducer:
         self._raise_if_fenced()
         if self._init_result is None:
             raise self._epoch_error or RuntimeError("Call init_transactions first.")
-        if not self._in_transaction:
-            self._in_transaction, self._started_at = True, self._cluster.pool.system.monotonic()
+        if not self.in_transaction:
+            self.in_transaction, self._started_at = True, self._cluster.pool.system.monotonic()
         return self._init_result
 
     def _raise_if_fenced(self) -> None:
@@ -180,7 +180,7 @@ class TransactionalProducer:
     def _end_transaction(self, *, commit: bool, deadline: Deadline | None = None) -> None:
         init_result = self._init_result
         assert init_result is not None
-        self._in_transaction, self._init_result = False, None
+        self.in_transaction, self._init_result = False, None
         with self._remember_fencing():
             next_producer, may_repeat = self._coordinator.end_transaction(
                 init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
@@ -200,9 +200,7 @@ class TransactionalProducer:
     def _increment_epoch(self, producer: ProducerIdAndEpoch) -> None:
         """Increment the epoch after a commit; an error is raised by the next transaction."""
         try:
-            self._begin_epoch(
-                InitProducerIdResult(self._coordinator.increment_epoch(producer, self._timeout_ms), False)
-            )
+            self._begin_epoch(InitProducerIdResult(self._coordinator.increment_epoch(producer, self.timeout_ms), False))
         except ProducerFencedError as error:
             self._fencing_error = error
         except KafkaDirectError as error:
@@ -232,5 +230,5 @@ class TransactionalProducer:
             yield
         except ProducerFencedError as error:
             self._fencing_error = error
-            self._in_transaction = False
+            self.in_transaction = False
             raise

@@ -411,8 +411,8 @@ def test_an_expired_transaction_is_a_timeout(query: Query) -> None:
     sink = driver.sinks[0]
     sink._rows.flush()
     sink._producer.flush()
-    assert sink._transaction_started_at is not None
-    sink._transaction_started_at -= 11.0
+    assert sink._producer._started_at is not None
+    sink._producer._started_at -= 11.0
     query.start(options={"kafka.transaction.timeout.ms": "11000"})
     with pytest.raises(BrokerTimeoutError, match=r"was open for 11\.\d s, so it was aborted after its timeout of 11 s"):
         driver.end(0)
