@@ -59,14 +59,16 @@ def three_brokers() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
-def make_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
+def make_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
     """``make_spark({"spark.some.setting": "x"}, master="local-cluster[2,1,1024]", jars=[...])`` for special settings.
 
     It stops the session there was: do not mix it with ``spark`` in one module.
     """
     before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    sessions = SparkSessions(tmp_path_factory.mktemp("warehouse"))
+    # Without a shard, as for other versions of Spark, workers come from PySpark's daemon, as those of most users do.
+    warm = request.config.getoption("--shard") is not None
+    sessions = SparkSessions(tmp_path_factory.mktemp("warehouse"), warm=warm)
     yield sessions
     sessions.stop_jvm()
     for name, value in before.items():

@@ -20,6 +20,8 @@ _DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_MASTER = "local[2]"
+_WARM_DAEMON = {"spark.python.daemon.module": "pyspark_kafka_direct.daemon"}
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 
 
@@ -28,16 +30,21 @@ class SparkSessions:
 
     A session with the same settings is used again, for the first one of a process takes about 15 seconds. Jars have to
     be known when the JVM starts, so other jars mean another JVM.
+
+    Args:
+        warehouse: The folder of tables.
+        warm: Whether the plain session has the warm daemon, which saves a fifth of the CPU time of a query.
     """
 
-    def __init__(self, warehouse: Path) -> None:
+    def __init__(self, warehouse: Path, *, warm: bool = False) -> None:
         self._warehouse = warehouse
+        self._warm = warm
         self._session: SparkSession | None = None
         self._made_with: object = None
         self._jvm_jars: tuple[str, ...] = ()
 
     def __call__(
-        self, conf: Mapping[str, str] | None = None, *, master: str = "local[2]", jars: Sequence[Path] = ()
+        self, conf: Mapping[str, str] | None = None, *, master: str = _MASTER, jars: Sequence[Path] = ()
     ) -> SparkSession:
         """Return a session with these settings; the one before, if it had others, is stopped."""
         from pyspark.sql import SparkSession
@@ -53,6 +60,8 @@ class SparkSessions:
         manager = f"{_checkpointing()}.FileSystemBasedCheckpointFileManager"
         settings = {**_DEFAULTS, "spark.sql.streaming.checkpointFileManagerClass": manager}
         settings |= {"spark.sql.warehouse.dir": str(self._warehouse), **(conf or {})}
+        if self._warm and not conf and master == _MASTER and not names:
+            settings |= _WARM_DAEMON
         if not master.startswith("local["):
             # Executors have an environment of their own.
             settings.setdefault("spark.executor.extraJavaOptions", executor_options())

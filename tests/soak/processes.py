@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
-_DAEMON = "pyspark.daemon"
+_DAEMONS = ("pyspark.daemon", "pyspark_kafka_direct.daemon")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 def task_workers(root: int) -> list[psutil.Process]:
-    """Return the Python workers below a process, which PySpark's daemon forks."""
-    return [each for each in _below(root) if _runs(each, _DAEMON) and _is_forked(each)]
+    """Return the Python workers below a process, which a daemon forks."""
+    return [each for each in _below(root) if _runs(each, *_DAEMONS) and _is_forked(each)]
 
 
 def jvm_of(driver: int) -> psutil.Process:
@@ -80,9 +80,9 @@ def _below(root: int) -> list[psutil.Process]:
     return children
 
 
-def _runs(process: psutil.Process, module: str) -> bool:
+def _runs(process: psutil.Process, *modules: str) -> bool:
     try:
-        return module in process.cmdline()
+        return not set(modules).isdisjoint(process.cmdline())
     except psutil.Error:
         return False
 
@@ -93,4 +93,4 @@ def _is_forked(process: psutil.Process) -> bool:
         parent = process.parent()
     except psutil.Error:
         return False
-    return parent is not None and _runs(parent, _DAEMON)
+    return parent is not None and _runs(parent, *_DAEMONS)
