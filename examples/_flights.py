@@ -10,11 +10,15 @@ import shutil
 import zipfile
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
+from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +31,7 @@ SCHEMA = """
 """
 KEY_COLUMNS = ["time_hour", "carrier", "flight", "origin"]  # no two flights share all four
 
+_BATCH_RECORDS = 1000
 _STRING_COLUMNS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 _MISSING = {"", "NA"}
 
@@ -67,12 +72,8 @@ def flights() -> Iterator[Record]:
 
 def create(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Create the topic."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     # The timestamps are of 2013: with Kafka's default retention of a week the records would be deleted immediately.
-    created = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])
-    created[topic].result(30)
+    create_topics(bootstrap_servers, [NewTopic(topic, partitions)], {"retention.ms": "-1"})
 
 
 def load(bootstrap_servers: str, topic: str, records: Iterable[Record], on_progress: Callable[[int], None]) -> None:
@@ -83,31 +84,19 @@ def load(bootstrap_servers: str, topic: str, records: Iterable[Record], on_progr
         topic: The topic.
         records: The records.
         on_progress: Called with the number of records so far.
-
-    Raises:
-        RuntimeError: The broker did not acknowledge all of them.
     """
-    from confluent_kafka import Producer
+    iterator, count = iter(records), 0
+    with TopicWriter(bootstrap_servers, topic, "lz4") as writer:
+        while batch := list(islice(iterator, _BATCH_RECORDS)):
+            write(writer, batch)
+            count += len(batch)
+            on_progress(count)
 
-    settings = {"acks": "all", "compression.type": "lz4", "linger.ms": 20, "queue.buffering.max.messages": FLIGHTS}
-    producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
-    failures: list[object] = []
-    for count, record in enumerate(records, start=1):
-        producer.produce(
-            topic,
-            record.value,
-            record.key,
-            timestamp=record.timestamp,
-            on_delivery=lambda error, _: failures.append(error) if error else None,
-        )
-        if count % 1000 == 0:
-            producer.poll(0)
-        on_progress(count)
-    unacknowledged = producer.flush(60)
-    if unacknowledged or failures:
-        raise RuntimeError(
-            f"{unacknowledged + len(failures)} flights were not acknowledged by the broker: {failures[:1]}"
-        )
+
+def write(writer: TopicWriter, records: Sequence[Record]) -> None:
+    """Write records, and wait until they are acknowledged."""
+    keys, values, timestamps = zip(*records, strict=True)
+    writer.write(keys, values, timestamps)
 
 
 def as_frame(spark: SparkSession, folder: Path) -> DataFrame:

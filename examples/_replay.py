@@ -6,11 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import _flights
+from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-
-    from _flights import Record
 
 _POLL_INTERVAL_S = 0.1
 _ACK_TIMEOUT_S = 30
@@ -29,17 +30,12 @@ class Replay:
         rate: Records per second.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, records: Sequence[Record], rate: int) -> None:
-        from confluent_kafka import Producer
-
+    def __init__(self, bootstrap_servers: str, topic: str, records: Sequence[_flights.Record], rate: int) -> None:
         self.total = len(records)
         self._records = records
-        self._topic = topic
         self._rate = rate
-        # Without log messages, because it may outlive the broker for a moment; errors are reported below.
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 5, "log_level": 2}
-        )
+        self._topic = topic
+        self._writer = TopicWriter(bootstrap_servers, topic)
         self._written = 0
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
@@ -54,6 +50,7 @@ class Replay:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_ACK_TIMEOUT_S)
+        self._writer.close()
 
     def start(self) -> None:
         """Start to write."""
@@ -70,26 +67,10 @@ class Replay:
             raise RuntimeError(f"the replay to topic {self._topic} failed") from self._failure
         return self._written
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Write these records now.
-
-        Raises:
-            RuntimeError: The broker did not acknowledge all of them.
-        """
-        failures: list[object] = []
-        for record in records:
-            self._producer.produce(
-                self._topic,
-                record.value,
-                record.key,
-                timestamp=record.timestamp,
-                on_delivery=lambda error, _: failures.append(error) if error else None,
-            )
-        unacknowledged = self._producer.flush(_ACK_TIMEOUT_S)
-        if unacknowledged or failures:
-            raise RuntimeError(
-                f"{unacknowledged + len(failures)} records were not acknowledged by the broker: {failures[:1]}"
-            )
+    def write(self, records: Sequence[_flights.Record]) -> None:
+        """Write these records now, and wait until they are acknowledged."""
+        if records:
+            _flights.write(self._writer, records)
         self._written += len(records)
 
     def _run(self) -> None:

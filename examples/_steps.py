@@ -49,11 +49,13 @@ class Progress:
         self._total = total
         self._unit = unit
         self._interval = total // (50 if sys.stdout.isatty() else 4)
+        self._printed = 0
 
     def at(self, count: int) -> None:
         """Print the count, if it is due."""
-        if count % self._interval and count != self._total:
+        if count < self._printed + self._interval and count != self._total:
             return
+        self._printed = count
         text = f"      {count:>9,} of {self._total:,} {self._unit} ({count / self._total:4.0%})"
         if sys.stdout.isatty():
             print(f"\r{text}", end="\n" if count == self._total else "", flush=True)

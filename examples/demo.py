@@ -7,6 +7,7 @@ a running Kafka cluster, where it creates its own topics and deletes them.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -40,6 +41,9 @@ What to try next:
 
 def main(output: Path, external: str | None = None) -> int:
     """Run the demo; return 1 if a flight is missing or duplicated, in the batch or in the streaming query."""
+    if external is not None and importlib.util.find_spec("confluent_kafka") is None:
+        print("--external needs confluent-kafka, to delete the topics: pip install confluent-kafka", file=sys.stderr)
+        return 1
     output.mkdir(parents=True, exist_ok=True)
     steps = Steps(9)
     kafka = EmbeddedKafka(external=external)

@@ -10,13 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark_kafka_direct.cli.topic_arguments import NewTopic
+from pyspark_kafka_direct.cli.topic_writer import TopicWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
-
-    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
-    from pyspark_kafka_direct.producer.row_writer import RowWriter
 
 FLIGHTS_TOPIC: Final = NewTopic("flights", 2)  # a continuous query needs a core per partition
 INITIAL_RECORDS: Final = 10_000
@@ -60,7 +58,7 @@ class FlightsProducer:
     _started_at: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
-        self._producer, self._rows = _create_writer(self.servers, self.topic)
+        self._writer = TopicWriter(self.servers, self.topic)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +66,7 @@ class FlightsProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._producer.close()
+        self._writer.close()
 
     def produce_due(self) -> None:
         """Produce the flights that have departed by now, 10,000 at most, and wait until they are acknowledged.
@@ -80,22 +78,10 @@ class FlightsProducer:
             self._write(range(self.written, min(due_count, self.written + INITIAL_RECORDS)))
 
     def _write(self, numbers: range) -> None:
-        import pyarrow as pa
-
         first_departure = self._started_at - self.backlog / self.rate
         times = [int((first_departure + number / self.rate) * 1000) for number in numbers]
         flights = [flight_record(number) for number in numbers]
-        self._rows.write(
-            pa.RecordBatch.from_pydict(
-                {
-                    "key": pa.array([flight["carrier"] for flight in flights], pa.string()),
-                    "value": pa.array(_json_values(flights, times), pa.string()),
-                    "timestamp": pa.array(times, pa.int64()),
-                }
-            )
-        )
-        self._rows.flush()
-        self._producer.flush()
+        self._writer.write([flight["carrier"] for flight in flights], _json_values(flights, times), times)
         self.written = numbers.stop
 
 
@@ -106,21 +92,3 @@ def _json_values(flights: Iterable[dict[str, Any]], times: Iterable[int]) -> lis
 
 def _pick_weighted(rng: random.Random, weights: dict[str, int]) -> str:
     return rng.choices(list(weights), list(weights.values()))[0]
-
-
-def _create_writer(servers: str, topic: str) -> tuple[BatchProducer, RowWriter]:
-    import functools
-
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.sink_options import parse_sink_options
-    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
-    from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
-
-    # If the broker has exited, a short timeout makes the program report it soon.
-    sink_options = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.delivery.timeout.ms": "30000"}
-    options = parse_sink_options(sink_options, streaming=False)
-    cluster = ClusterClient(options.connection)
-    producer = BatchProducer(cluster, with_half_buffer(options.produce))
-    return producer, RowWriter(
-        cluster, options.produce, functools.partial(producer.send, more_follows=True), topic=topic
-    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_PARTITIONS: Final = 10_000  # more would keep a broker on a laptop busy for minutes, and is probably a mistake
@@ -36,7 +36,7 @@ def parse_topics(arguments: Iterable[str]) -> list[NewTopic]:
     return list(topics.values())
 
 
-def create_topics(servers: str, topics: Iterable[NewTopic]) -> None:
+def create_topics(servers: str, topics: Iterable[NewTopic], configs: Mapping[str, str] | None = None) -> None:
     """Create the topics that do not exist, and wait until they can be used."""
     from pyspark_kafka_direct.client.admin import create_topic
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -44,7 +44,7 @@ def create_topics(servers: str, topics: Iterable[NewTopic]) -> None:
 
     cluster = ClusterClient(parse_client_params({"bootstrap.servers": servers}).connection)
     for topic in topics:
-        create_topic(cluster, topic.name, topic.partitions, {})
+        create_topic(cluster, topic.name, topic.partitions, configs or {})
 
 
 def _parse_topic(argument: str) -> NewTopic:

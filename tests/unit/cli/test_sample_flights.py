@@ -18,18 +18,16 @@ class FakeWriter:
     def __init__(self) -> None:
         self.rows: list[int] = []
 
-    def write(self, batch: Any) -> None:
-        self.rows.append(batch.num_rows)
-
-    def flush(self) -> None:
-        pass
+    def write(self, keys: Any, values: Any, timestamps: Any) -> None:
+        assert len(keys) == len(values) == len(timestamps)
+        self.rows.append(len(keys))
 
 
 def test_after_a_pause_the_flights_due_are_produced_in_several_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writer = FakeWriter()
-    monkeypatch.setattr(sample_flights, "_create_writer", lambda servers, topic: (writer, writer))
+    monkeypatch.setattr(sample_flights, "TopicWriter", lambda servers, topic: writer)
     flights = FlightsProducer("b:1")
     flights.produce_due()
     flights._started_at -= 8 * 3600
