@@ -13,7 +13,7 @@ from tests.documentation import PAGES, ROOT, Block, fenced, indented, text_of
 
 from pyspark_kafka_direct.broker.__main__ import argument_parser as broker_parser
 
-LANGUAGES = {"python", "python fragment", "sh", "ini", "text", "mermaid"}
+LANGUAGES = {"python", "python fragment", "sh", "ini", "text", "mermaid", "yaml"}
 MODULES = {"pyspark_kafka_direct.broker": broker_parser()}
 
 PYTHON = [block for page in PAGES for block in fenced(page) if block.language.startswith("python")]

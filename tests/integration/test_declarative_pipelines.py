@@ -1,0 +1,60 @@
+"""The pipeline of docs/declarative-pipelines.md, run by spark-pipelines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.documentation import fenced
+from tests.integration.read_back import values
+
+from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+PAGE = "docs/declarative-pipelines.md"
+
+
+@pytest.mark.spark_app
+def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    servers, flights, alerts = kafka.bootstrap_servers, make_topic(2, prefix="flights"), make_topic(prefix="alerts")
+    blocks = {block.language: block.text for block in fenced(PAGE)}
+    storage = (tmp_path / "storage").as_uri()
+    (tmp_path / "spark-pipeline.yml").write_text(blocks["yaml"].replace("file:///tmp/flights-pipeline", storage))
+    (tmp_path / "transformations").mkdir()
+    definitions = blocks["python fragment"].replace("localhost:9092", servers)
+    definitions = definitions.replace('subscribe="flights"', f'subscribe="{flights}"').replace(
+        '"topic": "alerts"', f'"topic": "{alerts}"'
+    )
+    (tmp_path / "transformations" / "flights.py").write_text(definitions)
+
+    with TopicWriter(servers, flights) as writer:
+        writer.write(["UA", "DL"], ['{"carrier": "UA", "dep_delay": 90}', '{"carrier": "DL", "dep_delay": 2}'], [1, 2])
+        run_pipeline(tmp_path)
+        assert late_carriers(servers, alerts) == ["UA"]
+        writer.write(["AA"], ['{"carrier": "AA", "dep_delay": 61}'], [3])
+        run_pipeline(tmp_path)
+    assert late_carriers(servers, alerts) == ["AA", "UA"]
+
+
+def run_pipeline(folder: Path) -> None:
+    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=folder)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+
+def late_carriers(servers: str, topic: str) -> list[str]:
+    """Return the carriers in a topic that has committed records only."""
+    return sorted(json.loads(value)["carrier"] for value in values(servers, topic))
