@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.documentation import fenced
-from tests.integration.read_back import values
+from tests.documentation import fenced, indented
+from tests.integration.read_back import consume
 
 from pyspark_kafka_direct.cli.topic_writer import TopicWriter
 
@@ -36,6 +37,7 @@ def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
     definitions = definitions.replace('subscribe="flights"', f'subscribe="{flights}"').replace(
         '"topic": "alerts"', f'"topic": "{alerts}"'
     )
+    definitions = definitions.replace('"late-flights"', f'"{alerts}"')
     (tmp_path / "transformations" / "flights.py").write_text(definitions)
 
     with TopicWriter(servers, flights) as writer:
@@ -48,7 +50,9 @@ def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
 
 
 def run_pipeline(folder: Path) -> None:
-    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
+    (line,) = (line for block in indented(PAGE) for line in block.text.splitlines() if " run " in line)
+    command = shlex.split(line)
+    command[0] = str(Path(sys.executable).with_name(command[0]))
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=folder)
@@ -56,5 +60,5 @@ def run_pipeline(folder: Path) -> None:
 
 
 def late_carriers(servers: str, topic: str) -> list[str]:
-    """Return the carriers in a topic that has committed records only."""
-    return sorted(json.loads(value)["carrier"] for value in values(servers, topic))
+    """Return the carriers in a topic."""
+    return sorted(json.loads(each.value or b"")["carrier"] for each in consume(servers, topic, "read_committed"))
