@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pyspark_kafka_direct.broker.__main__ import _run_until_exit, example_code, main
-from pyspark_kafka_direct.cli.sample_flights import FlightsProducer
+from pyspark_kafka_direct.cli.topic_writer import TopicWriter
 from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def test_a_broker_that_exits_while_the_sample_is_produced_is_reported_with_its_l
 def test_the_sample_has_a_short_delivery_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         servers = f"127.0.0.1:{closed.getsockname()[1]}"
-    with FlightsProducer(servers) as flights:
-        assert flights._producer._settings.delivery_timeout_ms == 30_000
+    with TopicWriter(servers, "flights") as writer:
+        assert writer._producer._settings.delivery_timeout_ms == 30_000
 
 
 def test_an_unknown_sample_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
