@@ -25,6 +25,7 @@ PAGE = "docs/declarative-pipelines.md"
 
 
 @pytest.mark.spark_app
+@pytest.mark.timeout(900)  # two runs, each of which starts three JVMs
 def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
