@@ -225,7 +225,7 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev
 	@touch $@
 
-# Without link-time optimization the kernel compiles in a third of the time. Python compiles the modules that it imports.
+# The kernel compiles faster without link-time optimization. Python compiles the modules that it imports itself.
 .venv-demo/$(STAMP): export CARGO_PROFILE_RELEASE_LTO = off
 .venv-demo/$(STAMP): export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = 16
 .venv-demo/$(STAMP): export PIP_NO_COMPILE = 1
