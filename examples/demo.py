@@ -30,7 +30,7 @@ OUTPUT = Path(__file__).resolve().parent.parent / "demo-output"
 
 NEXT = """
 What to try next:
-  python -m pyspark_kafka_direct.broker    a local Kafka broker for tests, on 127.0.0.1:9092 (in .venv/bin)
+  python -m pyspark_kafka_direct.broker    a local Kafka broker for tests, on 127.0.0.1:9092 (in {bin})
   .schema("value binary, offset long")     before .load(): only these columns are decoded, at half the cost
   .option("minPartitions", "12")           more tasks than the topic has partitions
   docs/sink.md                             writing, at least once and exactly once
@@ -63,7 +63,7 @@ def main(output: Path, external: str | None = None) -> int:
     print(f"\n{steps.summary()}")
     print(f"\nFlights:  {output / 'flights.parquet'}")
     print(f"Pictures: {output / 'delays.png'}\n          {output / 'live.png'}")
-    print(NEXT, end="", flush=True)
+    print(NEXT.format(bin=os.path.relpath(Path(sys.executable).parent)), end="", flush=True)
     return 0 if complete else 1
 
 
