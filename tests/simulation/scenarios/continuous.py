@@ -72,6 +72,7 @@ SHRINKABLE = {
 _PREFIXES = ("p", "q")
 _LIVENESS_SECONDS = 400.0  # after the faults have stopped
 _STOP_SECONDS = 15.0
+_NOTICE_SECONDS = 15.0  # until a reader has met the new leader
 _POLL_SECONDS = 0.2
 _MAX_DRIVERS = 60
 
@@ -219,6 +220,8 @@ class QueryHistory:
             if is_complete and not missing and not uncommitted and self._drivers[-1].is_steady:
                 if self._checker.steady_at < math.inf:
                     break
+                if self._checker.has_lost and self._world.now < environment.quiet_at + _NOTICE_SECONDS:
+                    continue  # without leader epochs, a reader notices only a log that is shorter than its position
                 self._checker.steady_at = self._last_append = self._world.now
                 self._append_everywhere()
             if self._world.now > end:

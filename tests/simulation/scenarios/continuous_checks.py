@@ -58,6 +58,11 @@ class OutputChecker:
         self._oracle = oracle
         self._store = store
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether a log was truncated that readers may have read."""
+        return any(truth.lost for truth in self._truth.partitions.values())
+
     def written(self) -> Counter[bytes]:
         """Return how often each value is in the output."""
         other = Counter(value for values in self.other_output.values() for value in values)
