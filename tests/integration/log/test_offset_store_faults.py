@@ -204,7 +204,7 @@ def test_a_stale_leader_is_detected(make: Any, monkeypatch: pytest.MonkeyPatch) 
     make().open().save({PARTITION: 1})
     real = CompactedPartition.wait_for_stable_end
     monkeypatch.setattr(CompactedPartition, "wait_for_stable_end", lambda log, deadline: real(log, deadline) - 2)
-    with pytest.raises(BrokerError, match=r"were read up to \d+, but the next record was written at \d+"):
+    with pytest.raises(BrokerError, match=r"was read up to offset \d+, but the new record at offset \d+"):
         make().open()
     monkeypatch.undo()
     assert make().load() == {PARTITION: 1}
