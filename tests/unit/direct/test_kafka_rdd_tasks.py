@@ -82,7 +82,7 @@ def test_a_task_is_small_and_does_not_contain_the_password() -> None:
     assert "swordfish" not in repr(read_records)
     assert "swordfish" not in repr(RangeTaskReader(ReadConfig(*client_params)))
     page = " ".join((Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8").split())
-    assert "Settings travel to the executors in Spark's tasks, in clear" in page
+    assert "Spark sends settings to the executors in its tasks, unencrypted" in page
 
 
 @pytest.mark.parametrize("reads", ["records", "arrow", "count"])
