@@ -9,6 +9,7 @@ from tests.simulation.drawing import draw_aimed_crash, draw_spread_faults
 from tests.simulation.errors import ViolationError
 from tests.simulation.faults import PAUSES
 from tests.simulation.history import Event
+from tests.simulation.scenarios.exactly_once import SAFE_EVENTS
 
 from pyspark_kafka_direct.errors import OutcomeUnknownError
 
@@ -23,17 +24,7 @@ TRANSACTIONAL_ID: Final = "writer"
 KEY_PREFIX: Final = b"w"
 """Keys with it are written by single writers only."""
 
-_SAFE_EVENTS: Final = (
-    "elect_leader",
-    "lose_leader",
-    "stick_follower",
-    "stop_broker",
-    "isolate_broker",
-    "stick_image",
-    "pause_broker",
-    "throttle_broker",
-    "compact_log",
-)
+_SAFE_EVENTS: Final = tuple(event for event in SAFE_EVENTS if event != "expand_topic")
 """Events that remove no acknowledged record and add no partition."""
 
 
