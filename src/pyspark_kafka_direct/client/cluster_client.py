@@ -128,7 +128,7 @@ class ClusterClient:
         self,
         names: Collection[str],
         *,
-        partitions: Collection[TopicPartition] = (),  # whose replicas are asked first; by default all of the topics
+        partitions: Collection[TopicPartition] = (),  # whose replicas are asked; by default all of the topics
         deadline: Deadline | None = None,
     ) -> None:
         """Accept no leader of an epoch lower than the highest that the replicas' brokers report: it was deposed."""

@@ -75,7 +75,7 @@ class TransactionalProducer:
         """Acquire the transactional id: fences earlier producers with it, and aborts their open transaction."""
         self._raise_if_fenced()
         self._drop_producer()
-        self.in_transaction, self._started_at = False, None
+        self.in_transaction, self._started_at, self._may_repeat_offsets = False, None, False
         self._init_result = self._epoch_error = None
         self._init_result = self._coordinator.init_transactions(self.timeout_ms, deadline)
 

@@ -345,7 +345,7 @@ def test_a_transaction_may_have_timed_out_if_it_is_nearly_as_old_as_its_timeout(
     cluster.codes["EndTxn"] = [FENCED]
     with pytest.raises(ProducerFencedError):
         producer.commit()
-    assert producer.may_have_timed_out, "the error tells nothing else"
+    assert producer.may_have_timed_out, "the error does not say it"
     assert producer.open_seconds == pytest.approx(4.6)
 
 
