@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -15,9 +16,10 @@ from tests.shards.assignment import COLLECTED, SHARDS, of_part, of_shard
 from tests.shards.durations import durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from confluent_kafka.admin import AdminClient
 
@@ -27,6 +29,25 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 open_sockets.watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the last lines of the log of each broker that has exited to the report of a failed test."""
+    report = yield
+    if report.failed:
+        for cluster in getattr(item, "funcargs", {}).values():
+            if isinstance(cluster, EmbeddedKafka):
+                report.sections.extend(_logs_of_exited_brokers(cluster))
+    return report
+
+
+def _logs_of_exited_brokers(cluster: EmbeddedKafka) -> Iterator[tuple[str, str]]:
+    with contextlib.suppress(BrokerError):  # the cluster is external or closed
+        for node in range(1, cluster.bootstrap_servers.count(",") + 2):
+            if not cluster.is_alive(node):
+                lines = cluster.log_file(node).read_text(errors="replace").splitlines()
+                yield f"broker {node} has exited", "\n".join(lines[-60:])
 
 
 class MakeTopic(Protocol):

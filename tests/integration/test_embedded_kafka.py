@@ -224,17 +224,20 @@ def test_a_broker_that_exits_while_starting_leaves_a_log() -> None:
     shutil.rmtree(log.parent)
 
 
-def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("position", [0, -1], ids=["first", "last"])
+def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
     calls: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def with_used_port(count: int) -> list[int]:
             calls.append(count)
             ports = free_ports(count)
-            return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
+            if len(calls) == 1:
+                ports[position] = other.getsockname()[1]
+            return ports
 
         monkeypatch.setattr("pyspark_kafka_direct.broker.kafka_cluster.free_ports", with_used_port)
-        with EmbeddedKafka() as kafka:
+        with EmbeddedKafka(security=["SASL_PLAINTEXT"]) as kafka:
             assert len(calls) == 2
             assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).brokers) == 1
 

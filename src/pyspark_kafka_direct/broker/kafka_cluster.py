@@ -41,6 +41,8 @@ _START_ATTEMPTS = 3
 _FORMAT_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 
+_STARTED = "] Kafka Server started"  # logged by kafka.server.KafkaRaftServer when all listeners are bound
+
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
@@ -181,7 +183,7 @@ class KafkaCluster:
         )
 
     def _await_ready(self, node_ids: set[int], deadline: float) -> None:
-        """Wait until each of these nodes responds, with metadata that contains all of these nodes."""
+        """Wait until each of these nodes listens on all its ports and responds with metadata of all of these nodes."""
         ports = {node.id: node.ports[PLAINTEXT] for node in self.nodes}
         pending = set(node_ids)
         while pending:
@@ -193,7 +195,10 @@ class KafkaCluster:
                 except OSError:
                     continue
                 # If the cluster id differs, another cluster uses the port, and this broker is about to exit.
-                if metadata.cluster_id == self._cluster_id and metadata.node_ids >= node_ids:
+                if metadata.cluster_id != self._cluster_id or not metadata.node_ids >= node_ids:
+                    continue
+                # It binds its listeners one after the other: it may respond and then exit because a port is in use.
+                if _STARTED in self._running[node].log_since_start():
                     pending.discard(node)
             if pending and time.monotonic() > deadline:
                 raise BrokerTimeoutError(
