@@ -224,22 +224,29 @@ def test_a_broker_that_exits_while_starting_leaves_a_log() -> None:
     shutil.rmtree(log.parent)
 
 
-@pytest.mark.parametrize("position", [0, -1], ids=["first", "last"])
-def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
+def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def with_used_port(count: int) -> list[int]:
             calls.append(count)
             ports = free_ports(count)
-            if len(calls) == 1:
-                ports[position] = other.getsockname()[1]
-            return ports
+            return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
 
         monkeypatch.setattr("pyspark_kafka_direct.broker.kafka_cluster.free_ports", with_used_port)
-        with EmbeddedKafka(security=["SASL_PLAINTEXT"]) as kafka:
+        with EmbeddedKafka() as kafka:
             assert len(calls) == 2
             assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).brokers) == 1
+
+
+def test_a_broker_that_finds_a_port_in_use_when_it_returns_is_an_error() -> None:
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"]) as kafka:
+        kafka.stop_broker(1)
+        host, _, port = kafka.listener("SASL_PLAINTEXT").partition(":")
+        # Kafka binds its listeners one after the other, so it responds at the first one and then exits.
+        with socket.create_server((host, int(port))), pytest.raises(BrokerError, match="Address already in use"):
+            kafka.start_broker(1)
+        kafka.start_broker(1)
 
 
 def test_a_requested_port_in_use_is_an_error() -> None:

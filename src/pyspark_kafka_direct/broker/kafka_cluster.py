@@ -31,6 +31,7 @@ from pyspark_kafka_direct.broker.probe import (
     free_ports,
     is_free,
     probe_broker,
+    reserve_port,
 )
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError
 
@@ -70,6 +71,7 @@ class KafkaCluster:
         self._jars = kafka_jars(config.version, progress, verify=config.verify_jars)[0].parent
         self._java_options = write_log4j_config(folder, config.version)
         self._running: dict[int, BrokerProcess] = {}
+        self._reservations = contextlib.ExitStack()  # of the ports, because a broker may be down for a while
         self.nodes: tuple[NodeConfig, ...] = ()
         for attempt in range(1, _START_ATTEMPTS + 1):
             try:
@@ -77,6 +79,7 @@ class KafkaCluster:
                 return
             except BaseException as error:
                 self._kill_all()
+                self._reservations.close()
                 if not isinstance(error, _PortInUseError) or attempt == _START_ATTEMPTS:
                     self._remove_data()  # the logs stay
                     raise
@@ -116,11 +119,13 @@ class KafkaCluster:
     def close(self) -> None:
         """Kill all nodes, because a clean shutdown would only protect their data, and remove the folder."""
         self._kill_all()
+        self._reservations.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start_all(self) -> None:
         deadline = time.monotonic() + self.config.start_timeout
         self.nodes = self._allocate_ports()
+        self._reserve_ports()
         self._cluster_id = _new_cluster_id()
         self._remove_data()
         for node in self.nodes:
@@ -151,6 +156,15 @@ class KafkaCluster:
                     )
                 nodes[index] = NodeConfig(node.id, {**node.ports, PLAINTEXT: port})
         return tuple(nodes)
+
+    def _reserve_ports(self) -> None:
+        for port in (port for node in self.nodes for port in node.ports.values()):
+            try:
+                reservation = reserve_port(port)
+            except OSError as error:
+                raise _PortInUseError(f"Port {port} is in use since a moment ago: {error}. Try again") from error
+            if reservation is not None:
+                self._reservations.enter_context(reservation)
 
     def _format(self) -> None:
         """Format the data folders of all nodes concurrently, because each takes a second."""
@@ -332,5 +346,6 @@ def _new_cluster_id() -> str:
 def _error_lines(output: str) -> str:
     """Return the lines of a log that explain a failure."""
     lines = [line for line in output.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    errors = [line for line in lines if any(word in line for word in ("ERROR", "FATAL", "Exception", "Error"))]
+    words = ("ERROR", "FATAL", "Exception", "Error")
+    errors = [line for line in lines if " INFO " not in line and any(word in line for word in words)]
     return "\n  ".join((errors or lines)[-5:])[:2000]

@@ -1,10 +1,11 @@
-"""Probes a broker with a metadata request, and finds free ports."""
+"""Probes a broker with a metadata request, and finds and reserves free ports."""
 
 from __future__ import annotations
 
 import random
 import socket
 import struct
+import sys
 from typing import NamedTuple
 
 HOST = "127.0.0.1"
@@ -39,14 +40,36 @@ def probe_broker(port: int, timeout: float) -> ProbeResult:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that no process listens on; another process may bind them later, so be ready to retry."""
+    """Return ports that no process uses or has reserved; another may bind them later, so be ready to retry."""
     ports: list[int] = []
     for port in random.sample(_PORTS, 2_000):
         if len(ports) == count:
             break
-        if is_free(port):
-            ports.append(port)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        ports.append(port)
     return ports
+
+
+def reserve_port(port: int) -> socket.socket | None:
+    """Keep ``free_ports`` of all processes from returning a port; a broker can still bind it. Raises ``OSError``.
+
+    On Linux a socket that does not listen leaves the port to others that set SO_REUSEADDR, as Java does. Elsewhere
+    nothing is reserved.
+    """
+    if sys.platform != "linux":
+        return None
+    reserving = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserving.bind((HOST, port))
+    except OSError:
+        reserving.close()
+        raise
+    return reserving
 
 
 def is_free(port: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -41,6 +42,7 @@ class EmptyCluster(KafkaCluster):
         self.folder = self._jars = folder
         self._java_options: Any = ()
         self._running: dict[int, BrokerProcess] = {}
+        self._reservations = contextlib.ExitStack()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark_kafka_direct.broker.probe import (
     free_ports,
     is_free,
     probe_broker,
+    reserve_port,
 )
 
 
@@ -63,6 +65,18 @@ def test_free_ports_are_free_unique_and_below_the_ephemeral_range() -> None:
     assert len(set(ports)) == 20
     assert all(15_000 <= port < 32_000 for port in ports)
     assert all(is_free(port) for port in ports)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ports are reserved on Linux only")
+def test_a_reserved_port_is_left_to_its_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    [port, other] = free_ports(2)
+    monkeypatch.setattr("random.sample", lambda *_: [port, other])
+    reservation = reserve_port(port)
+    assert reservation is not None
+    with reservation:
+        assert free_ports(1) == [other]
+        socket.create_server(("127.0.0.1", port)).close()
+    assert free_ports(1) == [port]
 
 
 def test_a_port_in_use_is_not_free() -> None:
