@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import BugsOf, Patch
@@ -198,14 +199,14 @@ def _early_purge() -> Sequence[Patch]:
     return [Patch(checkpoint_logs, "epochs_to_purge", purge)]
 
 
-def _recovery_at_the_offset_log() -> Sequence[Patch]:
+def _recovery_moved(offsets: int) -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous import checkpoint_logs
 
     def plan(original: Any) -> Any:
         def changed(state: Any, entries: Any, ahead: Any, path: str) -> Any:
             recovery = original(state, entries, ahead, path)
             if ahead is None and recovery.start is not None:
-                start = {tp: offset + 1 for tp, offset in recovery.start.items() if offset}
+                start = {tp: offset + offsets for tp, offset in recovery.start.items() if offset}
                 return replace(recovery, start={**recovery.start, **start})
             return recovery
 
@@ -373,7 +374,8 @@ BUGS: Final = (
         _older_group_offsets,
     ),
     _bug("early purge", "Epochs are purged that a restart needs.", _early_purge),
-    _bug("recovery one too far", "A recovery at-least-once skips a record.", _recovery_at_the_offset_log),
+    _bug("recovery one too far", "A recovery at-least-once skips a record.", partial(_recovery_moved, 1)),
+    _bug("recovery one too low", "A recovery at-least-once reads a committed record.", partial(_recovery_moved, -1)),
     _bug(
         "batches after dropped rows",
         "Batches that were polled with one whose rows are all dropped are lost.",

@@ -159,8 +159,7 @@ class QueryHistory:
             self._world.current.process.sleep(seconds)
 
     def open_sink(self, run: str) -> None:
-        job = self._checker.jobs[run]
-        self._checker.jobs[run] = job._replace(committed=self._store.committed_offsets())
+        self._checker.sink_opened(run)
 
     def store(
         self,

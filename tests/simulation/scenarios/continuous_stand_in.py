@@ -40,7 +40,7 @@ class SparkJobError(Exception):
 
 
 class JobStart(NamedTuple):
-    """When a job started, and what was committed when its tasks began to read."""
+    """When a job started, whether its driver was alone then, and what that driver has at least found committed."""
 
     driver: int
     time: float
