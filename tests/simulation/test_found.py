@@ -76,6 +76,9 @@ _PLANS = Path(__file__).parent / "plans"
         "log-whose-metadata-lacks-an-added-partition",
         # A direct stream did not report the records of a new partition that were removed before it found the partition.
         "new-partition-without-its-first-records",
+        # The only broker that knew an added partition was throttled and responded late. The others lagged behind, and the
+        # partition was reported as deleted.
+        "partition-that-only-a-slow-broker-knows",
         # A recreated topic accepted records behind one that was sent again. Then all were sent in the next epoch.
         "records-written-to-a-recreated-topic-before-an-earlier-one",
         # The connections of a single writer stayed open if its table was stopped while a write took longer.

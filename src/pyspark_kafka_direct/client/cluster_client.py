@@ -17,7 +17,7 @@ from pyspark_kafka_direct.client.metadata import (
     fetch_metadata,
     merge_by_leader_epoch,
 )
-from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ReplicaWitnesses, ask_witnesses
+from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ReplicaWitnesses, Witnesses
 from pyspark_kafka_direct.errors import (
     ProtocolError,
     TopicNotFoundError,
@@ -74,6 +74,7 @@ class ClusterClient:
         self._nodes: dict[int, Node] = {}
         self._cached_topics: dict[str, _CachedTopic] = {}  # by name
         self._epoch_floors = EpochFloors()
+        self._epoch_witnesses = Witnesses(self)
         self._was_reached = False
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
 
@@ -469,8 +470,10 @@ class ClusterClient:
             return
         try:
             replicas = self.known_replicas([tp for tp, _ in suspects])
-            reports = ask_witnesses(self, {tp.topic for tp, _ in suspects}, deadline, replicas=replicas)
+            reports, unsettled = self._epoch_witnesses.ask({tp.topic for tp, _ in suspects}, replicas, deadline)
         except TransientBrokerError:
+            return
+        if self._epoch_witnesses.first_that_counts(unsettled) is not None:
             return
         with self._lock:
             for tp, topic_id in suspects:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout, no_broker_error, rotate
 from pyspark_kafka_direct.client.metadata import (
     complete_metadata,
-    fetch_metadata,
     submit_metadata,
     topic_report,
 )
@@ -63,80 +62,138 @@ class WitnessLookup(Protocol):
     def release(self, connection: Connection) -> None: ...
 
 
-def ask_witnesses(
-    cluster: WitnessLookup,
-    names: Collection[str],
-    deadline: Deadline,
-    shift: int = 0,
-    replicas: Collection[int] = (),
-) -> dict[str, list[TopicReport]]:
-    """Return what brokers report about topics: each that responds, at most three.
+class WitnessReports(NamedTuple):
+    """What brokers report about topics."""
 
-    Replicas are asked first, because the leader is one of them. ``shift`` rotates the brokers, so that a later call
-    asks others; brokers that failed recently are last.
+    by_topic: dict[str, list[TopicReport]]
+    unsettled: dict[int, TransientBrokerError]  # the errors, by node id, of brokers that accept connections
 
-    Raises:
-        BrokerError: No broker responded.
+
+class Witnesses:
+    """Asks several brokers about topics at the same time.
+
+    A broker that accepts a connection has to respond, because it may know better than the others. One that cannot be
+    reached does not count. One that has not responded for ``request.timeout.ms`` no longer counts.
     """
-    if _all_failed(cluster):
-        cluster.refresh_brokers(deadline=deadline)
-    nodes = sorted(
-        rotate(list(cluster.nodes.values()), cluster.pool.rotation, shift),
-        key=lambda node: (cluster.pool.last_failure_time((node.host, node.port)), node.id not in replicas),
-    )
-    reports: dict[str, list[TopicReport]] = {name: [] for name in names}
-    failures: list[KafkaDirectError] = []
-    responses = 0  # of different brokers
-    for index, node in enumerate(nodes):
-        if responses == MAX_WITNESSES:
-            break
-        is_last_chance = not responses and index == len(nodes) - 1
-        limit = deadline.limited_to(_witness_timeout(cluster.settings, deadline, is_last_chance=is_last_chance))
-        try:
-            connection = cluster.connect(node, limit)
+
+    def __init__(self, cluster: WitnessLookup) -> None:
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._unsettled_since: dict[int, float] = {}  # by node id
+        self._tries = 1
+        self._rounds = 0
+
+    @property
+    def has_unsettled(self) -> bool:
+        """Whether a broker was unsettled the last time."""
+        return bool(self._unsettled_since)
+
+    def ask(self, names: Collection[str], replicas: Collection[int], deadline: Deadline) -> WitnessReports:
+        """Return the reports of the replicas' brokers and, until there are three reports, of others.
+
+        Later calls ask other brokers; those that failed recently are last. The reports raise the epoch floors.
+
+        Raises:
+            BrokerError: No broker responded.
+        """
+        cluster = self._cluster
+        # They may have other addresses now, which bootstrap servers report.
+        if all(cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values()):
+            cluster.refresh_brokers(deadline=deadline)
+        nodes = sorted(
+            rotate(list(cluster.nodes.values()), cluster.pool.rotation, self._rounds),
+            key=lambda node: (node.id not in replicas, cluster.pool.last_failure_time((node.host, node.port))),
+        )
+        self._rounds += 1
+        asked = _Round(cluster, sorted(names), attempt_timeout(cluster.settings, self._tries))
+        count = max(MAX_WITNESSES, sum(node.id in replicas for node in nodes))
+        while nodes and count > 0:
+            asked.ask(nodes[:count], deadline, are_last=len(nodes) <= count)
+            nodes = nodes[count:]
+            count = MAX_WITNESSES - len(asked.responses)
+        if not asked.responses:
+            self._tries += 1
+            raise no_broker_error(asked.failures)
+        by_topic = {name: [_report(*each, name) for each in asked.responses] for name in names}
+        for name, reports in by_topic.items():
+            cluster.raise_reported_epochs(name, reports)
+        return WitnessReports(by_topic, asked.unresponsive)
+
+    def first_that_counts(self, unsettled: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
+        """Return the error of a broker that is not unsettled for ``request.timeout.ms`` yet."""
+        now = self._system.monotonic()
+        counts_for = self._cluster.settings.request_timeout_ms / 1000
+        self._unsettled_since = {node_id: self._unsettled_since.get(node_id, now) for node_id in unsettled}
+        counting = (node_id for node_id, since in self._unsettled_since.items() if now < since + counts_for)
+        first = next((unsettled[node_id] for node_id in counting), None)
+        self._tries = 1 if first is None else self._tries + 1
+        return first
+
+
+class _Round:
+    """One metadata request to each of some brokers, and what came of it."""
+
+    def __init__(self, cluster: WitnessLookup, names: Collection[str], timeout: float) -> None:
+        self._cluster = cluster
+        self._names = names
+        self._timeout = timeout  # seconds for one broker: unresponsive ones leave time for the others and the caller
+        self.responses: list[tuple[Node, ClusterMetadata]] = []
+        self.unresponsive: dict[int, TransientBrokerError] = {}  # by node id
+        self.failures: list[KafkaDirectError] = []
+
+    def ask(self, nodes: Collection[Node], deadline: Deadline, *, are_last: bool) -> None:
+        hopeful = deadline.limited_to(deadline.remaining() / 2)  # all may be slow
+        pending: list[tuple[Node, Connection]] = []
+        for number, node in enumerate(nodes, 1):
+            is_last_chance = are_last and number == len(nodes) and not (pending or self.responses)
+            share = deadline.remaining() / (len(nodes) + 1)
+            limit = hopeful if is_last_chance else deadline.limited_to(min(self._timeout, share))
             try:
-                metadata = fetch_metadata(connection, sorted(names), limit)
-            finally:
-                cluster.release(connection)
-        except (TransientBrokerError, ProtocolError) as error:
-            failures.append(error)
-            continue
-        if metadata.error_code:
-            failures.append(error_for(metadata.error_code, "fetching metadata", broker=str(node)))
-            continue
-        responses += 1
-        for name in names:
-            reports[name].append(_report(node, metadata, name))
-    if not responses:
-        raise no_broker_error(failures)
-    return reports
+                connection = self._cluster.connect(node, limit)
+            except (TransientBrokerError, ProtocolError) as error:
+                self._add_failure(node, error)
+                continue
+            try:
+                submit_metadata(connection, self._names, limit)
+            except (TransientBrokerError, ProtocolError) as error:
+                self._cluster.release(connection)
+                self._add_failure(node, error)
+            else:
+                pending.append((node, connection))
+        others_deadline = deadline.limited_to(self._timeout)
+        first_deadline = hopeful if are_last else others_deadline
+        try:
+            while pending:
+                limit = others_deadline if self.responses else first_deadline
+                node, connection = pending.pop(self._first_ready([connection for _, connection in pending], limit))
+                try:
+                    metadata = complete_metadata(connection, limit)
+                    if metadata.error_code:
+                        raise error_for(metadata.error_code, "fetching metadata", broker=str(node))
+                    self.responses.append((node, metadata))
+                except (TransientBrokerError, ProtocolError) as error:
+                    self._add_failure(node, error)
+                finally:
+                    self._cluster.release(connection)
+        finally:
+            for _, connection in pending:
+                self._cluster.release(connection)
 
+    def _add_failure(self, node: Node, error: TransientBrokerError | ProtocolError) -> None:
+        self.failures.append(error)
+        if error.connected and isinstance(error, TransientBrokerError):
+            self.unresponsive[node.id] = error
 
-def _all_failed(cluster: WitnessLookup) -> bool:
-    """Return whether all known brokers failed: they may have other addresses now, which bootstrap servers report."""
-    return all(cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values())
-
-
-def _report(node: Node, metadata: ClusterMetadata, name: str) -> TopicReport:
-    topic_error = metadata.topic_errors.get(name)
-    return topic_report(node.id, metadata.topics.get(name), 0 if topic_error is None else topic_error.code)
-
-
-def _witness_timeout(settings: ConnectionSettings, deadline: Deadline, *, is_last_chance: bool) -> float:
-    """Return the timeout for one broker, in seconds; frozen brokers leave time for the others and for the caller."""
-    if is_last_chance:  # all may be slow
-        return deadline.remaining() / 2
-    return min(attempt_timeout(settings, 1), deadline.remaining() / (MAX_WITNESSES + 1))
-
-
-def _check_authorization(topic: str, reports: Collection[TopicReport]) -> None:
-    # Such a topic may exist, so this is no evidence of its absence, but waiting does not help either.
-    if any(report.leader_epochs is not None for report in reports):
-        return
-    for code in {report.error_code for report in reports}:
-        error = error_for(code, "fetching metadata", topic=topic)
-        if isinstance(error, AuthorizationError):
-            raise error
+    def _first_ready(self, connections: list[Connection], deadline: Deadline) -> int:
+        """Wait for a response, and return the index of its connection; after the deadline, any."""
+        while True:
+            for index, connection in enumerate(connections):
+                if connection.has_response():
+                    return index
+            if deadline.expired:
+                return 0
+            descriptors = [connection.fileno() for connection in connections]
+            self._cluster.pool.system.wait_readable([*descriptors, *deadline.wakeup_fds], deadline.remaining())
 
 
 class AbsenceCheck:
@@ -144,8 +201,10 @@ class AbsenceCheck:
 
     def __init__(self, cluster: WitnessLookup, suspects: Mapping[TopicPartition, UUID | None]) -> None:
         self._cluster = cluster
+        self._witnesses = Witnesses(cluster)
         self._evidence = {tp: AbsenceEvidence(tp, topic_id) for tp, topic_id in suspects.items()}
-        self._steps = 0
+        self._is_first = True
+        self._unsettled: TransientBrokerError | None = None
 
     def new_topic_id(self, tp: TopicPartition) -> UUID | None:
         """Return the id of the topic that replaced the partition's, after ``Presence.RECREATED``."""
@@ -159,14 +218,18 @@ class AbsenceCheck:
             AuthorizationError: No broker reports a topic, and one rejects the request.
         """
         names = {tp.topic for tp in self._evidence}
-        replicas = () if self._steps else self._cluster.known_replicas(self._evidence)
-        reports = ask_witnesses(self._cluster, names, deadline, self._steps, replicas)
-        self._steps += 1
+        replicas = self._cluster.known_replicas(self._evidence) if self._is_first else ()
+        reports, unsettled = self._witnesses.ask(names, replicas, deadline)
+        self._is_first = False
         for topic, topic_reports in reports.items():
             _check_authorization(topic, topic_reports)
         self._cluster.use_next_broker()  # the one that did not know a partition may lag behind
         now = self._cluster.pool.system.monotonic()
-        return {tp: evidence.add(reports[tp.topic], now) for tp, evidence in self._evidence.items()}
+        presences = {tp: evidence.add(reports[tp.topic], now) for tp, evidence in self._evidence.items()}
+        self._unsettled = self._witnesses.first_that_counts(unsettled)
+        if self._unsettled is None:
+            return presences
+        return {tp: each if each is Presence.PRESENT else Presence.UNCONFIRMED for tp, each in presences.items()}
 
     def wait(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
         """Take steps until each partition is known to be present or missing.
@@ -184,7 +247,7 @@ class AbsenceCheck:
                 unconfirmed = sorted(tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED)
                 if not unconfirmed:
                     return presences
-                failure = BrokerTimeoutError(
+                failure = self._unsettled or BrokerTimeoutError(
                     f"brokers do not agree whether the partition exists. Increase {deadline.setting} (more than "
                     f"{CONFIRMATION_SECONDS:g} s are needed), or try again.",
                     topic=unconfirmed[0].topic,
@@ -203,19 +266,15 @@ class ReplicaReports(NamedTuple):
 
 
 class ReplicaWitnesses:
-    """Asks the brokers of all replicas of topics at the same time whether a later leader is known.
+    """Asks the brokers of all replicas of topics whether a later leader is known.
 
     A leader that was deposed while it was paused does not know that. Its successor is a replica, and reports its epoch
-    before it acknowledges records. So each replica's broker that accepts a connection has to respond. A broker that
-    cannot be reached does not count. One that does not respond, or that knows another topic of this name, no longer
-    counts after ``request.timeout.ms``.
+    before it acknowledges records. A broker that knows another topic of this name is unsettled, too.
     """
 
     def __init__(self, cluster: WitnessLookup) -> None:
         self._cluster = cluster
-        self._system = cluster.pool.system
-        self._unsettled_since: dict[int, float] = {}  # by node id
-        self._tries = 1
+        self._witnesses = Witnesses(cluster)
 
     def ask(
         self,
@@ -223,107 +282,46 @@ class ReplicaWitnesses:
         partitions: Collection[TopicPartition],  # whose replicas are asked
         deadline: Deadline,
     ) -> ReplicaReports:
-        """Return the reports, and raise the epoch floors; with fewer than three replicas, other brokers are asked, too.
+        """Return the reports, and raise the epoch floors.
 
         Raises:
             BrokerError: No broker responded.
         """
-        # The cluster may have fenced an unsettled broker, or moved its replica.
-        if self._unsettled_since or _all_failed(self._cluster):
+        if self._witnesses.has_unsettled:  # the cluster may have fenced that broker, or moved its replica
             self._cluster.topics(topic_ids, deadline=deadline)
-        reports, unsettled, failures = self._ask(self._witnesses(partitions), sorted(topic_ids), deadline)
-        if not all(reports.values()):
-            self._tries += 1
-            raise no_broker_error(failures)
+        reports, unsettled = self._witnesses.ask(topic_ids, self._cluster.known_replicas(partitions), deadline)
         for topic, topic_id in topic_ids.items():
-            self._cluster.raise_reported_epochs(topic, reports[topic])
             for report in reports[topic]:
-                if topic_id is not None and report.topic_id not in (None, topic_id):
+                if report.error_code:
+                    error = error_for(report.error_code, "fetching metadata", topic=topic)
+                    if not isinstance(error, TransientBrokerError):
+                        raise error
+                    unsettled[report.node_id] = error
+                elif topic_id is not None and report.topic_id not in (None, topic_id):
                     unsettled[report.node_id] = TransientBrokerError(
                         f"Broker {report.node_id} knows another topic of this name: its id is {report.topic_id}, not "
                         f"{topic_id}.",
                         topic=topic,
                     )
-        counting = self._first_that_counts(unsettled)
-        self._tries = 1 if counting is None else self._tries + 1
-        return ReplicaReports(reports, counting)
+        settled = {
+            name: [each for each in topic_reports if not each.error_code] for name, topic_reports in reports.items()
+        }
+        counting = self._witnesses.first_that_counts(unsettled)
+        if not all(settled.values()):
+            raise counting or next(iter(unsettled.values()))
+        return ReplicaReports(settled, counting)
 
-    def _witnesses(self, partitions: Collection[TopicPartition]) -> list[Node]:
-        cluster = self._cluster
-        replicas = cluster.known_replicas(partitions)
-        nodes = rotate(list(cluster.nodes.values()), cluster.pool.rotation, self._tries - 1)
-        nodes.sort(key=lambda node: node.id not in replicas)
-        nodes = nodes[: max(MAX_WITNESSES, sum(node.id in replicas for node in nodes))]
-        return sorted(nodes, key=lambda node: cluster.pool.last_failure_time((node.host, node.port)))
 
-    def _ask(
-        self, nodes: Collection[Node], names: Collection[str], deadline: Deadline
-    ) -> tuple[dict[str, list[TopicReport]], dict[int, TransientBrokerError], list[KafkaDirectError]]:
-        """Return the reports by topic, the errors of unresponsive brokers by id, and all errors."""
-        reports: dict[str, list[TopicReport]] = {name: [] for name in names}
-        unresponsive: dict[int, TransientBrokerError] = {}
-        failures: list[KafkaDirectError] = []
-        pending: list[tuple[Node, Connection]] = []
+def _report(node: Node, metadata: ClusterMetadata, name: str) -> TopicReport:
+    topic_error = metadata.topic_errors.get(name)
+    return topic_report(node.id, metadata.topics.get(name), 0 if topic_error is None else topic_error.code)
 
-        def on_failure(node: Node, error: TransientBrokerError | ProtocolError) -> None:
-            failures.append(error)
-            if error.connected and isinstance(error, TransientBrokerError):
-                unresponsive[node.id] = error
 
-        timeout = attempt_timeout(self._cluster.settings, self._tries)
-        for node in nodes:
-            limit = deadline.limited_to(min(timeout, deadline.remaining() / (len(nodes) + 1)))
-            try:
-                connection = self._cluster.connect(node, limit)
-            except (TransientBrokerError, ProtocolError) as error:
-                on_failure(node, error)
-                continue
-            try:
-                submit_metadata(connection, names, limit)
-            except (TransientBrokerError, ProtocolError) as error:
-                self._cluster.release(connection)
-                on_failure(node, error)
-            else:
-                pending.append((node, connection))
-        first_deadline = deadline.limited_to(deadline.remaining() / 2)  # all may be slow
-        others_deadline = deadline.limited_to(timeout)
-        try:
-            while pending:
-                limit = others_deadline if all(reports.values()) else first_deadline
-                index = self._first_ready([connection for _, connection in pending], limit)
-                node, connection = pending.pop(index)
-                try:
-                    metadata = complete_metadata(connection, limit)
-                    if metadata.error_code:
-                        raise error_for(metadata.error_code, "fetching metadata", broker=str(node))
-                    for name in names:
-                        report = _report(node, metadata, name)
-                        if report.error_code:
-                            raise error_for(report.error_code, "fetching metadata", topic=name, broker=str(node))
-                        reports[name].append(report)
-                except (TransientBrokerError, ProtocolError) as error:
-                    on_failure(node, error)
-                finally:
-                    self._cluster.release(connection)
-        finally:
-            for _, connection in pending:
-                self._cluster.release(connection)
-        return reports, unresponsive, failures
-
-    def _first_ready(self, connections: list[Connection], deadline: Deadline) -> int:
-        """Wait for a response, and return the index of its connection; after the deadline, any."""
-        while True:
-            for index, connection in enumerate(connections):
-                if connection.has_response():
-                    return index
-            if deadline.expired:
-                return 0
-            descriptors = [connection.fileno() for connection in connections]
-            self._system.wait_readable([*descriptors, *deadline.wakeup_fds], deadline.remaining())
-
-    def _first_that_counts(self, unsettled: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
-        now = self._system.monotonic()
-        counts_for = self._cluster.settings.request_timeout_ms / 1000
-        self._unsettled_since = {node_id: self._unsettled_since.get(node_id, now) for node_id in unsettled}
-        counting = (node_id for node_id, since in self._unsettled_since.items() if now < since + counts_for)
-        return next((unsettled[node_id] for node_id in counting), None)
+def _check_authorization(topic: str, reports: Collection[TopicReport]) -> None:
+    # Such a topic may exist, so this is no evidence of its absence, but waiting does not help either.
+    if any(report.leader_epochs is not None for report in reports):
+        return
+    for code in {report.error_code for report in reports}:
+        error = error_for(code, "fetching metadata", topic=topic)
+        if isinstance(error, AuthorizationError):
+            raise error

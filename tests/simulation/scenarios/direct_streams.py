@@ -144,7 +144,8 @@ class _ApplicationHistory(Observer):
         self._first_starts: list[dict[TopicAndIndex, int]] = []  # of the life, for the user's own store
         self._finished_spans: list[dict[TopicAndIndex, list[tuple[int, int]]]] = []  # of the life, by stream
         self._last_commits: list[dict[TopicAndIndex, int]] = []  # of the life, by stream
-        self._own_commits: list[dict[TopicAndIndex, set[int]]] = [{} for _ in parameters["streams"]]
+        # Generations of topics, and offsets.
+        self._own_commits: list[dict[TopicAndIndex, set[tuple[int | None, int]]]] = [{} for _ in parameters["streams"]]
         self._new_partitions: list[tuple[int, TopicAndIndex]] = []  # that the generation has found
         self._passed: dict[tuple[int, str], int] = {}
         self._generations: dict[int, int] = {}
@@ -279,9 +280,9 @@ class _ApplicationHistory(Observer):
         if self._parameters["mode"] == "checkpoint":
             starts.clear()
         for partition, offset in position.items():
-            # An offset that another consumer of the group has committed says nothing about results.
-            own = self._own_commits[stream].get(partition, ())
-            resumes = offset in own if self._parameters["mode"] == "group" else explicit.get(partition) == offset
+            # An offset of another consumer of the group, or of a deleted topic, says nothing about results.
+            own = (generations[partition[0]], offset) in self._own_commits[stream].get(partition, ())
+            resumes = own if self._parameters["mode"] == "group" else explicit.get(partition) == offset
             if not resumes:
                 starts[partition] = offset
             starts.setdefault(partition, offset)
@@ -405,7 +406,8 @@ class _ApplicationHistory(Observer):
                 spans = [(min(start, end), end)]
             for _, until in spans:
                 self._checker.allowed_commits[stream].setdefault(partition, set()).add(until)
-                self._own_commits[stream].setdefault(partition, set()).add(until)
+                generation = lineage.generations.get(partition[0])
+                self._own_commits[stream].setdefault(partition, set()).add((generation, until))
             self._last_commits[stream][partition] = end
             committed += [OffsetRange(*partition, *span) for span in spans]
         if order == "calls":

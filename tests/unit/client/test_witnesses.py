@@ -17,7 +17,7 @@ from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ask_witnesses
+from pyspark_kafka_direct.client.witnesses import AbsenceCheck, Witnesses
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.errors import (
@@ -143,11 +143,12 @@ def test_a_broker_that_responds_with_an_error_is_no_witness(three: list[FakeBrok
     for broker in three[:2]:
         broker.topic_error = lambda: UNKNOWN
         broker.error = lambda: ErrorCode.REQUEST_TIMED_OUT
-    reports = ask_witnesses(cluster, [TOPIC], cluster.deadline())
+    reports, unsettled = Witnesses(cluster).ask([TOPIC], (), cluster.deadline())
     assert [(report.node_id, report.leader_epochs) for report in reports[TOPIC]] == [(3, {0: 5})]
+    assert unsettled.keys() == {1, 2}
     three[2].error = lambda: ErrorCode.REQUEST_TIMED_OUT
     with pytest.raises(BrokerTimeoutError, match=r"REQUEST_TIMED_OUT.*;.*REQUEST_TIMED_OUT.*;.*REQUEST_TIMED_OUT"):
-        ask_witnesses(cluster, [TOPIC], cluster.deadline())
+        Witnesses(cluster).ask([TOPIC], (), cluster.deadline())
 
 
 def test_the_id_of_a_recreated_topic_is_reported(three: list[FakeBroker], pool: ConnectionPool) -> None:
@@ -176,7 +177,7 @@ def test_frozen_brokers_leave_most_of_the_time(
     for seconds, expected in ((60.0, [3.0, 3.0, 30.0]), (4.0, [1.0, 1.0, 2.0])):
         limits.clear()
         with pytest.raises(BrokerUnreachableError):
-            ask_witnesses(cluster, [TOPIC], cluster.deadline(seconds))
+            Witnesses(cluster).ask([TOPIC], (), cluster.deadline(seconds))
         assert limits == expected
 
 
@@ -195,6 +196,26 @@ def test_brokers_that_are_unreachable_neither_count_nor_block(three: list[FakeBr
     pool.clear()
     with pytest.raises(BrokerUnreachableError):
         cluster.confirm_missing({PARTITION: TOPIC_ID})
+
+
+def test_a_broker_that_accepts_connections_has_to_report_a_missing_topic_too(three: list[FakeBroker]) -> None:
+    """A throttled broker responds late, and may be the only one that is up to date."""
+    pool = ConnectionPool()
+    cluster = ClusterClient(replace(client(three, pool).settings, request_timeout_ms=6000), pool=pool)
+    cluster.refresh_brokers()
+    for broker in three[:2]:
+        broker.topic_error = lambda: UNKNOWN
+    three[2].frozen = True
+    try:
+        check = cluster.absence_check({PARTITION: TOPIC_ID})
+        started = pool.system.monotonic()
+        while (presence := check.step(cluster.deadline())[PARTITION]) is Presence.UNCONFIRMED:
+            assert pool.system.monotonic() < started + 30
+        assert presence is Presence.ABSENT
+        assert pool.system.monotonic() >= started + 6, "request.timeout.ms"
+    finally:
+        three[2].frozen = False
+        pool.close()
 
 
 def test_an_error_about_a_topic_is_no_report_that_it_is_missing(three: list[FakeBroker], pool: ConnectionPool) -> None:
