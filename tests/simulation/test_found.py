@@ -32,6 +32,9 @@ _PLANS = Path(__file__).parent / "plans"
         "continuous-topic-that-returns",
         # A record behind failed ones was sent again in the next epoch while its first request was still on its way.
         "copy-of-a-record-behind-a-failed-one",
+        # A topic was recreated with fewer partitions. Each batch for a missing partition waited until it was found
+        # missing, and a read waited for all of them.
+        "batches-of-a-missing-partition",
         # A direct stream found a partition in a batch that no checkpoint has, and committed its records. When the batch
         # was generated again, it lacked them.
         "direct-stream-partition-without-checkpoint",
@@ -76,9 +79,11 @@ _PLANS = Path(__file__).parent / "plans"
         "log-whose-metadata-lacks-an-added-partition",
         # A direct stream did not report the records of a new partition that were removed before it found the partition.
         "new-partition-without-its-first-records",
-        # The only broker that knew an added partition was throttled and responded late. The others lagged behind, and the
-        # partition was reported as deleted.
+        # The only broker that knew an added partition was throttled and responded late. The others lagged behind, and
+        # the partition was reported as deleted.
         "partition-that-only-a-slow-broker-knows",
+        # A pattern's only topic could not be described, and the start failed because its stored offsets "are not read".
+        "pattern-whose-topic-may-not-be-described",
         # A recreated topic accepted records behind one that was sent again. Then all were sent in the next epoch.
         "records-written-to-a-recreated-topic-before-an-earlier-one",
         # The connections of a single writer stayed open if its table was stopped while a write took longer.

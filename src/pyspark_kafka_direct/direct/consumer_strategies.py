@@ -213,6 +213,7 @@ class _BaseConsumerStrategy(ABC):
         assigned = self._existing_partitions(cluster, self.assigned(cluster))
         unassigned = sorted(tp for tp in self._offsets if tp not in assigned)
         if unassigned:
+            cluster.topics({tp.topic for tp in unassigned})  # raises if the principal may not describe one
             raise InvalidOffsetsError(
                 f"the offsets contain partitions that are not read: {listed(unassigned)}. The stream reads "
                 f"{listed(sorted(assigned))}",

@@ -371,7 +371,21 @@ class RecordAccumulator:
             reports = self._reports[:]
             self._reports.clear()
             for report in reports:
+                if isinstance(report.error, TopicNotFoundError):
+                    self._fail_queued(report.error)
                 self._on_delivery(report)
+
+    def _fail_queued(self, error: TopicNotFoundError) -> None:
+        """Fail the other records of a missing topic or partition, which would take as long to be found missing."""
+        topic = self._topics.get(error.topic or "")
+        if topic is None:
+            return
+        topic.expires_at = 0.0  # a recreated topic may have fewer partitions
+        for number, queue in topic.queues.items():
+            if queue.records and error.partition in (None, number):
+                message = "The topic, or its partition, does not exist: earlier records could not be written either."
+                error_of_queue = TopicNotFoundError(message, topic=error.topic, partition=number)
+                self._report_unsent(queue.remove_all(), error_of_queue)
 
 
 class _TopicInfo:
@@ -423,6 +437,13 @@ class _RecordQueue:
             expired_records.append(record)
             self.size_bound -= record.size_bound
         return expired_records
+
+    def remove_all(self) -> list[PendingRecord]:
+        """Remove and return all records."""
+        records = list(self.records)
+        self.records.clear()
+        self.size_bound = 0
+        return records
 
 
 class _BatchCallback:

@@ -34,7 +34,8 @@ class LeaderLookup:
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
-        self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}  # of those that brokers do not know
+        # Of topics and partitions that brokers do not know; the partition of a topic is None.
+        self._absence_checks: dict[tuple[str, int | None], AbsenceCheck] = {}
 
     def find(self, partitions: Sequence[PartitionQueue], deadline: Deadline) -> Iterator[LeaderResult]:
         """Yield the results of one attempt, which may lack partitions; raise errors that concern all partitions."""
@@ -63,12 +64,11 @@ class LeaderLookup:
             for partition in partitions:
                 yield LeaderResult(partition, error)
         else:
-            found_topics = {partition.topic_partition.topic for partition in partitions}
-            for tp in [tp for tp in self._absence_checks if tp.topic in found_topics]:
-                del self._absence_checks[tp]
             for partition in partitions:
                 leader = leaders[partition.topic_partition]
                 topic, partition_id = partition.topic_partition
+                self._absence_checks.pop((topic, None), None)
+                self._absence_checks.pop((topic, partition_id), None)
                 code = ErrorCode.LEADER_NOT_AVAILABLE
                 yield LeaderResult(
                     partition,
@@ -77,12 +77,13 @@ class LeaderLookup:
 
     def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
         """Take a step to find out whether a topic or partition is missing, and return whether that is certain."""
-        tp = TopicPartition(error.topic or "", error.partition or 0)
-        check = self._absence_checks.setdefault(tp, self._cluster.absence_check({tp: None}))
+        key = error.topic or "", error.partition
+        tp = TopicPartition(key[0], error.partition or 0)
+        check = self._absence_checks.setdefault(key, self._cluster.absence_check({tp: None}))
         try:
             is_missing = check.step(deadline)[tp] is Presence.ABSENT
         except TransientBrokerError:
             return False
         if is_missing:
-            del self._absence_checks[tp]  # the partition may be created later, and then old evidence must not count
+            del self._absence_checks[key]  # the partition may be created later, and then old evidence must not count
         return is_missing

@@ -178,6 +178,35 @@ def test_a_missing_partition_fails_its_record_only() -> None:
     assert harness.outcomes[b"now"] == (5, 0)
 
 
+def test_queued_records_of_a_missing_partition_fail_with_the_first_ones() -> None:
+    """A recreated topic may have fewer partitions; each batch would take five seconds to be found missing."""
+    cluster = FakeCluster()
+    cluster.partitions = {"t": 2}
+    original_leaders = cluster.leaders
+
+    def leaders(partitions: Any, *more: Any, **requests_for: Any) -> Any:
+        if any(each.partition >= cluster.partitions["t"] for each in partitions):
+            raise TopicNotFoundError("unknown partition.", topic="t", partition=1)
+        return original_leaders(partitions, *more, **requests_for)
+
+    cluster.leaders = leaders  # type: ignore[method-assign]
+    harness = AccumulatorHarness(cluster, batch_bytes=100)
+    values = numbered(6)
+    harness.append(*values, partition=1, poll=False)
+    cluster.partitions["t"] = 1
+    started = cluster.system.now
+    harness.poll_until(*values)
+    assert cluster.system.now - started < 8
+    for value in values:
+        assert type(error := harness.error(value)) is TopicNotFoundError
+        assert error.message.endswith(NOT_WRITTEN)
+        assert error.message.count(NOT_WRITTEN) == 1
+    harness.append(b"other", key=b"a key of the second partition", flush_now=True)
+    harness.append(*numbered(20, 100), key=None, flush_now=True)
+    harness.poll_until(b"other", *numbered(20, 100))
+    assert {harness.outcomes[value][0] for value in [b"other", *numbered(20, 100)]} == {0}  # type: ignore[index]
+
+
 def test_a_topic_that_only_some_brokers_know_is_requested_again_with_pauses() -> None:
     class Lagging(FakeCluster):
         lagging_responses = 3
