@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.process import SimulatedProcess
 
-MAX_CALLS = 400_000
+MAX_CALLS = 1_000_000
 """Of all systems in one history, by default."""
 MAX_SECONDS = 7 * 24 * 3600.0
 """Of simulated time in one history."""
@@ -153,7 +153,7 @@ class World:
 
         Raises:
             DeadlockError: All tasks wait and no event is due.
-            LivelockError: The simulated time is over.
+            LivelockError: The simulated time is over, or there were too many calls.
         """
         assert getcurrent() is self._hub, "the world is run by the scheduler, not by a task"
         end = self.now + seconds
@@ -170,6 +170,8 @@ class World:
                         f"the history takes more than {seconds:.0f} simulated seconds\n{self.describe()}"
                     )
                 self._run_event()
+            elif livelocks := [error for _, error in self.errors if isinstance(error, LivelockError)]:
+                raise livelocks[0]  # other tasks wait for the one that it ended
             else:
                 raise DeadlockError(f"all tasks wait and no event is due\n{self.describe()}")
 

@@ -303,13 +303,13 @@ class ReplicaWitnesses:
                         f"{topic_id}.",
                         topic=topic,
                     )
-        settled = {
+        reporting = {
             name: [each for each in topic_reports if not each.error_code] for name, topic_reports in reports.items()
         }
         counting = self._witnesses.first_that_counts(unsettled)
-        if not all(settled.values()):
+        if not all(reporting.values()):
             raise counting or next(iter(unsettled.values()))
-        return ReplicaReports(settled, counting)
+        return ReplicaReports(reporting, counting)
 
 
 def _report(node: Node, metadata: ClusterMetadata, name: str) -> TopicReport:
