@@ -104,6 +104,7 @@ class ContinuousExecution:
             fail_on_data_loss=read_options.fail_on_data_loss,
             read_committed=read_options.fetch.isolation_level == "read_committed",
             max_attempts=read_options.offset_fetch_attempts or _METADATA_ATTEMPTS,
+            reselected_start=definition.delivery.reselected_start,
         )
         self._planner = ContinuousStartPlanner(planner_options, self._offset_reader)
         self._group_committer: GroupOffsetCommitter | None = None

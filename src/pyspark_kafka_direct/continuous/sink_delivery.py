@@ -42,6 +42,7 @@ from pyspark_kafka_direct.continuous.group_offsets import (
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.data_loss import find_lost_partitions
+from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START
 from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES, contradicting_metadata_error
 from pyspark_kafka_direct.producer.exactly_once import check_transaction_support
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
@@ -110,6 +111,11 @@ class SinkDelivery(ABC):
     def coalesces_epochs(self) -> bool:
         """Whether the coordinator may merge epochs that complete while a commit is in flight."""
         return False  # rows may be stamped with the number of the epoch
+
+    @property
+    @abstractmethod
+    def reselected_start(self) -> str:
+        """Where partitions are read that were not selected for a while, as a sentence for messages."""
 
     @property
     def producers(self) -> Sequence[ProducerIdAndEpoch]:
@@ -196,6 +202,13 @@ class ExactlyOnceDelivery(SinkDelivery):
     @property
     def coalesces_epochs(self) -> bool:
         return True  # the committed offsets are in the transactions
+
+    @property
+    def reselected_start(self) -> str:
+        return (
+            f"they are read from their offsets in the group {offsets_group_id(self._prefix)!r}, or from their start if "
+            "brokers have deleted these offsets"
+        )
 
     @property
     def producers(self) -> Sequence[ProducerIdAndEpoch]:
@@ -318,6 +331,12 @@ class AtLeastOnceDelivery(SinkDelivery):
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
         self._fencing_log.append()
         self._fencing_log.check_not_fenced()
+
+    @property
+    def reselected_start(self) -> str:
+        if isinstance(self.writer_factory, KafkaWriterFactory):
+            return READ_FROM_START
+        return f"{READ_FROM_START}, or from the positions that the sink has stored"
 
 
 def kafka_delivery(

@@ -10,6 +10,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     find_lost_partitions,
     lower_end_offsets,
 )
+from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START
 from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
@@ -39,6 +40,7 @@ class ContinuousStartOptions:
     fail_on_data_loss: bool = True
     read_committed: bool = False  # end offsets are last stable offsets
     max_attempts: int = 3  # responses after which missing records are confirmed as lost
+    reselected_start: str = READ_FROM_START  # where partitions are read that are selected again, as a sentence
 
 
 class ContinuousStartPlanner:
@@ -47,7 +49,7 @@ class ContinuousStartPlanner:
     def __init__(self, options: ContinuousStartOptions, offset_reader: OffsetReader) -> None:
         self._options = options
         self._offset_reader = offset_reader
-        self._losses = LossReport(options.fail_on_data_loss, offset_reader)
+        self._losses = LossReport(options.fail_on_data_loss, offset_reader, reselected_start=options.reselected_start)
         self._history = OffsetHistory()
         self._snapshots = SnapshotReader(
             offset_reader, self._history, max_attempts=options.max_attempts, read_committed=options.read_committed

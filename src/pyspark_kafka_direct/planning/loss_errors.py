@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
 
 SKIP_ADVICE: Final = "set failOnDataLoss=false to continue without them"
+READ_FROM_START: Final = "they are read from their start"
 _RESTART_ADVICE: Final = "this can be transient: restart the query"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.planning.data_loss import later_log_starts
 from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.loss_errors import SKIP_ADVICE, DataLossCause, SkippedLoss
+from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START, SKIP_ADVICE, DataLossCause, SkippedLoss
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,10 +34,18 @@ class LossContext(Protocol):
 class LossReport:
     """Raises ``DataLossError`` at the first loss, or reports each as skipped, once for each batch."""
 
-    def __init__(self, fail_on_data_loss: bool, context: LossContext, *, advice: str = SKIP_ADVICE) -> None:
+    def __init__(
+        self,
+        fail_on_data_loss: bool,
+        context: LossContext,
+        *,
+        advice: str = SKIP_ADVICE,
+        reselected_start: str = READ_FROM_START,  # where partitions are read that are selected again, as a sentence
+    ) -> None:
         self._fail_on_data_loss = fail_on_data_loss
         self._context = context
         self._advice = advice
+        self._reselected_start = reselected_start
         self._start: Mapping[TopicPartition, int] | None = None
         self._reported: set[tuple[str, frozenset[tuple[TopicPartition, int]]]] = set()  # in this batch
 
@@ -76,7 +84,7 @@ class LossReport:
             dict.fromkeys(unselected, 0),
             f"data loss: {listed(sorted(unselected))} are not selected any more: they exist, but assign, subscribe or "
             "subscribePattern does not include them. Include them again to resume where the query stopped. If the "
-            "query continues without them and they are included later, they are read from their start "
+            f"query continues without them and they are included later, {self._reselected_start} "
             "(KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
         )
 
