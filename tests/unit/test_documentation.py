@@ -47,6 +47,11 @@ def test_example_servers_listen_on_this_host_only() -> None:
     assert {'addr="127.0.0.1"' in call for call in servers} == {True}
 
 
+def test_examples_end_although_the_sample_produces() -> None:
+    """``processAllAvailable`` returns at a trigger without new records, and the sample produces 20 per second."""
+    assert [block for block in PYTHON if "processAllAvailable()" in block.text] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_python_stands_between_fences_where_it_is_run(page: str) -> None:
     assert [block.line for block in indented(page) if is_python(block)] == []
