@@ -106,7 +106,12 @@ FIGURES = [  # a page, what it says, the results, what they say
     ),
     ("docs/benchmarks.md", "| 143 ms | 169 ms | 206 ms", "quick-sink", "exactly-once | triggerExecution | 206 ms |"),
     ("docs/benchmarks.md", "| `KafkaTable` | 1.3 | 1.3 us |", "log", "| KafkaTable | 1.32 | 0.75 | 1.30 | 5.2x |"),
-    ("docs/benchmarks.md", "| kafka-python 3.0.12 | 6.9 | 6.6 us |", "log", "| kafka-python | 6.85 | 0.15 | 6.61 | 1.0x |"),
+    (
+        "docs/benchmarks.md",
+        "| kafka-python 3.0.12 | 6.9 | 6.6 us |",
+        "log",
+        "| kafka-python | 6.85 | 0.15 | 6.61 | 1.0x |",
+    ),
     (
         "docs/benchmarks.md",
         "| `KafkaTable.put`, a future of each | 82,000 | 12.0 us |",
