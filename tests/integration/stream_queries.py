@@ -101,8 +101,16 @@ class Stream:
     @property
     def committed(self) -> int:
         """The last batch committed in the checkpoint."""
-        commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
-        return max((int(file.name) for file in commits), default=-1)
+        return self._last("commits")
+
+    @property
+    def planned(self) -> int:
+        """The last batch planned in the checkpoint."""
+        return self._last("offsets")
+
+    def _last(self, log: str) -> int:
+        files = (self.folder / "checkpoint" / log).glob("[0-9]*")
+        return max((int(file.name) for file in files), default=-1)
 
     def undo_commit(self) -> None:
         """Restore the state as if the driver had died in its last batch."""

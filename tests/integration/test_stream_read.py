@@ -148,8 +148,10 @@ def test_the_limit_is_proportional_across_a_restart_and_ignored_by_once(
     query.wait(lambda: query.committed >= done + 1, "one more")
     query.stop()
     assert [len(query.batches[number]) for number in range(1, query.committed + 1)] == [10] * query.committed
+    if query.planned > query.committed:
+        query.run(once=True)  # a batch was planned when the query was stopped: it runs again, and no other
     left = 113 - 10 * (query.committed + 1)
-    assert query.run(once=True)[-1] == left
+    assert query.run(once=True) == [left]
 
 
 def test_no_group_is_registered(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2  # of each topic
 _RATE = 60  # records per second
-_PER_BATCH = 200
+_PER_BATCH = 1_000  # so that a query keeps up whose batches take 15 s on a busy machine
 _PER_BATCH_AT_THE_END = 5_000
 _RECORDS_BEFORE_START = 300
 _DEADLINE = 120.0  # seconds for each wait; starting Spark on a busy machine takes longest
