@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
+from tests.soak.results import last_batch
 
 from pyspark_kafka_direct.spark.spark_versions import spark_features
 
@@ -101,16 +102,12 @@ class Stream:
     @property
     def committed(self) -> int:
         """The last batch committed in the checkpoint."""
-        return self._last("commits")
+        return last_batch(self.folder, "commits")
 
     @property
     def planned(self) -> int:
         """The last batch planned in the checkpoint."""
-        return self._last("offsets")
-
-    def _last(self, log: str) -> int:
-        files = (self.folder / "checkpoint" / log).glob("[0-9]*")
-        return max((int(file.name) for file in files), default=-1)
+        return last_batch(self.folder, "offsets")
 
     def undo_commit(self) -> None:
         """Restore the state as if the driver had died in its last batch."""
