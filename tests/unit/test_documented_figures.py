@@ -120,11 +120,11 @@ FIGURES = [  # a page, what it says, the results, what they say
     ),
     (
         "docs/benchmarks.md",
-        "epochs of 1 s | 3.8, missed | 18, missed | 50, missed |",
+        "epochs of 1 s | 2.7 | 16 | 90 |",
         "continuous",
-        "| continuous runner | 3.8 | 18.2 | 50.0 |",
+        "| continuous runner | 2.7 | 15.6 | 90.3 |",
     ),
-    ("docs/benchmarks.md", "at 1.57 M records/s: 7.2 times", "continuous", "| >= 2x | 7.19x | yes |"),
+    ("docs/benchmarks.md", "at 2.6 M records/s: 6.9 times", "continuous", "| >= 2x | 6.85x | yes |"),
     (
         "README.md",
         "takes 127 ms to read (JVM: 118 ms)",
@@ -163,10 +163,10 @@ FIGURES = [  # a page, what it says, the results, what they say
         "| KafkaRDD, arrow(columns=['value']) | 8.92 |",
     ),
     ("docs/benchmarks.md", "2.4 times the JVM", "quick-tls", "| 1.346 | 135 | 1.24 | 2.44x | 0.51x |"),
-    ("docs/benchmarks.md", "63, 120 and 150 ms", "continuous-ours", "exactly-once | 63.3 | 119.8 | 150.1 |"),
-    ("README.md", "is median 4 ms, p99 18 ms (at least once)", "continuous", "| continuous runner | 3.8 | 18.2 |"),
-    ("README.md", "mode has median 1.3 ms, p99 152 ms", "continuous", "| JVM, real-time mode | 1.3 | 151.6 |"),
-    ("README.md", "or median 140 ms (exactly once)", "continuous", "exactly-once | 140.2 | 311.8 |"),
+    ("docs/benchmarks.md", "has 2.4, 9.4 and 17 ms", "continuous-ours", "| continuous runner | 2.4 | 9.4 | 17.3 |"),
+    ("README.md", "is median 3 ms, p99 16 ms (at least once)", "continuous", "| continuous runner | 2.7 | 15.6 |"),
+    ("README.md", "mode has median 0.9 ms, p99 101 ms", "continuous", "| JVM, real-time mode | 0.9 | 101.1 |"),
+    ("README.md", "or median 61 ms (exactly once)", "continuous", "exactly-once | 61.3 | 112.9 |"),
 ]
 
 
