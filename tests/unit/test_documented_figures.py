@@ -76,7 +76,6 @@ FIGURES = [  # a page, what it says, the results, what they say
         "| 0.762 | 780 | 2.31 | 1.94x | 0.74x |",
     ),
     ("docs/benchmarks.md", "| 100 B, TLS | all columns | 3.0 M | 3.1x |", "quick", "| 3.042 | 304 | 0.52 | 3.14x |"),
-    ("docs/benchmarks.md", "0.05 us of the 0.58 us per record", "quick", "| 3.064 | 306 | 0.58 |"),
     (
         "docs/benchmarks.md",
         "| two records, read to the log's end | 633 ms | 67 ms | 109 ms |",
@@ -162,7 +161,6 @@ FIGURES = [  # a page, what it says, the results, what they say
         "rdd",
         "| KafkaRDD, arrow(columns=['value']) | 8.92 |",
     ),
-    ("docs/benchmarks.md", "2.4 times the JVM", "quick-tls", "| 1.346 | 135 | 1.24 | 2.44x | 0.51x |"),
     ("docs/benchmarks.md", "has 2.4, 9.4 and 17 ms", "continuous-ours", "| continuous runner | 2.4 | 9.4 | 17.3 |"),
     ("README.md", "is median 3 ms, p99 16 ms (at least once)", "continuous", "| continuous runner | 2.7 | 15.6 |"),
     ("README.md", "mode has median 0.9 ms, p99 101 ms", "continuous", "| JVM, real-time mode | 0.9 | 101.1 |"),
