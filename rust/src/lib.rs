@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod encoder;
+mod json;
 
 use std::sync::Arc;
 
@@ -148,6 +149,7 @@ fn copy(cells: &[ReadOnlyCell<u8>], target: &mut [u8]) {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
     module.add_class::<encoder::Encoder>()?;
+    module.add_class::<json::JsonDecoder>()?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
     module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;
     module.add_function(wrap_pyfunction!(encoder::set_producer_state, module)?)?;

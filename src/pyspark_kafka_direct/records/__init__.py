@@ -17,6 +17,11 @@ sequence number are written into a batch just before it is sent::
         set_producer_state(batch.data, producer_id, epoch, sequence, transactional=False)
         send(batch.partition, batch.data)
 
+A JSON decoder turns a column of values into a column of structs with the wanted fields::
+
+    decoder = create_json_decoder(pa.schema({"origin": pa.string(), "delay": pa.float64()}))
+    structs, malformed, first_malformed = decoder.decode(batch.column("value"))
+
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
 replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
 environment variable ``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) selects one.
@@ -39,10 +44,18 @@ from pyspark_kafka_direct.records.interfaces import (
     RecordEncoder,
     WritableBytes,
 )
+from pyspark_kafka_direct.records.json_values import (
+    DecodedJson,
+    JsonDecoder,
+    JsonRequest,
+    MalformedValue,
+)
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from pyspark_kafka_direct.config.client_settings import CompressionType
 
@@ -52,13 +65,17 @@ __all__ = [
     "NATIVE_MISSING_REASON",
     "AbortedTransaction",
     "DecodeCounts",
+    "DecodedJson",
     "EncodedBatch",
+    "JsonDecoder",
+    "MalformedValue",
     "RecordDecoder",
     "RecordEncoder",
     "WritableBytes",
     "arrow_schema",
     "create_decoder",
     "create_encoder",
+    "create_json_decoder",
     "is_valid_batch",
     "partition_for_key",
     "scan_leader_epoch",
@@ -136,3 +153,8 @@ def create_encoder(
             first_sticky_partition,
         )
     )
+
+
+def create_json_decoder(fields: pa.Schema, corrupt_record: str = "") -> JsonDecoder:
+    """Create a decoder of the wanted fields; a type that JSON cannot be decoded to is a ValueError."""
+    return _selected.create_json_decoder(JsonRequest(fields, corrupt_record))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RecordEncoder,
         WritableBytes,
     )
+    from pyspark_kafka_direct.records.json_values import JsonDecoder, JsonRequest
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
 
@@ -44,6 +45,7 @@ class Implementation:
     set_producer_state: SetProducerState
     is_valid_batch: Callable[[bytes | bytearray | memoryview], bool]
     split_batch: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
+    create_json_decoder: Callable[[JsonRequest], JsonDecoder]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
 
@@ -81,7 +83,7 @@ def _native_missing_reason(error: ImportError) -> str:
 
 def _native() -> Implementation:
     from pyspark_kafka_direct.records import _native as native
-    from pyspark_kafka_direct.records.native_kernel import NativeDecoder, NativeEncoder
+    from pyspark_kafka_direct.records.native_kernel import NativeDecoder, NativeEncoder, NativeJsonDecoder
 
     return Implementation(
         "native",
@@ -92,6 +94,7 @@ def _native() -> Implementation:
         native.set_producer_state,
         native.is_valid_batch,
         native.split_batch,
+        NativeJsonDecoder,
     )
 
 
@@ -107,6 +110,7 @@ def _python() -> Implementation:
         python.set_producer_state,
         python.is_valid_batch,
         python.split_batch,
+        python.PythonJsonDecoder,
     )
 
 
@@ -118,6 +122,9 @@ def _python_with_warning(reason: str) -> Implementation:
         native_missing_reason=reason,
         create_decoder=_warn_on_first_use(python.create_decoder, "Records are decoded in Python", "decoder", reason),
         create_encoder=_warn_on_first_use(python.create_encoder, "Records are encoded in Python", "encoder", reason),
+        create_json_decoder=_warn_on_first_use(
+            python.create_json_decoder, "JSON is decoded in Python", "JSON decoder", reason
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""The native decoder and encoder: ``RecordDecoder`` and ``RecordEncoder`` implemented in Rust.
+"""The native decoders and encoder: ``RecordDecoder``, ``RecordEncoder`` and ``JsonDecoder`` implemented in Rust.
 
 Message formats 0 and 1 only survive in segments written before Kafka 0.11. The Python decoder decodes a fetch response
 that contains any of their messages.
@@ -20,6 +20,7 @@ from pyspark_kafka_direct.records.interfaces import (
     EncodeRequest,
     strings_as_binary,
 )
+from pyspark_kafka_direct.records.json_values import DecodedJson, JsonRequest, MalformedValue
 from pyspark_kafka_direct.records.record_errors import encode_error, record_error
 
 if TYPE_CHECKING:
@@ -131,3 +132,17 @@ class NativeEncoder:
             raise encode_error(kind, row, partition_or_size, self._request) from None
         except MemoryError:
             raise encode_error("memory", 0, 0, self._request) from None
+
+
+class NativeJsonDecoder:
+    """A ``JsonDecoder`` implemented in Rust."""
+
+    def __init__(self, request: JsonRequest) -> None:
+        self._native = _native.JsonDecoder(request.fields, request.corrupt_record)
+
+    def decode(self, values: pa.BinaryArray) -> DecodedJson:
+        import pyarrow as pa
+
+        batch, first_malformed = self._native.decode(pa.RecordBatch.from_arrays([values], ["value"]))
+        first = None if first_malformed is None else MalformedValue(*first_malformed)
+        return DecodedJson(batch.column(0), batch.column(1), first)

@@ -1,0 +1,372 @@
+//! An Arrow column under construction, and the rules by which a JSON value fits it: those of Spark's `from_json`.
+
+use arrow_schema::{ArrowError, DataType, Fields};
+
+use super::error::{Malformed, Parsed, Reason, unexpected};
+use super::memory::Spare;
+use super::number::{Number, NumberKind, number};
+use super::object::Object;
+use super::scan::load16;
+use super::skip::{Input, State, skip};
+use super::text::{replace_invalid_utf8, unescape};
+
+/// Levels of structs and arrays in a schema.
+const MAX_SCHEMA_DEPTH: usize = 64;
+
+/// Powers of ten that are exact; dividing an exact integer by one of them rounds once, and so is correct.
+const POWERS_OF_TEN: [f64; 19] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
+
+/// One column. A row is appended by `decode` or `push_null`.
+pub(super) struct Column {
+    pub values: Values,
+    /// Null rows, which are few or all.
+    pub nulls: Vec<u32>,
+    pub rows: usize,
+    pub spare: Spare,
+}
+
+pub(super) enum Values {
+    Boolean(Vec<bool>),
+    Int8(Vec<i8>),
+    Int16(Vec<i16>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Float32(Vec<f32>),
+    Float64(Vec<f64>),
+    Text { ends: Vec<i32>, data: Vec<u8> },
+    Struct { fields: Fields, object: Box<Object> },
+    List { ends: Vec<i32>, element: Box<Column> },
+}
+
+/// Runs an expression for the vector of a column of fixed width.
+macro_rules! fixed_width {
+    ($values:expr, $vector:ident => $run:expr, $($others:tt)*) => {
+        match $values {
+            Values::Boolean($vector) => $run,
+            Values::Int8($vector) => $run,
+            Values::Int16($vector) => $run,
+            Values::Int32($vector) => $run,
+            Values::Int64($vector) => $run,
+            Values::Float32($vector) => $run,
+            Values::Float64($vector) => $run,
+            $($others)*
+        }
+    };
+}
+
+impl Column {
+    pub fn new(data_type: &DataType, depth: usize) -> Result<Column, ArrowError> {
+        if depth > MAX_SCHEMA_DEPTH {
+            return Err(ArrowError::SchemaError(format!("a type has more than {MAX_SCHEMA_DEPTH} levels")));
+        }
+        let values = match data_type {
+            DataType::Boolean => Values::Boolean(Vec::new()),
+            DataType::Int8 => Values::Int8(Vec::new()),
+            DataType::Int16 => Values::Int16(Vec::new()),
+            DataType::Int32 => Values::Int32(Vec::new()),
+            DataType::Int64 => Values::Int64(Vec::new()),
+            DataType::Float32 => Values::Float32(Vec::new()),
+            DataType::Float64 => Values::Float64(Vec::new()),
+            DataType::Utf8 => Values::Text { ends: vec![0], data: Vec::new() },
+            DataType::Struct(fields) => {
+                Values::Struct { fields: fields.clone(), object: Box::new(Object::new(fields.iter(), depth + 1)?) }
+            }
+            DataType::List(element) => {
+                Values::List { ends: vec![0], element: Box::new(Column::new(element.data_type(), depth + 1)?) }
+            }
+            other => return Err(ArrowError::SchemaError(format!("JSON cannot be decoded to {other}"))),
+        };
+        Ok(Column { values, nulls: Vec::new(), rows: 0, spare: Spare::default() })
+    }
+
+    /// Decodes the value at `at` into a new row; returns the position after it. After an error, the row is incomplete.
+    ///
+    /// A value of another type becomes null, and is noted in `state`.
+    #[inline(always)]
+    pub fn decode(&mut self, input: Input<'_>, state: &mut State, at: usize) -> Parsed<usize> {
+        let first = input.byte(at);
+        if first == b'n' {
+            let end = input.literal(at, b"null")?;
+            self.push_null();
+            return Ok(end);
+        }
+        self.rows += 1;
+        match &mut self.values {
+            Values::Text { ends, data } => {
+                let end =
+                    if first == b'"' { string(data, input, at)? } else { other_text(data, input, state, at, first)? };
+                ends.push(data.len() as i32); // at most the size of the input, which Arrow limits to 31 bits
+                return Ok(end);
+            }
+            Values::Float64(values) => {
+                if !is_quote_or_other(first) {
+                    let number = number(input.bytes, input.end, at)?;
+                    values.push(to_f64(&number, input, at));
+                    return Ok(number.end);
+                }
+                if let Some((value, end)) = quoted_number(input, at) {
+                    values.push(value);
+                    return Ok(end);
+                }
+            }
+            Values::Float32(values) => {
+                if !is_quote_or_other(first) {
+                    let number = number(input.bytes, input.end, at)?;
+                    values.push(to_f32(&number, input, at));
+                    return Ok(number.end);
+                }
+                if let Some((value, end)) = quoted_number(input, at) {
+                    values.push(value as f32);
+                    return Ok(end);
+                }
+            }
+            Values::Int32(values) => match integer(input, at, first)? {
+                Ok((value, end)) if i32::try_from(value).is_ok() => {
+                    values.push(value as i32);
+                    return Ok(end);
+                }
+                other => return self.misfit(input, state, at, range_or_type(other)),
+            },
+            Values::Int64(values) => match integer(input, at, first)? {
+                Ok((value, end)) => {
+                    values.push(value);
+                    return Ok(end);
+                }
+                Err(reason) => return self.misfit(input, state, at, reason),
+            },
+            Values::Int16(values) => match integer(input, at, first)? {
+                Ok((value, end)) if i16::try_from(value).is_ok() => {
+                    values.push(value as i16);
+                    return Ok(end);
+                }
+                other => return self.misfit(input, state, at, range_or_type(other)),
+            },
+            Values::Int8(values) => match integer(input, at, first)? {
+                // As in Spark, an unsigned byte is the signed one with the same bits.
+                Ok((value, end)) if (-128..=255).contains(&value) => {
+                    values.push(value as i8);
+                    return Ok(end);
+                }
+                other => return self.misfit(input, state, at, range_or_type(other)),
+            },
+            Values::Boolean(values) => {
+                let word: &[u8] = if first == b't' { b"true" } else { b"false" };
+                if first == word[0] {
+                    let end = input.literal(at, word)?;
+                    values.push(first == b't');
+                    return Ok(end);
+                }
+            }
+            Values::Struct { object, .. } => {
+                if first == b'{' {
+                    state.enter(at)?;
+                    let end = object.decode_nested(input, state, at, self.rows - 1)?;
+                    state.depth -= 1;
+                    state.unfit = false; // a struct keeps its other fields
+                    return Ok(end);
+                }
+            }
+            Values::List { ends, element } => {
+                if first == b'[' {
+                    state.enter(at)?;
+                    let end = elements(element, input, state, at)?;
+                    state.depth -= 1;
+                    if state.unfit {
+                        element.truncate(ends.last().map_or(0, |&end| end as usize));
+                        self.rows -= 1;
+                        self.push_null();
+                    } else {
+                        ends.push(element.rows as i32);
+                    }
+                    return Ok(end);
+                }
+            }
+        }
+        self.misfit(input, state, at, Reason::Type)
+    }
+
+    /// Steps over a value that does not fit; its row becomes null.
+    #[cold]
+    #[inline(never)]
+    fn misfit(&mut self, input: Input<'_>, state: &mut State, at: usize, reason: Reason) -> Parsed<usize> {
+        let end = skip(input, state, at)?;
+        state.misfit.get_or_insert(Malformed { at, reason });
+        state.unfit = true;
+        self.rows -= 1;
+        self.push_null();
+        Ok(end)
+    }
+
+    #[inline(always)]
+    pub fn push_null(&mut self) {
+        self.nulls.push(self.rows as u32);
+        self.rows += 1;
+        fixed_width!(&mut self.values, values => values.push(Default::default()),
+            Values::Text { ends, data } => ends.push(data.len() as i32),
+            Values::Struct { object, .. } => object.columns.iter_mut().for_each(Column::push_null),
+            Values::List { ends, element } => ends.push(element.rows as i32),
+        );
+    }
+
+    /// Removes the rows from `rows` on, of which the last one may be incomplete.
+    #[inline(never)]
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows = self.rows.min(rows);
+        self.nulls.truncate(self.nulls.partition_point(|&row| (row as usize) < rows));
+        fixed_width!(&mut self.values, values => values.truncate(rows),
+            Values::Text { ends, data } => {
+                ends.truncate(rows + 1);
+                data.truncate(ends.last().map_or(0, |&end| end as usize));
+            }
+            Values::Struct { object, .. } => object.columns.iter_mut().for_each(|column| column.truncate(rows)),
+            Values::List { ends, element } => {
+                ends.truncate(rows + 1);
+                element.truncate(ends.last().map_or(0, |&end| end as usize));
+            }
+        );
+    }
+
+    /// Removes the rows from `from` to `until`, and so moves later rows.
+    #[inline(never)]
+    pub fn remove(&mut self, from: usize, until: usize) {
+        self.rows -= until - from;
+        let moved = self.nulls.split_off(self.nulls.partition_point(|&row| (row as usize) < from));
+        self.nulls.extend(moved.iter().filter(|&&row| row as usize >= until).map(|row| row - (until - from) as u32));
+        fixed_width!(&mut self.values, values => drop(values.drain(from..until)),
+            Values::Text { ends, data } => drop(data.drain(remove_ends(ends, from, until))),
+            Values::Struct { object, .. } => object.columns.iter_mut().for_each(|column| column.remove(from, until)),
+            Values::List { ends, element } => {
+                let removed = remove_ends(ends, from, until);
+                element.remove(removed.start, removed.end);
+            }
+        );
+    }
+}
+
+/// Removes the ends of rows, and returns the range of their content.
+fn remove_ends(ends: &mut Vec<i32>, from: usize, until: usize) -> std::ops::Range<usize> {
+    let (start, end) = (ends[from], ends[until]);
+    ends.drain(from + 1..=until);
+    ends[from + 1..].iter_mut().for_each(|later| *later -= end - start);
+    start as usize..end as usize
+}
+
+/// Whether a value is a string, or of a kind that is no number.
+#[inline(always)]
+fn is_quote_or_other(first: u8) -> bool {
+    matches!(first, b'"' | b'\'' | b'{' | b'[' | b't' | b'f')
+}
+
+/// Appends a string in double quotes; the caller appends its end.
+#[inline(always)]
+fn string(data: &mut Vec<u8>, input: Input<'_>, at: usize) -> Parsed<usize> {
+    let text = super::text::string(input.bytes, input.end, at + 1)?;
+    let (start, length) = (data.len(), text.end - at - 1);
+    if text.escaped {
+        unescape(input.bytes, at + 1, text.end, data)?;
+    } else if length <= 32 {
+        // A copy of constant size needs no call. What is too much is removed.
+        data.extend_from_slice(&load16(input.bytes, at + 1).to_le_bytes());
+        if length > 16 {
+            data.extend_from_slice(&load16(input.bytes, at + 17).to_le_bytes());
+        }
+        data.truncate(start + length);
+    } else {
+        data.extend_from_slice(&input.bytes[at + 1..text.end]);
+    }
+    if !input.ascii {
+        replace_invalid_utf8(data, start);
+    }
+    Ok(text.end + 1)
+}
+
+/// Appends a string in single quotes without them, and any other value as it is written.
+#[inline(never)]
+fn other_text(data: &mut Vec<u8>, input: Input<'_>, state: &mut State, at: usize, first: u8) -> Parsed<usize> {
+    let start = data.len();
+    let end = skip(input, state, at)?;
+    if first == b'\'' {
+        unescape(input.bytes, at + 1, end - 1, data)?;
+    } else {
+        data.extend_from_slice(&input.bytes[at..end]);
+    }
+    if !input.ascii {
+        replace_invalid_utf8(data, start);
+    }
+    Ok(end)
+}
+
+#[inline(always)]
+fn to_f64(number: &Number, input: Input<'_>, at: usize) -> f64 {
+    if number.exact {
+        let value = number.digits as f64 / POWERS_OF_TEN[number.fraction];
+        // As in Java, the integer -0 is 0.
+        let negated = number.negative && (number.digits != 0 || number.kind == NumberKind::Decimal);
+        return if negated { -value } else { value };
+    }
+    match number.kind {
+        NumberKind::NonFinite(value) => value,
+        _ => input.text(at, number.end).parse().unwrap_or_default(), // Rust's grammar contains that of JSON
+    }
+}
+
+fn to_f32(number: &Number, input: Input<'_>, at: usize) -> f32 {
+    match number.kind {
+        NumberKind::NonFinite(value) => value as f32,
+        NumberKind::Integer if number.exact && number.digits == 0 => 0.0,
+        _ => input.text(at, number.end).parse().unwrap_or_default(),
+    }
+}
+
+/// A string that Spark reads as a number, and its end.
+#[cold]
+fn quoted_number(input: Input<'_>, at: usize) -> Option<(f64, usize)> {
+    let text = input.string(at).ok()?;
+    match number(input.bytes, text.end, at + 1) {
+        Ok(Number { end, kind: NumberKind::NonFinite(value), .. }) if end == text.end => Some((value, end + 1)),
+        _ => None,
+    }
+}
+
+/// An integer and its end, or why the value is none.
+#[inline(always)]
+fn integer(input: Input<'_>, at: usize, first: u8) -> Parsed<Result<(i64, usize), Reason>> {
+    if is_quote_or_other(first) {
+        return Ok(Err(Reason::Type));
+    }
+    let number = number(input.bytes, input.end, at)?;
+    if number.kind != NumberKind::Integer {
+        return Ok(Err(Reason::Type));
+    }
+    if number.exact {
+        let value = number.digits as i64;
+        return Ok(Ok((if number.negative { -value } else { value }, number.end)));
+    }
+    Ok(input.text(at, number.end).parse().map(|value| (value, number.end)).map_err(|_| Reason::Range))
+}
+
+fn range_or_type(integer: Result<(i64, usize), Reason>) -> Reason {
+    integer.err().unwrap_or(Reason::Range)
+}
+
+/// Appends the elements of an array; sets `state.unfit` if one does not fit.
+#[inline(never)]
+fn elements(element: &mut Column, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
+    let mut unfit = false;
+    let mut at = input.blanks(start + 1);
+    if input.byte(at) != b']' {
+        loop {
+            state.unfit = false;
+            at = input.blanks(element.decode(input, state, at)?);
+            unfit |= state.unfit;
+            match input.byte(at) {
+                b',' => at = input.blanks(at + 1),
+                b']' => break,
+                _ => return unexpected(input.end, at, Reason::Unexpected),
+            }
+        }
+    }
+    state.unfit = unfit;
+    Ok(at + 1)
+}

@@ -1,0 +1,198 @@
+//! From a column of JSON values to a column of structs.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray};
+use arrow_buffer::BooleanBufferBuilder;
+use arrow_schema::{ArrowError, DataType, Field, Fields};
+
+use super::arrays::{null_buffer, struct_array};
+use super::column::Column;
+use super::error::{Malformed, Parsed, Reason, unexpected};
+use super::object::Object;
+use super::skip::{Input, State};
+use super::text::replace_invalid_utf8;
+
+/// Decodes columns of JSON objects into structs of the same fields. Memory is reused from batch to batch.
+pub struct JsonDecoder {
+    fields: Fields,
+    object: Object,
+    corrupt_record: Option<CorruptRecords>,
+    state: State,
+}
+
+/// The column of the structs that has malformed values as they are.
+struct CorruptRecords {
+    index: usize,
+    column: Column,
+}
+
+/// The structs of a column of values.
+pub struct DecodedJson {
+    /// Structs. One is null if its value is null or blank; the fields of a malformed one are null, as far as they are.
+    pub structs: ArrayRef,
+    /// Whether each value is malformed.
+    pub malformed: BooleanArray,
+    pub first_malformed: Option<MalformedValue>,
+}
+
+/// A malformed value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedValue {
+    pub row: usize,
+    /// The byte of the value at which this was noticed.
+    pub position: usize,
+    pub reason: Reason,
+}
+
+impl JsonDecoder {
+    /// Creates a decoder. The field named `corrupt_record`, if there is one, is a string, and is not read from the JSON.
+    pub fn new(fields: Fields, corrupt_record: &str) -> Result<JsonDecoder, ArrowError> {
+        if let Some(field) = nullable_violation(&fields) {
+            return Err(ArrowError::SchemaError(format!("field {:?} must be nullable", field.name())));
+        }
+        let corrupt_record = match fields.find(corrupt_record) {
+            Some((index, field)) if *field.data_type() == DataType::Utf8 => {
+                Some(CorruptRecords { index, column: Column::new(field.data_type(), 0)? })
+            }
+            Some((_, field)) => {
+                let message = format!("field {:?} has the text of malformed values, so it is a string", field.name());
+                return Err(ArrowError::SchemaError(message));
+            }
+            None => None,
+        };
+        let corrupt_index = corrupt_record.as_ref().map(|corrupt| corrupt.index);
+        let wanted = fields.iter().enumerate().filter(|(index, _)| Some(*index) != corrupt_index);
+        let object = Object::new(wanted.map(|(_, field)| field), 0)?;
+        Ok(JsonDecoder { fields, object, corrupt_record, state: State::default() })
+    }
+
+    pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedJson, ArrowError> {
+        let rows = values.value_offsets().len() - 1;
+        let first = values.value_offsets()[0] as usize;
+        let bytes = &values.value_data()[..values.value_offsets()[rows] as usize];
+        let ascii = bytes[first..].is_ascii(); // then no string has to be checked for UTF-8
+        let mut null_structs = Vec::new();
+        let mut malformed_rows = Vec::<u32>::new();
+        let mut first_malformed = None;
+        for row in 0..rows {
+            let (start, end) = (values.value_offsets()[row] as usize, values.value_offsets()[row + 1] as usize);
+            let input = Input { bytes, end, ascii };
+            let misfit = if values.nulls().is_some_and(|nulls| nulls.is_null(row)) {
+                null_structs.push(row as u32);
+                self.object.fill_row(row);
+                None
+            } else {
+                match self.decode_value(input, start, row) {
+                    Ok(is_null) => {
+                        if is_null {
+                            null_structs.push(row as u32);
+                        }
+                        self.state.misfit
+                    }
+                    Err(malformed) => {
+                        self.object.columns.iter_mut().for_each(|column| column.truncate(row));
+                        self.object.fill_row(row);
+                        Some(malformed)
+                    }
+                }
+            };
+            if let Some(Malformed { at, reason }) = misfit {
+                malformed_rows.push(row as u32);
+                first_malformed.get_or_insert(MalformedValue { row, position: at - start, reason });
+            }
+            if let Some(corrupt) = &mut self.corrupt_record {
+                corrupt.push(misfit.is_some().then(|| &bytes[start..end]), ascii);
+            }
+        }
+        let structs = self.finish(rows, null_structs)?;
+        Ok(DecodedJson { structs, malformed: bits(&malformed_rows, rows), first_malformed })
+    }
+
+    /// Decodes one value into a row; returns true for a blank one, which is a null struct.
+    #[inline(always)]
+    fn decode_value(&mut self, input: Input<'_>, start: usize, row: usize) -> Parsed<bool> {
+        self.state.misfit = None;
+        self.state.depth = 1;
+        let mut at = start;
+        if input.byte(at) != b'{' {
+            at = input.blanks(at);
+            if at == input.end {
+                self.object.fill_row(row);
+                return Ok(true);
+            }
+            if input.byte(at) != b'{' {
+                return unexpected(input.end, at, Reason::NotObject);
+            }
+        }
+        at = self.object.decode(input, &mut self.state, at, row)?;
+        if at < input.end {
+            at = input.blanks(at);
+            if at < input.end {
+                return unexpected(input.end, at, Reason::Trailing);
+            }
+        }
+        Ok(false)
+    }
+
+    fn finish(&mut self, rows: usize, mut null_structs: Vec<u32>) -> Result<ArrayRef, ArrowError> {
+        let nulls = null_buffer(&mut null_structs, rows);
+        match &mut self.corrupt_record {
+            None => struct_array(&self.fields, &mut self.object.columns, rows, nulls),
+            Some(CorruptRecords { index, column }) => {
+                // The columns of the struct are those of the object and this one, in the order of the fields.
+                let columns = &mut self.object.columns;
+                columns.insert(*index, std::mem::replace(column, Column::new(&DataType::Utf8, 0)?));
+                let structs = struct_array(&self.fields, columns, rows, nulls);
+                *column = columns.remove(*index);
+                structs
+            }
+        }
+    }
+}
+
+impl CorruptRecords {
+    #[inline(always)]
+    fn push(&mut self, value: Option<&[u8]>, ascii: bool) {
+        match value {
+            None => self.column.push_null(),
+            Some(value) => self.column.push_text(value, ascii),
+        }
+    }
+}
+
+impl Column {
+    /// Appends a string to a column of strings.
+    fn push_text(&mut self, value: &[u8], ascii: bool) {
+        if let super::column::Values::Text { ends, data } = &mut self.values {
+            let start = data.len();
+            data.extend_from_slice(value);
+            if !ascii {
+                replace_invalid_utf8(data, start);
+            }
+            ends.push(data.len() as i32);
+            self.rows += 1;
+        }
+    }
+}
+
+fn bits(set: &[u32], rows: usize) -> BooleanArray {
+    let mut builder = BooleanBufferBuilder::new(rows);
+    builder.append_n(rows, false);
+    set.iter().for_each(|&row| builder.set_bit(row as usize, true));
+    BooleanArray::new(builder.finish(), None)
+}
+
+/// A field at any level that may not be null. Any field of a JSON object may be missing.
+fn nullable_violation(fields: &Fields) -> Option<&Arc<Field>> {
+    fields.iter().find_map(|field| match field.data_type() {
+        _ if !field.is_nullable() => Some(field),
+        DataType::Struct(fields) => nullable_violation(fields),
+        DataType::List(element) if !element.is_nullable() => Some(element),
+        DataType::List(element) => match element.data_type() {
+            DataType::Struct(fields) => nullable_violation(fields),
+            _ => None,
+        },
+        _ => None,
+    })
+}

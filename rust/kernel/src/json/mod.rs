@@ -1,0 +1,19 @@
+//! JSON values to Arrow columns of the wanted fields.
+//!
+//! The result is that of Spark's `from_json` in mode PERMISSIVE, except for what docs/typed-json.md lists. Values are
+//! checked to their end, skipped fields included. The bytes are not trusted: nesting is bounded, nothing here recurses
+//! deeper than the schema, and memory grows with the real output.
+
+mod arrays;
+mod column;
+mod decoder;
+mod error;
+mod memory;
+mod number;
+mod object;
+mod scan;
+mod skip;
+mod text;
+
+pub use decoder::{DecodedJson, JsonDecoder, MalformedValue};
+pub use error::Reason;

@@ -1,0 +1,244 @@
+//! Decodes the wanted fields of an object. The next key is predicted from the previous object.
+
+use std::sync::Arc;
+
+use arrow_schema::{ArrowError, Field};
+
+use super::column::Column;
+use super::error::{Malformed, Parsed, Reason, unexpected};
+use super::scan::{before_quote, load16};
+use super::skip::{Input, State, skip};
+
+/// A field that no column is for.
+const UNWANTED: u32 = u32::MAX;
+
+/// Bounds of what is remembered of earlier objects: hostile ones cannot make it grow.
+const MAX_PREDICTIONS: usize = 4096;
+const MAX_PREDICTED_BYTES: usize = 256;
+const KNOWN_KEYS: usize = 256;
+/// With separator, quotes, colon and a blank, such a key fits into 16 bytes.
+const MAX_KNOWN_KEY: usize = 10;
+
+/// The fields of an object, one column each.
+pub(super) struct Object {
+    pub columns: Vec<Column>,
+    names: Vec<Vec<u8>>,
+    predictions: Vec<Prediction>,
+    known_keys: Vec<KnownKey>,
+}
+
+impl Object {
+    pub fn new<'a>(fields: impl Iterator<Item = &'a Arc<Field>>, depth: usize) -> Result<Object, ArrowError> {
+        let (mut names, mut columns) = (Vec::<Vec<u8>>::new(), Vec::new());
+        for field in fields {
+            let name = field.name().as_bytes().to_vec();
+            if names.contains(&name) {
+                return Err(ArrowError::SchemaError(format!("there are two fields {:?}", field.name())));
+            }
+            names.push(name);
+            columns.push(Column::new(field.data_type(), depth)?);
+        }
+        Ok(Object { columns, names, predictions: Vec::new(), known_keys: vec![KnownKey::default(); KNOWN_KEYS] })
+    }
+
+    /// Decodes the object at `start` into row `row` of all columns; returns the position after it.
+    #[inline(always)]
+    pub fn decode(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
+        let mut at = start;
+        let mut filled = 0;
+        let mut slot = 0;
+        let end = loop {
+            let column = match self.predictions.get(slot) {
+                Some(prediction) if prediction.matches(input, at) => {
+                    at += prediction.length;
+                    // There may be more blanks than in the previous object.
+                    if input.byte(at) <= b' ' {
+                        at = input.blanks(at);
+                    }
+                    prediction.column
+                }
+                _ => {
+                    if slot > 0 && input.byte(at) == b'}' {
+                        break at + 1;
+                    }
+                    match self.key(input, state, at, slot)? {
+                        Key::Value { at: value, column } => {
+                            at = value;
+                            column
+                        }
+                        Key::End(end) => break end,
+                    }
+                }
+            };
+            slot += 1;
+            if column == UNWANTED {
+                at = skip(input, state, at)?;
+            } else {
+                let column = &mut self.columns[column as usize];
+                if column.rows > row {
+                    at = decode_duplicate(column, input, state, at, row)?;
+                } else {
+                    at = column.decode(input, state, at)?;
+                    filled += 1;
+                }
+            }
+            if at > input.end {
+                return Err(Malformed { at: input.end, reason: Reason::Truncated });
+            }
+        };
+        if filled < self.columns.len() {
+            self.fill_row(row);
+        }
+        Ok(end)
+    }
+
+    /// The same for an object within another one.
+    #[inline(never)]
+    pub fn decode_nested(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
+        self.decode(input, state, start, row)
+    }
+
+    /// Appends null to the columns that have no row `row`.
+    pub fn fill_row(&mut self, row: usize) {
+        for column in &mut self.columns {
+            if column.rows == row {
+                column.push_null();
+            }
+        }
+    }
+
+    /// Reads separator, key and colon, and predicts them at `slot` of the next object.
+    #[inline(never)]
+    fn key(&mut self, input: Input<'_>, state: &mut State, start: usize, slot: usize) -> Parsed<Key> {
+        if slot > 0
+            && let Some(key) = self.known_key(input, start, slot)
+        {
+            return Ok(key);
+        }
+        let mut at = input.blanks(start);
+        let close = slot > 0 && input.byte(at) == b'}';
+        if !close {
+            at = input.blanks(input.literal(at, if slot == 0 { b"{" } else { b"," })?);
+        }
+        if close || (slot == 0 && input.byte(at) == b'}') {
+            return Ok(Key::End(at + 1));
+        }
+        let text = input.string(at)?;
+        let written = &input.bytes[at + 1..text.end];
+        let name = if text.escaped { state.unescaped(input, at + 1, text.end)? } else { written };
+        let column = self.names.iter().position(|wanted| wanted == name).map_or(UNWANTED, |column| column as u32);
+        at = input.blanks(text.end + 1);
+        at = input.blanks(input.literal(at, b":")?);
+        if at >= input.end {
+            return unexpected(input.end, at, Reason::Truncated);
+        }
+        if !text.escaped && (1..=MAX_KNOWN_KEY).contains(&written.len()) {
+            let key = load16(written, 0);
+            self.known_keys[known_index(key)] = KnownKey { key, length: written.len(), column };
+        }
+        if at - start <= MAX_PREDICTED_BYTES && slot < MAX_PREDICTIONS {
+            let prediction = Prediction::new(&input.bytes[start..at], column);
+            if slot < self.predictions.len() {
+                self.predictions[slot] = prediction;
+            } else if slot == self.predictions.len() {
+                self.predictions.push(prediction);
+            }
+        }
+        Ok(Key::Value { at, column })
+    }
+
+    /// The fast path for keys in another order: a known key, with at most one blank before it and before its value.
+    #[inline(always)]
+    fn known_key(&mut self, input: Input<'_>, start: usize, slot: usize) -> Option<Key> {
+        let word = load16(input.bytes, start);
+        let quote = 1 + usize::from((word >> 8) as u8 == b' ');
+        if word as u8 != b',' || (word >> (8 * quote)) as u8 != b'"' {
+            return None;
+        }
+        let rest = word >> (8 * (quote + 1));
+        let length = before_quote(rest);
+        let key = rest & low_bytes(length);
+        let known = self.known_keys[known_index(key)];
+        let colon = start + quote + 1 + length + 1;
+        if length == 0 || known.length != length || known.key != key || input.byte(colon) != b':' {
+            return None;
+        }
+        let at = colon + 1 + usize::from(input.byte(colon + 1) == b' ');
+        if at >= input.end {
+            return None;
+        }
+        let length = at - start;
+        if length <= 16
+            && let Some(prediction) = self.predictions.get_mut(slot)
+        {
+            let mask = low_bytes(length);
+            *prediction = Prediction { first: word & mask, mask, length, rest: Vec::new(), column: known.column };
+        }
+        Some(Key::Value { at: input.blanks(at), column: known.column })
+    }
+}
+
+enum Key {
+    /// A field whose value is at `at`.
+    Value { at: usize, column: u32 },
+    /// The position after the object.
+    End(usize),
+}
+
+/// The bytes from the end of a value to the start of the next one, such as `, "origin": `.
+struct Prediction {
+    first: u128,
+    mask: u128,
+    length: usize,
+    /// The bytes after the first 16.
+    rest: Vec<u8>,
+    column: u32,
+}
+
+impl Prediction {
+    fn new(bytes: &[u8], column: u32) -> Prediction {
+        let mask = low_bytes(bytes.len());
+        let rest = bytes.get(16..).unwrap_or_default().to_vec();
+        Prediction { first: load16(bytes, 0) & mask, mask, length: bytes.len(), rest, column }
+    }
+
+    #[inline(always)]
+    fn matches(&self, input: Input<'_>, at: usize) -> bool {
+        (load16(input.bytes, at) ^ self.first) & self.mask == 0
+            && at + self.length < input.end
+            && (self.length <= 16 || input.bytes[at + 16..at + self.length] == self.rest[..])
+    }
+}
+
+/// A short key, wherever it was.
+#[derive(Clone, Copy, Default)]
+struct KnownKey {
+    key: u128,
+    length: usize, // 0: none
+    column: u32,
+}
+
+fn known_index(key: u128) -> usize {
+    let hash = (key as u64 ^ (key >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 56) as usize % KNOWN_KEYS
+}
+
+/// A mask of the lowest bytes, at most 16.
+#[inline(always)]
+fn low_bytes(count: usize) -> u128 {
+    if count >= 16 { u128::MAX } else { (1 << (8 * count)) - 1 }
+}
+
+/// The last value of a repeated key counts, unless it does not fit.
+#[cold]
+#[inline(never)]
+fn decode_duplicate(column: &mut Column, input: Input<'_>, state: &mut State, at: usize, row: usize) -> Parsed<usize> {
+    state.unfit = false;
+    let end = column.decode(input, state, at)?;
+    if state.unfit {
+        column.truncate(row + 1);
+    } else {
+        column.remove(row, row + 1);
+    }
+    Ok(end)
+}

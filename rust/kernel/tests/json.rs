@@ -1,0 +1,255 @@
+//! Columns and errors of the JSON decoder. Those of Spark's `from_json` are in tests/integration.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int8Type, Int32Type, Int64Type};
+use arrow_array::{Array, BinaryArray, StructArray};
+use arrow_schema::{DataType, Field, Fields};
+use record_kernel::{DecodedJson, JsonDecoder, MalformedValue, Reason};
+
+fn field(name: &str, data_type: DataType) -> Arc<Field> {
+    Arc::new(Field::new(name, data_type, true))
+}
+
+fn list(element: DataType) -> DataType {
+    DataType::List(field("element", element))
+}
+
+fn fields() -> Fields {
+    let inner = DataType::Struct(Fields::from(vec![field("x", DataType::Int32), field("t", DataType::Utf8)]));
+    Fields::from(vec![
+        field("b", DataType::Boolean),
+        field("y", DataType::Int8),
+        field("i", DataType::Int32),
+        field("l", DataType::Int64),
+        field("d", DataType::Float64),
+        field("s", DataType::Utf8),
+        field("o", inner.clone()),
+        field("a", list(DataType::Int32)),
+        field("ao", list(inner)),
+        field("corrupt", DataType::Utf8),
+    ])
+}
+
+fn decoder() -> JsonDecoder {
+    JsonDecoder::new(fields(), "corrupt").expect("the fields are supported")
+}
+
+fn decode(decoder: &mut JsonDecoder, values: &[&[u8]]) -> DecodedJson {
+    decoder.decode(&BinaryArray::from_vec(values.to_vec())).expect("the values fit")
+}
+
+fn structs(decoded: &DecodedJson) -> &StructArray {
+    decoded.structs.as_struct()
+}
+
+/// Decodes one value, which may not be malformed.
+fn valid(value: &[u8]) -> StructArray {
+    let decoded = decode(&mut decoder(), &[value]);
+    assert_eq!(decoded.first_malformed, None, "{}", value.escape_ascii());
+    structs(&decoded).clone()
+}
+
+fn first_malformed(value: &[u8]) -> (usize, Reason) {
+    let first = decode(&mut decoder(), &[value]).first_malformed.expect("the value is malformed");
+    assert_eq!(first.row, 0);
+    (first.position, first.reason)
+}
+
+fn column<'a>(structs: &'a StructArray, name: &str) -> &'a dyn Array {
+    structs.column_by_name(name).expect("there is such a field").as_ref()
+}
+
+fn text(value: &[u8]) -> String {
+    column(&valid(value), "s").as_string::<i32>().value(0).to_owned()
+}
+
+fn double(value: &str) -> f64 {
+    let value = format!("{{\"d\":{value}}}");
+    column(&valid(value.as_bytes()), "d").as_primitive::<Float64Type>().value(0)
+}
+
+#[test]
+fn only_wanted_fields_become_columns() {
+    let row = valid(br#"{"unwanted": [1, {"i": 2}], "i": 3, "s": "text", "b": true}"#);
+    assert_eq!(column(&row, "i").as_primitive::<Int32Type>().value(0), 3);
+    assert_eq!(column(&row, "s").as_string::<i32>().value(0), "text");
+    assert!(column(&row, "b").as_boolean().value(0));
+    assert!(column(&row, "l").is_null(0) && column(&row, "o").is_null(0) && column(&row, "a").is_null(0));
+}
+
+#[test]
+fn the_last_duplicate_counts_unless_it_does_not_fit() {
+    let row = valid(br#"{"i":1,"o":{"x":1},"s":"first","a":[1,2],"i":2,"o":{"t":"z"},"s":"","a":[3]}"#);
+    assert_eq!(column(&row, "i").as_primitive::<Int32Type>().value(0), 2);
+    assert_eq!(column(&row, "s").as_string::<i32>().value(0), "");
+    assert_eq!(column(&row, "a").as_list::<i32>().value(0).as_primitive::<Int32Type>().values(), &[3]);
+    let inner = column(&row, "o").as_struct();
+    assert!(inner.column(0).is_null(0));
+    assert_eq!(inner.column(1).as_string::<i32>().value(0), "z");
+
+    let decoded = decode(&mut decoder(), &[br#"{"i":1,"i":"x"}"#]);
+    assert_eq!(decoded.first_malformed, Some(MalformedValue { row: 0, position: 11, reason: Reason::Type }));
+    assert_eq!(column(structs(&decoded), "i").as_primitive::<Int32Type>().value(0), 1);
+}
+
+#[test]
+fn a_field_that_does_not_fit_costs_only_itself() {
+    let value = br#"{"o":{"x":"bad","t":"q"},"i":1,"a":[1,"x"],"ao":[{"x":true},null]}"#;
+    let decoded = decode(&mut decoder(), &[value]);
+    let row = structs(&decoded);
+    assert_eq!(decoded.first_malformed.map(|first| first.reason), Some(Reason::Type));
+    assert_eq!(column(row, "i").as_primitive::<Int32Type>().value(0), 1);
+    let inner = column(row, "o").as_struct();
+    assert!(inner.is_valid(0) && inner.column(0).is_null(0));
+    assert_eq!(inner.column(1).as_string::<i32>().value(0), "q");
+    assert!(column(row, "a").is_null(0));
+    let elements = column(row, "ao").as_list::<i32>().value(0);
+    assert!(elements.is_valid(0) && elements.is_null(1));
+    assert_eq!(column(row, "corrupt").as_string::<i32>().value(0).as_bytes(), value);
+}
+
+#[test]
+fn a_malformed_value_costs_only_its_row() {
+    let values: [&[u8]; 5] =
+        [br#"{"i":1,"s":"a"}"#, br#"{"i":2,"s":"b","a":[1,2"#, b" ", br#"{"s":"c","i":3}"#, b"null"];
+    let decoded = decode(&mut decoder(), &values);
+    let rows = structs(&decoded);
+    let malformed: Vec<_> = decoded.malformed.iter().map(Option::unwrap_or_default).collect();
+    assert_eq!(malformed, [false, true, false, false, true]);
+    assert_eq!((0..5).map(|row| rows.is_null(row)).collect::<Vec<_>>(), [false, false, true, false, false]);
+    let integers: Vec<_> = column(rows, "i").as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(integers, [Some(1), None, None, Some(3), None]);
+    let strings: Vec<_> = column(rows, "s").as_string::<i32>().iter().collect();
+    assert_eq!(strings, [Some("a"), None, None, Some("c"), None]);
+    let corrupt: Vec<_> = column(rows, "corrupt").as_string::<i32>().iter().collect();
+    assert_eq!(corrupt, [None, Some(r#"{"i":2,"s":"b","a":[1,2"#), None, None, Some("null")]);
+}
+
+#[test]
+fn null_values_are_null_structs() {
+    let values = BinaryArray::from(vec![Some(&b"{}"[..]), None]);
+    let decoded = decoder().decode(&values).expect("the values fit");
+    assert!(decoded.structs.is_valid(0) && decoded.structs.is_null(1));
+    assert_eq!(decoded.malformed.true_count(), 0);
+}
+
+#[test]
+fn slices_of_arrays_are_decoded() {
+    let values = BinaryArray::from_vec(vec![b"{\"i\":1}", b"{\"i\":2}", b"{\"i\":3}"]).slice(1, 2);
+    let decoded = decoder().decode(&values).expect("the values fit");
+    assert_eq!(column(structs(&decoded), "i").as_primitive::<Int32Type>().values(), &[2, 3]);
+}
+
+#[test]
+fn numbers_are_those_of_the_text() {
+    for text in ["0", "-1", "1.5", "-0.25", "12345678", "123456.7", "1234567.8", "0.1", "1e3", "1E-7", "2.5e+10"] {
+        assert_eq!(double(text).to_bits(), text.parse::<f64>().expect("a number").to_bits(), "{text}");
+    }
+    for text in ["9007199254740993", "123456789012345678", "1234567890123456789012345", "0.12345678901234567", "1e400"]
+    {
+        assert_eq!(double(text).to_bits(), text.parse::<f64>().expect("a number").to_bits(), "{text}");
+    }
+    assert_eq!(double("-0").to_bits(), 0);
+    assert_eq!(double("-0.0").to_bits(), (-0.0f64).to_bits());
+    assert_eq!(
+        [double("Infinity"), double("-INF"), double("\"+INF\"")],
+        [f64::INFINITY, -f64::INFINITY, f64::INFINITY]
+    );
+    assert!(double("NaN").is_nan() && double("'NaN'").is_nan());
+    let row = valid(br#"{"l":-9223372036854775808,"i":2147483647,"y":255}"#);
+    assert_eq!(column(&row, "l").as_primitive::<Int64Type>().value(0), i64::MIN);
+    assert_eq!(column(&row, "i").as_primitive::<Int32Type>().value(0), i32::MAX);
+    assert_eq!(column(&row, "y").as_primitive::<Int8Type>().value(0), -1);
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_noted() {
+    for (value, reason) in [
+        (r#"{"i":2147483648}"#, Reason::Range),
+        (r#"{"l":9223372036854775808}"#, Reason::Range),
+        (r#"{"y":256}"#, Reason::Range),
+        (r#"{"i":1.0}"#, Reason::Type),
+        (r#"{"i":1e3}"#, Reason::Type),
+        (r#"{"i":NaN}"#, Reason::Type),
+        (r#"{"i":"1"}"#, Reason::Type),
+        (r#"{"d":"1"}"#, Reason::Type),
+        (r#"{"b":1}"#, Reason::Type),
+        (r#"{"a":1}"#, Reason::Type),
+        (r#"{"o":[]}"#, Reason::Type),
+    ] {
+        let position = value.find(':').expect("a colon") + 1;
+        assert_eq!(first_malformed(value.as_bytes()), (position, reason), "{value}");
+    }
+}
+
+#[test]
+fn strings_are_unescaped() {
+    assert_eq!(text(br#"{"s":"\u00e9\n\/\\\"'"}"#), "\u{e9}\n/\\\"'");
+    assert_eq!(text(br#"{"s":"\ud83d\ude00 \ud83d \ude00\ud83d\u0041"}"#), "\u{1f600} ? ??A");
+    assert_eq!(text(br#"{'s':'a"b\''}"#), "a\"b'");
+    assert_eq!(text(b"{\"s\":\"a\xe2\x82b\xff\"}"), "a\u{fffd}b\u{fffd}");
+    assert_eq!(text("{\"s\":\"\u{4e2d}\u{6587}\"}".as_bytes()), "\u{4e2d}\u{6587}");
+    for length in [0, 7, 8, 15, 16, 17, 31, 32, 33, 100, 1000] {
+        let expected = "abcdefghi".repeat(200)[..length].to_owned();
+        assert_eq!(text(format!("{{\"s\":\"{expected}\"}}").as_bytes()), expected);
+        assert_eq!(text(format!("{{\"s\":\"{expected}\\n\"}}").as_bytes()), expected + "\n");
+    }
+}
+
+#[test]
+fn other_values_become_strings_as_they_are_written() {
+    for value in ["1.50", "true", "[1 , 2]", "{\"a\" : {}}", "NaN"] {
+        assert_eq!(text(format!("{{\"s\": {value} }}").as_bytes()), value);
+    }
+}
+
+#[test]
+fn malformed_values_have_a_position_and_a_reason() {
+    for (value, position, reason) in [
+        (&b"[]"[..], 0, Reason::NotObject),
+        (b" 1", 1, Reason::NotObject),
+        (b"\xef\xbb\xbf{}", 0, Reason::NotObject),
+        (b"{\"i\":1", 6, Reason::Truncated),
+        (b"{\"i\":1} x", 8, Reason::Trailing),
+        (b"{\"i\":1,}", 7, Reason::Unexpected),
+        (b"{\"i\" 1}", 5, Reason::Unexpected),
+        (b"{i:1}", 1, Reason::Unexpected),
+        (b"{\"z\":}", 5, Reason::Unexpected),
+        (b"{\"z\":tru}", 5, Reason::Unexpected),
+        (b"{\"z\":01}", 5, Reason::Number),
+        (b"{\"z\":1.}", 7, Reason::Number),
+        (b"{\"z\":-}", 5, Reason::Number),
+        (b"{\"z\":\"a\tb\"}", 7, Reason::ControlCharacter),
+        (b"{\"z\":\"\\x\"}", 6, Reason::Escape),
+        (b"{\"z\":\"\\u12\"}", 6, Reason::Escape),
+        (b"{\"s\":\"a\0\"}", 7, Reason::ControlCharacter),
+        (b"{\"z\":[1,]}", 8, Reason::Unexpected),
+        (b"{\"a\":[1,]}", 8, Reason::Unexpected),
+        (b"{\"z\":{\"q\"}}", 9, Reason::Unexpected),
+    ] {
+        assert_eq!(first_malformed(value), (position, reason), "{}", value.escape_ascii());
+    }
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let nested = |levels: usize| format!("{{\"z\":{}{},\"i\":1}}", "[".repeat(levels), "]".repeat(levels));
+    valid(nested(999).as_bytes());
+    for levels in [1000, 10_000, 1_000_000] {
+        assert_eq!(first_malformed(nested(levels).as_bytes()), (5 + 999, Reason::Depth));
+    }
+}
+
+#[test]
+fn schemas_are_checked() {
+    let error =
+        |fields: Vec<Arc<Field>>| JsonDecoder::new(fields.into(), "corrupt").err().map(|error| error.to_string());
+    assert!(error(vec![field("a", DataType::Date32)]).is_some_and(|message| message.contains("Date32")));
+    assert!(error(vec![field("a", DataType::Int8), field("a", DataType::Int8)]).is_some());
+    assert!(error(vec![field("corrupt", DataType::Int8)]).is_some());
+    assert!(error(vec![Arc::new(Field::new("a", DataType::Int8, false))]).is_some());
+    let deep = (0..100).fold(DataType::Int8, |inner, _| list(inner));
+    assert!(error(vec![field("a", deep)]).is_some_and(|message| message.contains("levels")));
+}

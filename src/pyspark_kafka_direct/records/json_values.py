@@ -1,0 +1,82 @@
+"""The interface of JSON decoders: from a column of values to a column of structs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_SCHEMA_DEPTH: Final = 64
+"""Levels of structs and arrays in a schema."""
+
+
+class MalformedValue(NamedTuple):
+    row: int
+    position: int  # the byte of the value at which this was noticed
+    reason: str
+
+
+class DecodedJson(NamedTuple):
+    """The structs of a column of values.
+
+    A struct is null if its value is null or blank. If a value is not a JSON object, it is malformed, and all fields of
+    its struct are null. If a field's value does not fit its type, the value is malformed, and only this field is null.
+    """
+
+    structs: pa.StructArray
+    malformed: pa.BooleanArray
+    first_malformed: MalformedValue | None
+
+
+class JsonDecoder(Protocol):
+    """Decodes the wanted fields of JSON objects, with the results of Spark's ``from_json`` in mode PERMISSIVE."""
+
+    def decode(self, values: pa.BinaryArray) -> DecodedJson: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRequest:
+    """The validated arguments of ``create_json_decoder``."""
+
+    fields: pa.Schema  # of the structs
+    # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist.
+    corrupt_record: str
+
+    def __post_init__(self) -> None:
+        _check_fields(self.fields)
+        if self.corrupt_record in self.fields.names:
+            import pyarrow as pa
+
+            data_type = self.fields.field(self.corrupt_record).type
+            if data_type != pa.string():
+                raise ValueError(
+                    f"field {self.corrupt_record!r} has the text of malformed values, so it must be a string, not "
+                    f"{data_type}"
+                )
+
+
+def _check_fields(fields: pa.Schema | pa.StructType, path: str = "", depth: int = 0) -> None:
+    names = [field.name for field in fields]
+    for field in fields:
+        name = f"{path}{field.name}"
+        if names.count(field.name) > 1:
+            raise ValueError(f"field {name!r} is named twice")
+        _check_field(field, name, depth)
+
+
+def _check_field(field: pa.Field, path: str, depth: int) -> None:
+    import pyarrow as pa
+
+    scalars = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string())
+    if not field.nullable:
+        raise ValueError(f"field {path!r} may be missing in an object, so it must be nullable")
+    if depth > MAX_SCHEMA_DEPTH:
+        raise ValueError(f"field {path!r} has more than {MAX_SCHEMA_DEPTH} levels")
+    if pa.types.is_struct(field.type):
+        _check_fields(field.type, f"{path}.", depth + 1)
+    elif pa.types.is_list(field.type):
+        _check_field(field.type.value_field, f"{path}.{field.type.value_field.name}", depth + 1)
+    elif field.type not in scalars:
+        raise ValueError(f"field {path!r} has the type {field.type}, which is not decoded from JSON")

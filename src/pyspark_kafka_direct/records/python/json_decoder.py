@@ -1,0 +1,248 @@
+"""The Python JSON decoder, by recursion over the schema."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark_kafka_direct.records.columns import binary_values
+from pyspark_kafka_direct.records.json_values import DecodedJson, JsonRequest, MalformedValue
+from pyspark_kafka_direct.records.python.json_scanner import (
+    NOT_OBJECT,
+    RANGE,
+    TRAILING,
+    TYPE,
+    UNEXPECTED,
+    MalformedJsonError,
+    Scanner,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    # Returns the decoded value at a position, and the position after it.
+    _Decode: TypeAlias = Callable[["_Value", int], tuple[Any, int]]
+
+_INTEGER_RANGES: Final = {
+    # As in Spark, an unsigned byte is the signed one with the same bits.
+    8: range(-(1 << 7), 1 << 8),
+    16: range(-(1 << 15), 1 << 15),
+    32: range(-(1 << 31), 1 << 31),
+    64: range(-(1 << 63), 1 << 63),
+}
+
+
+class _Unfit:
+    """In place of a value that does not fit its column."""
+
+
+_UNFIT: Final = _Unfit()
+
+
+class _Value(Scanner):
+    """A value while it is decoded."""
+
+    misfit: tuple[int, str] | None = None  # position and reason of the first field that does not fit
+
+    def unfit(self, at: int, reason: str) -> tuple[_Unfit, int]:
+        end = self.skip(at)
+        self.misfit = self.misfit or (at, reason)
+        return _UNFIT, end
+
+
+class PythonJsonDecoder:
+    """A ``JsonDecoder`` in Python."""
+
+    def __init__(self, request: JsonRequest) -> None:
+        import pyarrow as pa
+
+        self._type = pa.struct(list(request.fields))
+        self._corrupt_record = request.corrupt_record if request.corrupt_record in request.fields.names else None
+        wanted = {field.name: field.type for field in request.fields if field.name != self._corrupt_record}
+        self._decode_object = _object_decoder(wanted)
+
+    def decode(self, values: pa.BinaryArray) -> DecodedJson:
+        import pyarrow as pa
+
+        structs: list[dict[str, Any] | None] = []
+        malformed: list[bool] = []
+        first: MalformedValue | None = None
+        for row, value in enumerate(binary_values(values)):
+            struct, misfit = (None, None) if value is None else self._decode_value(value)
+            if misfit is not None and value is not None:
+                first = first or MalformedValue(row, *misfit)
+                if self._corrupt_record is not None:
+                    struct = {**(struct or {}), self._corrupt_record: value.decode(errors="replace")}
+            structs.append(struct)
+            malformed.append(misfit is not None)
+        return DecodedJson(pa.array(structs, self._type), pa.array(malformed, pa.bool_()), first)
+
+    def _decode_value(self, value: bytes) -> tuple[dict[str, Any] | None, tuple[int, str] | None]:
+        """Return the fields of a value, or None for a null struct, and position and reason if it is malformed."""
+        scanner = _Value(value)
+        at = scanner.blanks(0)
+        if at == scanner.end:
+            return None, None
+        try:
+            if scanner.byte(at) != "{":
+                scanner.fail(at, NOT_OBJECT)
+            struct, at = self._decode_object(scanner, at)
+            at = scanner.blanks(at)
+            if at < scanner.end:
+                scanner.fail(at, TRAILING)
+        except MalformedJsonError as error:
+            return {}, (error.position, error.reason)
+        return struct, scanner.misfit
+
+
+def _decoder(data_type: pa.DataType) -> _Decode:
+    """Return a function that decodes values of a type."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(data_type):
+        return _for_first("{", _object_decoder({field.name: field.type for field in data_type}))
+    if pa.types.is_list(data_type):
+        return _for_first("[", _array_decoder(_decoder(data_type.value_type)))
+    if pa.types.is_boolean(data_type):
+        return _boolean
+    if pa.types.is_string(data_type):
+        return _string
+    if pa.types.is_floating(data_type):
+        is_single = data_type == pa.float32()
+        return lambda value, at: _float(value, at, is_single)
+    bits = data_type.bit_width
+    return lambda value, at: _integer(value, at, bits)
+
+
+def _for_first(opening: str, decode: _Decode) -> _Decode:
+    def decode_nested(value: _Value, at: int) -> tuple[Any, int]:
+        if value.byte(at) != opening:
+            return value.unfit(at, TYPE)
+        return decode(value, at)
+
+    return decode_nested
+
+
+def _object_decoder(fields: dict[str, pa.DataType]) -> _Decode:
+    decoders = {name.encode(): (name, _decoder(data_type)) for name, data_type in fields.items()}
+
+    def decode_object(value: _Value, start: int) -> tuple[dict[str, Any], int]:
+        value.enter(start)
+        found: dict[str, Any] = {}
+        at = value.blanks(start + 1)
+        if value.byte(at) != "}":
+            while True:
+                end = value.string_end(at)
+                name, decode = decoders.get(value.unescaped(at + 1, end), ("", None))
+                at = value.blanks(value.literal(value.blanks(end + 1), ":"))
+                if decode is None:
+                    at = value.skip(at)
+                elif value.byte(at) == "n":
+                    at, found[name] = value.literal(at, "null"), None
+                else:
+                    decoded, at = decode(value, at)
+                    if decoded is not _UNFIT:
+                        found[name] = decoded  # the last duplicate that fits
+                at = value.blanks(at)
+                if value.byte(at) == "}":
+                    break
+                at = value.blanks(value.literal(at, ","))
+        value.depth -= 1
+        return found, at + 1
+
+    return decode_object
+
+
+def _array_decoder(decode_element: _Decode) -> _Decode:
+    def decode_array(value: _Value, start: int) -> tuple[list[Any] | _Unfit, int]:
+        value.enter(start)
+        elements: list[Any] = []
+        at = value.blanks(start + 1)
+        if value.byte(at) != "]":
+            while True:
+                if value.byte(at) == "n":
+                    at = value.literal(at, "null")
+                    elements.append(None)
+                else:
+                    element, at = decode_element(value, at)
+                    elements.append(element)
+                at = value.blanks(at)
+                if value.byte(at) == "]":
+                    break
+                if value.byte(at) != ",":
+                    value.fail(at, UNEXPECTED)
+                at = value.blanks(at + 1)
+        value.depth -= 1
+        return _UNFIT if any(element is _UNFIT for element in elements) else elements, at + 1
+
+    return decode_array
+
+
+def _boolean(value: _Value, at: int) -> tuple[bool | _Unfit, int]:
+    match value.byte(at):
+        case "t":
+            return True, value.literal(at, "true")
+        case "f":
+            return False, value.literal(at, "false")
+    return value.unfit(at, TYPE)
+
+
+def _string(value: _Value, at: int) -> tuple[str, int]:
+    """Decode a string; any other value becomes one as it is written."""
+    if value.byte(at) in ('"', "'"):
+        end = value.string_end(at)
+        return value.unescaped(at + 1, end).decode(errors="replace"), end + 1
+    end = value.skip(at)
+    return value.text[at:end].encode("latin-1").decode(errors="replace"), end
+
+
+def _float(value: _Value, at: int, is_single: bool) -> tuple[float | _Unfit, int]:
+    first = value.byte(at)
+    if first in ('"', "'"):
+        number = _quoted_number(value, at)
+        return value.unfit(at, TYPE) if number is None else number
+    if first in ("{", "[", "t", "f"):
+        return value.unfit(at, TYPE)
+    found = value.number(at)
+    if found.non_finite is not None:
+        return found.non_finite, found.end
+    text = value.text[at : found.end]
+    if found.is_integer and text == "-0":
+        return 0.0, found.end
+    return (_nearest_single(text) if is_single else float(text)), found.end
+
+
+def _quoted_number(value: _Value, at: int) -> tuple[float, int] | None:
+    """Return the number in a string that Spark reads as one, and the position after it."""
+    end = value.string_end(at)
+    inner = Scanner(value.text[at + 1 : end].encode("latin-1"))
+    try:
+        number = inner.number(0)
+    except MalformedJsonError:
+        return None
+    return (number.non_finite, end + 1) if number.non_finite is not None and number.end == inner.end else None
+
+
+def _nearest_single(text: str) -> float:
+    """Return the nearest number with 32 bits; rounding to 64 bits first may give another one."""
+    import pyarrow as pa
+
+    try:
+        single: float = pa.scalar(text).cast(pa.float32()).as_py()
+    except pa.ArrowInvalid:  # out of the range of 32 bits
+        return ctypes.c_float(float(text)).value
+    return single
+
+
+def _integer(value: _Value, at: int, bits: int) -> tuple[int | _Unfit, int]:
+    if value.byte(at) in ('"', "'", "{", "[", "t", "f"):
+        return value.unfit(at, TYPE)
+    found = value.number(at)
+    if not found.is_integer:
+        return value.unfit(at, TYPE)
+    integer = int(value.text[at : found.end])
+    if integer not in _INTEGER_RANGES[bits]:
+        return value.unfit(at, RANGE)
+    return (integer - 256 if bits == 8 and integer > 127 else integer), found.end

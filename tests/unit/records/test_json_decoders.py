@@ -1,0 +1,162 @@
+"""Both JSON decoders: on the same values they return the same structs, errors, positions and reasons."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedJson, JsonDecoder, create_json_decoder
+from pyspark_kafka_direct.records.json_values import JsonRequest
+from pyspark_kafka_direct.records.python import PythonJsonDecoder
+
+INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
+FIELDS = pa.schema(
+    {
+        "b": pa.bool_(),
+        "y": pa.int8(),
+        "h": pa.int16(),
+        "i": pa.int32(),
+        "l": pa.int64(),
+        "f": pa.float32(),
+        "d": pa.float64(),
+        "s": pa.string(),
+        "o": INNER,
+        "a": pa.list_(pa.field("element", pa.int32())),
+        "ao": pa.list_(pa.field("element", INNER)),
+        "corrupt": pa.string(),
+    }
+)
+
+keys = st.sampled_from([*FIELDS.names, "unwanted", "a key of more than sixteen bytes", "é", "x", "t", "\\u0069"])
+scalars = st.sampled_from(
+    [
+        *["null", "true", "false", "0", "-0", "1", "-128", "128", "255", "256", "32768", "2147483648", "12345678"],
+        *["9223372036854775807", "9223372036854775808", "123456789012345678901234567890", "01", "1.", ".5", "+1", "-"],
+        *["0.1", "-0.0", "1.50", "1e3", "1E-7", "1e400", "1e39", "1e-50", "16777217.0", "9007199254740993", "tru"],
+        *["1.00000017881393432617187499", "1.00000017881393432617187500", "7.0385307e-26", "3.4028235677973366e38"],
+        *["NaN", "Infinity", "+Infinity", "-INF", "INF", '"NaN"', "'-Infinity'", '"1"', '""', "'q'", "'a\"b\\''"],
+        *['"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\ud83dx"', '"\\x"', '"\\u12"', '"\\u00e9\\n\\/"', '"é中"'],
+        *['"0123456789abcdef"', '"0123456789abcdef0123456789abcdef!"', '"' + "long " * 20 + '"', '"\t"', '"\x7f"'],
+    ]
+) | st.floats(allow_nan=False, allow_infinity=False).map(repr)
+blanks = st.sampled_from(["", "", "", " ", "\n\t\r "])
+
+
+def containers(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    fields = st.builds(lambda key, space, value: f'"{key}":{space}{value}', keys, blanks, values)
+    objects = st.builds(
+        lambda fields, space: "{" + f",{space}".join(fields) + "}", st.lists(fields, max_size=6), blanks
+    )
+    arrays = st.builds(lambda values, space: "[" + f",{space}".join(values) + "]", st.lists(values, max_size=3), blanks)
+    return objects | arrays
+
+
+@st.composite
+def damaged(draw: st.DrawFn, values: st.SearchStrategy[str]) -> bytes:
+    value = bytearray(draw(values).encode())
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(value)))
+        match draw(st.integers(0, 2)):
+            case 0:
+                del value[at:]
+            case 1:
+                value[at:at] = draw(
+                    st.sampled_from([b'"', b"'", b"\\", b"{", b"]", b",", b"\x00", b"\xff", b"\xe2\x82"])
+                )
+            case 2:
+                del value[at : at + 1]
+    return bytes(value)
+
+
+json_values = st.recursive(scalars, containers, max_leaves=12)
+objects = containers(json_values).filter(lambda value: value.startswith("{"))
+some_values = (
+    st.none() | damaged(objects) | damaged(json_values) | st.sampled_from([b"", b" \n", b"null", b"[]", b"{}"])
+)
+
+
+def decoders() -> list[JsonDecoder]:
+    request = JsonRequest(FIELDS, "corrupt")
+    if IMPLEMENTATION != "native":
+        return [PythonJsonDecoder(request)]
+    return [PythonJsonDecoder(request), create_json_decoder(FIELDS, "corrupt")]
+
+
+def comparable(decoded: DecodedJson) -> Any:
+    decoded.structs.validate(full=True)
+    assert decoded.structs.type == pa.struct(list(FIELDS))
+    return repr(decoded.structs.to_pylist()), decoded.malformed.to_pylist(), decoded.first_malformed
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(some_values, max_size=8), st.integers(0, 2))
+def test_the_decoders_agree(values: list[bytes | None], offset: int) -> None:
+    array = pa.array(values, pa.binary()).slice(min(offset, len(values)))
+    first, *others = [comparable(decoder.decode(array)) for decoder in decoders()]
+    for other in others:
+        assert other == first
+
+
+@pytest.mark.skipif(IMPLEMENTATION != "native", reason="the native decoder was not built (no Rust toolchain)")
+def test_batches_do_not_share_memory() -> None:
+    """The native decoder reuses buffers of earlier batches, but not while something refers to them."""
+    decoder = create_json_decoder(FIELDS, "corrupt")
+    numbers = random.Random(5)
+    retained: list[tuple[pa.StructArray, list[Any]]] = []
+    for _ in range(200):
+        expected = [{"i": numbers.randrange(1 << 31), "s": "s" * numbers.randrange(30)} for _ in range(50)]
+        values = [f'{{"i": {each["i"]}, "s": "{each["s"]}"}}'.encode() for each in expected]
+        structs = decoder.decode(pa.array(values, pa.binary())).structs
+        retained.append((structs, expected))
+        if numbers.random() < 0.7:
+            del retained[numbers.randrange(len(retained))]
+        for kept, content in retained[-8:]:
+            assert [{"i": row["i"], "s": row["s"]} for row in kept.to_pylist()] == content
+
+
+@pytest.mark.parametrize("decoder", decoders(), ids=lambda decoder: type(decoder).__name__)
+def test_a_column_of_null_values(decoder: JsonDecoder) -> None:
+    decoded = decoder.decode(pa.nulls(3, pa.binary()))
+    assert decoded.structs.null_count == 3
+    assert decoded.malformed.to_pylist() == [False] * 3
+    assert decoder.decode(pa.array([], pa.binary())).structs.to_pylist() == []
+
+
+@pytest.mark.parametrize("decoder", decoders(), ids=lambda decoder: type(decoder).__name__)
+@pytest.mark.parametrize("levels", [999, 1000, 100_000])
+def test_nesting_is_bounded(decoder: JsonDecoder, levels: int) -> None:
+    value = b'{"z":' + b"[" * levels + b"]" * levels + b',"i":1}'
+    decoded = decoder.decode(pa.array([value], pa.binary()))
+    if levels < 1000:
+        assert decoded.first_malformed is None
+        assert decoded.structs.field("i").to_pylist() == [1]
+    else:
+        assert decoded.first_malformed == (0, 5 + 999, "nested too deeply")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (pa.schema({"a": pa.date32()}), r"'a' has the type date32\[day\]"),
+        (pa.schema({"a": pa.struct({"b": pa.list_(pa.binary())})}), r"'a\.b\.item' has the type binary"),
+        (pa.schema([("a", pa.int8()), ("a", pa.int8())]), "'a' is named twice"),
+        (pa.schema([pa.field("a", pa.int8(), nullable=False)]), "'a' may be missing in an object"),
+        (pa.schema({"bad": pa.int8()}), "'bad' has the text of malformed values, so it must be a string, not int8"),
+    ],
+)
+def test_an_invalid_schema_is_rejected(fields: pa.Schema, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        create_json_decoder(fields, "bad")
+
+
+def test_a_schema_that_is_nested_too_deeply_is_rejected() -> None:
+    data_type: pa.DataType = pa.int8()
+    for _ in range(70):
+        data_type = pa.list_(data_type)
+    with pytest.raises(ValueError, match="has more than 64 levels"):
+        create_json_decoder(pa.schema({"a": data_type}))
