@@ -31,6 +31,7 @@
         ├── CorruptRecordError                        malformed bytes or a wrong CRC
         ├── UnsupportedRecordError                    an unsupported record format or codec
         ├── RecordTooLargeError                       a record exceeds a limit or the available memory
+        ├── MalformedPayloadError                     a key or value does not have the format that an option names
         ├── InvalidRecordError                        a broker rejected a record, such as for its timestamp or key
         └── TimestampOverflowError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
 
@@ -246,6 +247,10 @@ class UnsupportedRecordError(RecordError):
 
 class RecordTooLargeError(RecordError):
     """A record is larger than an option, the topic or the available memory allows."""
+
+
+class MalformedPayloadError(RecordError):
+    """A key or value does not have the format that ``keyFormat`` or ``valueFormat`` names, and ``mode`` is FAILFAST."""
 
 
 class InvalidRecordError(RecordError):

@@ -25,7 +25,7 @@ PURE = frozenset({"_version", "errors", "offsets", "planning", "config"})
 PROTOCOL = PURE | {"protocol"}
 CLIENT_AND_RECORDS = PROTOCOL | {"client", "records"}
 BELOW_SPARK = CLIENT_AND_RECORDS | {"consumer", "producer"}
-BELOW_APIS = BELOW_SPARK | {"spark"}
+BELOW_APIS = BELOW_SPARK | {"formats", "spark"}
 APIS = ("datasource", "direct", "continuous", "log", "monitor")
 
 ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
@@ -37,6 +37,7 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "protocol": PURE,
     "client": PROTOCOL,
     "records": PURE,
+    "formats": PURE | {"records"},
     "consumer": CLIENT_AND_RECORDS,
     # An exactly-once write reads the last sink state record before it continues.
     "producer": CLIENT_AND_RECORDS | {"consumer"},
@@ -53,7 +54,7 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
 ALLOWED_LIBRARIES: dict[str, frozenset[str]] = {
     "kafka": frozenset(),
     "confluent_kafka": frozenset(),
-    "pyarrow": frozenset({"records", "consumer", "producer", "spark", *APIS, "cli"}),
+    "pyarrow": frozenset({"records", "formats", "consumer", "producer", "spark", *APIS, "cli"}),
     # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
     "pyspark": frozenset({"spark", *APIS, "broker", "cli", "daemon"}),
     "py4j": frozenset({*APIS, "broker", "cli"}),
@@ -132,6 +133,9 @@ def test_packages_import_only_what_is_below_them(file: Path) -> None:
         ("client", "import kafka.protocol"),
         ("records", f"from {PACKAGE}.client import pool"),
         ("records", "from kafka.record import x"),
+        ("formats", f"from {PACKAGE}.client import pool"),
+        ("formats", "from pyspark.sql import SparkSession"),
+        ("consumer", f"from {PACKAGE}.formats import payload_decoder"),
         ("consumer", "from pyspark.sql import SparkSession"),
         ("consumer", f"from {PACKAGE}.datasource import batch"),
         ("consumer", f"from {PACKAGE}.spark import worker"),

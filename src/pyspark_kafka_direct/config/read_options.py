@@ -15,6 +15,7 @@ from pyspark_kafka_direct.config.client_parser import parse_client
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.payload_parser import BINARY_PAYLOADS, PayloadOptions, parse_payloads
 from pyspark_kafka_direct.config.timestamp_options import (
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
@@ -91,6 +92,7 @@ class RangeReadOptions(ReadOptions):
     max_records_per_partition: int | None
     poll_timeout_ms: int
     rack_environment_variable: str | None
+    payloads: PayloadOptions = BINARY_PAYLOADS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,7 @@ def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
     parsed, client_fields, warnings = _parse(options, "batch")
     ranges = _parse_offset_ranges(parsed)
     start, end = _parse_start_and_end(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings)
     return BatchOptions(
         **client_fields,
         **parsed.fields_for(BatchOptions, roles=_ROLES),
@@ -135,6 +138,7 @@ def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
         start=start,
         end=end,
         offset_ranges=ranges,
+        payloads=payloads,
         warnings=tuple(warnings),
     )
 
@@ -145,6 +149,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     start, start_group_id = _parse_stream_start(parsed, warnings)
     limits = parse_batch_limits(parsed)
     backpressure = parse_backpressure(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings)
     return StreamOptions(
         **client_fields,
         **parsed.fields_for(StreamOptions, roles=_ROLES),
@@ -152,6 +157,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         start=start,
         limits=limits,
         backpressure=backpressure,
+        payloads=payloads,
         start_group_id=start_group_id,
         warnings=tuple(warnings),
     )
@@ -171,23 +177,27 @@ def parse_continuous_options(options: Mapping[str, str]) -> ContinuousOptions:
     )
 
 
-def includes_headers(options: Mapping[str, str]) -> bool:
-    """Parse ``includeHeaders``, which determines the schema, before Spark starts a batch or a streaming query.
+def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadOptions]:
+    """Parse ``includeHeaders`` and the formats of payloads, which determine the schema, before Spark starts a query.
 
-    Errors that are the same for both kinds of query are raised here, that is, as early as possible.
+    Errors that are the same for batch and streaming queries are raised here, that is, as early as possible.
     """
     try:
-        return parse_batch_options(options).include_headers
-    except KafkaDirectError as error:
-        batch_error = error
-    try:
-        return parse_stream_options(options).include_headers
-    except KafkaDirectError as stream_error:
-        if str(stream_error) == str(batch_error):
-            raise
-    # The reader of either kind will raise its own error.
+        parsed: RangeReadOptions = parse_batch_options(options)
+    except KafkaDirectError as batch_error:
+        try:
+            parsed = parse_stream_options(options)
+        except KafkaDirectError as stream_error:
+            if str(stream_error) == str(batch_error):
+                raise
+            # The reader of either kind will raise its own error.
+            return _has_true(options, _INCLUDE_HEADERS), BINARY_PAYLOADS
+    return parsed.include_headers, parsed.payloads
+
+
+def _has_true(options: Mapping[str, str], lower_name: str) -> bool:
     return any(
-        name.strip().lower() == _INCLUDE_HEADERS and value.strip().lower() == "true" for name, value in options.items()
+        name.strip().lower() == lower_name and value.strip().lower() == "true" for name, value in options.items()
     )
 
 

@@ -27,6 +27,7 @@ from pyspark_kafka_direct.config.config_option import (
     UnsupportedPolicy,
 )
 from pyspark_kafka_direct.config.consumer_definitions import READS_FROM_LEADERS
+from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.config.value_types import (
     BOOLEAN,
     DURATION,
@@ -103,6 +104,10 @@ _NO_MICRO_BATCHES: Final[_Policies] = {
         "the Spark configuration"
     ),
 }
+_DECODE_IN_FUNCTION: Final[_Policies] = {
+    "continuous": UnsupportedPolicy("decode payloads in the function of the query", reject=True),
+    **dict.fromkeys(PARAMS_APIS, UnsupportedPolicy("decode payloads with a Python function", reject=True)),
+}
 
 _source: Final = partial(ConfigOption, role="plan", apis=SOURCE_APIS)
 _spark: Final = partial(_source, defined_by_spark=True)
@@ -111,6 +116,8 @@ _start: Final = partial(_select, apis=(*SOURCE_APIS, "direct"))
 _end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
 _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
+_payload: Final = partial(_source, apis=RANGE_APIS, field="", unsupported=_DECODE_IN_FUNCTION)
+_FORMAT: Final = Enum(("binary", "string", "json"))
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
 
@@ -177,6 +184,23 @@ SOURCE_OPTIONS: Final = (
             "of its largest record."),
     _spark("includeHeaders", BOOLEAN, "false", unsupported=_in_params("records always have their headers"),
         doc="Whether to add the column `headers`."),
+    _payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
+    _payload("valueFormat", _FORMAT, "binary",
+        doc="What values contain: `binary`, `string` or `json`. Strings are not checked for UTF-8, as in a cast. JSON "
+            "is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the results of "
+            "Spark's `from_json`; see docs/typed-json.md."),
+    _payload("keySchema", doc="The same as `valueSchema`, for keys."),
+    _payload("valueSchema",
+        doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`). Not needed if "
+            "`.schema()` is called, which then defines all columns."),
+    _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")), "PERMISSIVE",
+        doc="What to do with malformed JSON: `PERMISSIVE` reads the fields that cannot be decoded as null, as Spark's "
+            "`from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` fails "
+            "the query, and names topic, partition, offset and reason."),
+    _payload("columnNameOfCorruptRecord", Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a field"),
+        DEFAULT_CORRUPT_RECORD, verbatim=True,
+        doc="Name of the field of the struct that contains the text of malformed JSON, if the schema has such a field. "
+            "It is a string."),
     _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
         doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
             "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "

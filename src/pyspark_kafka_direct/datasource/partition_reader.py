@@ -34,7 +34,7 @@ class KafkaPartitionReader(NamedTuple):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # If the plan is empty, Spark adds a partition of its own.
         if isinstance(partition, KafkaInputPartition):
-            yield from self.schema.renamed(self.task_reader.read(partition.task, self.schema.columns))
+            yield from self.schema.read(self.task_reader, partition.task)
 
 
 class KafkaReader:

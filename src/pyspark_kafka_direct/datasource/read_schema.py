@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.consumer.range_task import RangeTask
+    from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
+
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 _TYPES: dict[str, DataType] = {
@@ -51,6 +55,19 @@ class ReadSchema:
 
     schema: StructType  # with the user's spelling of the names
     columns: tuple[str, ...]  # the names in Kafka records, in the same order
+    payloads: PayloadSettings | None = None  # None: keys and values are bytes
+
+    def read(self, task_reader: RangeTaskReader, task: RangeTask) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a task with these columns."""
+        if self.payloads is None:
+            yield from self.renamed(task_reader.read(task, self.columns))
+            return
+        from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
+        from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+
+        arrow_schema = arrow_schema_in_utc(self.schema)
+        decoder = PayloadDecoder(self.payloads, self.columns, arrow_schema, task.offsets.topic_partition)
+        yield from decoder.decode(task_reader.read(task, decoder.record_columns))
 
     def renamed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with the user's spelling and nullability, both of which Spark checks."""
@@ -70,8 +87,8 @@ def kafka_schema(include_headers: bool) -> StructType:
     )
 
 
-def read_schema(schema: StructType) -> ReadSchema:
-    """Validate a schema: any of the columns in any order, with Spark's types."""
+def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> ReadSchema:
+    """Validate a schema: any of the columns in any order, with Spark's types, or those of the payloads' formats."""
     by_lower_case = {name.lower(): name for name in _TYPES}
     columns: list[str] = []
     for field in schema.fields:
@@ -80,18 +97,26 @@ def read_schema(schema: StructType) -> ReadSchema:
             raise OptionError(_unknown_column(field.name))
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
-        _check_type(column, field)
+        payload_format = "binary" if payloads is None else payloads.format_of(column)
+        if payloads is not None and payload_format != "binary":
+            from pyspark_kafka_direct.datasource.payload_schema import check_payload_type
+
+            check_payload_type(column, field, payload_format, payloads.corrupt_record)
+        else:
+            _check_type(column, field)
         columns.append(column)
-    return ReadSchema(schema, tuple(columns))
+    decodes = payloads is not None and any(payloads.format_of(column) != "binary" for column in columns)
+    return ReadSchema(schema, tuple(columns), payloads if decodes else None)
 
 
 def _check_type(column: str, field: StructField) -> None:
     expected_type = _TYPES[column]
     actual_type = field.dataType
     if actual_type != expected_type:
+        hint = f", or set {column}Format=json or string" if column in ("key", "value") else ""
         raise OptionError(
             f"schema: column {field.name!r} is {expected_type.simpleString()}, not {actual_type.simpleString()}. "
-            f"Read it as {expected_type.simpleString()} and cast it in the query."
+            f"Read it as {expected_type.simpleString()} and cast it in the query{hint}."
         )
     if not field.nullable and column in _NULLABLE:
         raise OptionError(f"schema: column {field.name!r} may be null in Kafka; remove NOT NULL.")
@@ -104,5 +129,6 @@ def _unknown_column(name: str) -> str:
     hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
     return (
         f"schema: there is no column {name!r}; use {', '.join(_TYPES)}.{hint} "
-        "Decode the content of `value` in the query, for example with from_json or from_avro."
+        "To decode the content of `value`, set valueFormat=json and give the column `value` a struct type, or use a "
+        "function such as from_avro in the query."
     )

@@ -28,7 +28,8 @@ class KafkaSourceProvider(DataSource):
 
     docs/options.md lists the options. The columns are ``key``, ``value``, ``topic``, ``partition``, ``offset``,
     ``timestamp``, ``timestampType`` and, with ``includeHeaders``, ``headers``. A schema given with ``.schema(...)`` may
-    name any of them in any order; only these are decoded. A written frame needs ``value`` and may have ``key``,
+    name any of them in any order; only these are decoded. With ``valueFormat=json`` (``keyFormat=json``), ``value``
+    (``key``) is a struct of the wanted fields. A written frame needs ``value`` and may have ``key``,
     ``topic``, ``headers``, ``partition`` and ``timestamp``.
     """
 
@@ -43,9 +44,15 @@ class KafkaSourceProvider(DataSource):
         return "kafka-direct"
 
     def schema(self) -> StructType:
-        from pyspark_kafka_direct.config.read_options import includes_headers
+        from pyspark_kafka_direct.config.read_options import parse_columns
 
-        return kafka_schema(includes_headers(dict(self.options)))
+        include_headers, payloads = parse_columns(dict(self.options))
+        columns = kafka_schema(include_headers)
+        if not payloads.settings.decodes:
+            return columns
+        from pyspark_kafka_direct.datasource.payload_schema import typed_schema
+
+        return typed_schema(columns, payloads)  # type: ignore[return-value] # Spark accepts DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_kafka_direct.config.option_messages import warn_once
@@ -67,7 +74,7 @@ class KafkaSourceProvider(DataSource):
             if options.push_down_filters
             else kafka_batch_reader.KafkaBatchReader
         )
-        return reader_class(options, read_schema(schema))
+        return reader_class(options, read_schema(schema, options.payloads.settings))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pyspark_kafka_direct.config.read_options import parse_stream_options
@@ -77,10 +84,10 @@ class KafkaSourceProvider(DataSource):
         if spark_features().has_read_limits:
             from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
-            return KafkaMicroBatchStream(options, read_schema(schema))
+            return KafkaMicroBatchStream(options, read_schema(schema, options.payloads.settings))
         from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 
-        return LegacyKafkaMicroBatchStream(options, read_schema(schema))
+        return LegacyKafkaMicroBatchStream(options, read_schema(schema, options.payloads.settings))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_kafka_direct.config.option_messages import warn_once

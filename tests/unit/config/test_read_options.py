@@ -18,8 +18,8 @@ from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.read_options import (
     BatchOptions,
     ReadOptions,
-    includes_headers,
     parse_batch_options,
+    parse_columns,
     parse_stream_options,
 )
 from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
@@ -323,7 +323,7 @@ def test_warnings_about_unknown_options_have_a_hint() -> None:
         ("fetchOffsets.numRetries", "fetchOffset.numRetries"),
     ],
 )
-@pytest.mark.parametrize("check", [parse_batch_options, parse_stream_options, includes_headers])
+@pytest.mark.parametrize("check", [parse_batch_options, parse_stream_options, parse_columns])
 def test_a_misspelled_option_is_rejected(check: Callable[[dict[str, str]], object], given: str, meant: str) -> None:
     with pytest.raises(OptionError, match=f"the option {given.lower()} is unknown; did you mean '{meant}'\\?"):
         check({"kafka.bootstrap.servers": "b:1", "subscribe": "t", given.lower(): "earliest"})

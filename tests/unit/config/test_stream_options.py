@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from pyspark_kafka_direct.config.read_options import StreamOptions, includes_headers, parse_stream_options
+from pyspark_kafka_direct.config.read_options import StreamOptions, parse_columns, parse_stream_options
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
@@ -128,10 +128,10 @@ def test_ignored_options_cause_a_warning() -> None:
 
 def test_include_headers_is_parsed_before_the_kind_of_query_is_known() -> None:
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
-    assert includes_headers({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})
-    assert not includes_headers({**base, "endingOffsets": "latest"})
-    assert not includes_headers({**base, "endingOffsets": "nonsense"}), "an error in a batch only"
-    assert includes_headers({**base, "includeheaders": "true", "endingOffsets": "nonsense"}), "two different errors"
+    assert parse_columns({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})[0]
+    assert not parse_columns({**base, "endingOffsets": "latest"})[0]
+    assert not parse_columns({**base, "endingOffsets": "nonsense"})[0], "an error in a batch only"
+    assert parse_columns({**base, "includeheaders": "true", "endingOffsets": "nonsense"})[0], "two different errors"
     for invalid in ({"includeheaders": "1"}, {"minPartitions": "a"}, {"startingOffsets": "earlist"}, {"assign": "{}"}):
         with pytest.raises(OptionError):
-            includes_headers({**base, **invalid})
+            parse_columns({**base, **invalid})

@@ -1,0 +1,49 @@
+"""Parser of the options that define how keys and values are decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.payload_settings import MalformedMode, PayloadFormat
+
+_JSON_OPTIONS: Final = ("mode", "columnNameOfCorruptRecord")
+
+
+class PayloadOptions(NamedTuple):
+    """How keys and values are decoded, and the fields of those that are JSON."""
+
+    settings: PayloadSettings = PayloadSettings()
+    key_schema: str | None = None  # DDL
+    value_schema: str | None = None
+
+
+BINARY_PAYLOADS: Final = PayloadOptions()
+
+
+def parse_payloads(parsed: ParsedConfig, warnings: list[str]) -> PayloadOptions:
+    """Return how keys and values are decoded; the types that they are decoded to may also follow from a schema."""
+    settings = PayloadSettings(
+        key_format=cast("PayloadFormat", parsed.get_string("keyFormat")),
+        value_format=cast("PayloadFormat", parsed.get_string("valueFormat")),
+        mode=cast("MalformedMode", parsed.get_string("mode")),
+        corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
+    )
+    for side, payload_format in (("key", settings.key_format), ("value", settings.value_format)):
+        if f"{side}Schema" in parsed.given_names and payload_format != "json":
+            raise OptionError(
+                f"{parsed.name_of(f'{side}Schema')} is the schema of JSON, and {side}Format is {payload_format}; set "
+                f"{side}Format=json"
+            )
+    if "json" not in (settings.key_format, settings.value_format):
+        warnings.extend(
+            option_messages.ignored_warning(parsed.source, parsed.name_of(name), "nothing is decoded from JSON")
+            for name in _JSON_OPTIONS
+            if name in parsed.given_names
+        )
+    return PayloadOptions(settings, parsed.get_string("keySchema"), parsed.get_string("valueSchema"))

@@ -1,0 +1,29 @@
+"""How keys and values are decoded. Tasks unpickle it, so it imports nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+PayloadFormat: TypeAlias = Literal["binary", "string", "json"]
+
+MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+
+DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSettings:
+    key_format: PayloadFormat = "binary"
+    value_format: PayloadFormat = "binary"
+    mode: MalformedMode = "PERMISSIVE"
+    corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
+
+    def format_of(self, column: str) -> PayloadFormat:
+        """Return the format of a column of Kafka records."""
+        return {"key": self.key_format, "value": self.value_format}.get(column, "binary")
+
+    @property
+    def decodes(self) -> bool:
+        """Whether a column is anything but bytes."""
+        return (self.key_format, self.value_format) != ("binary", "binary")

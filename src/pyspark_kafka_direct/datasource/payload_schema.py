@@ -1,0 +1,64 @@
+"""The columns of a query that decodes keys or values."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+    from pyspark_kafka_direct.config.payload_settings import PayloadFormat
+
+_STRUCT: Final = re.compile(r"\s*struct\s*<", re.IGNORECASE)
+
+
+def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
+    """Return the DDL of the columns of Kafka records. Spark parses it, because this process has no JVM."""
+    types = {
+        "key": _payload_type("key", payloads.settings.key_format, payloads.key_schema),
+        "value": _payload_type("value", payloads.settings.value_format, payloads.value_schema),
+        "timestamp": "timestamp_ltz",  # regardless of spark.sql.timestampType
+    }
+    return ", ".join(f"`{field.name}` {types.get(field.name) or field.dataType.simpleString()}" for field in columns)
+
+
+def check_payload_type(column: str, field: StructField, payload_format: PayloadFormat, corrupt_record: str) -> None:
+    """Raise an error if a column of this format cannot have the type that a schema gives it."""
+    kind = field.dataType
+    if not field.nullable:
+        raise OptionError(f"schema: column {field.name!r} may be null in Kafka; remove NOT NULL.")
+    if payload_format == "string":
+        if kind != StringType():
+            raise OptionError(
+                f"schema: with {column}Format=string, column {field.name!r} is string, not {kind.simpleString()}."
+            )
+        return
+    if not isinstance(kind, StructType):
+        raise OptionError(
+            f"schema: with {column}Format=json, column {field.name!r} is a struct of the wanted fields, such as "
+            f"struct<id bigint, name string>, not {kind.simpleString()}."
+        )
+    from pyspark_kafka_direct.records.json_values import JsonRequest
+
+    try:
+        JsonRequest(arrow_schema_in_utc(kind), corrupt_record)
+    except ValueError as error:
+        raise OptionError(
+            f"schema: column {field.name!r}: {error}. Read a field of another type as string, and cast it in the query."
+        ) from None
+
+
+def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -> str:
+    if payload_format != "json":
+        return payload_format
+    if not ddl or not ddl.strip():
+        raise OptionError(
+            f"{column}Format=json needs the wanted fields: give the column {column} a struct type with .schema(), or "
+            f"set {column}Schema, for example to 'id bigint, name string'"
+        )
+    return ddl if _STRUCT.match(ddl) else f"struct<{ddl}>"

@@ -1,0 +1,1 @@
+"""Payloads of records to Arrow: the formats that ``keyFormat`` and ``valueFormat`` name."""

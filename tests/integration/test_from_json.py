@@ -1,0 +1,59 @@
+"""The JSON decoders against Spark's ``from_json`` on the same values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.functions import col, from_json
+from pyspark.sql.types import StructType
+from tests.integration.from_json_cases import DIFFERENCES, SCHEMA, VALUES
+
+from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
+from pyspark_kafka_direct.records import create_json_decoder
+from pyspark_kafka_direct.records.json_values import JsonRequest
+from pyspark_kafka_direct.records.python import PythonJsonDecoder
+from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession) -> tuple[pa.Schema, list[dict[str, Any] | None]]:
+    """The schema, and what Spark reads."""
+    rows = [(number, bytearray(value)) for number, value in enumerate(VALUES)]
+    frame = spark.createDataFrame(rows, "number int, value binary").coalesce(1)
+    read = frame.select("number", from_json(col("value").cast("string"), SCHEMA).alias("struct"))
+    structs = [row.struct and row.struct.asDict(True) for row in sorted(read.collect(), key=lambda row: row.number)]
+    data_type = read.schema["struct"].dataType
+    assert isinstance(data_type, StructType)
+    return arrow_schema_in_utc(data_type), structs
+
+
+@pytest.mark.parametrize("implementation", ["selected", "python"])
+def test_the_decoders_read_what_spark_reads(
+    expected: tuple[pa.Schema, list[dict[str, Any] | None]], implementation: str
+) -> None:
+    schema, structs = expected
+    decoder = (
+        create_json_decoder(schema, DEFAULT_CORRUPT_RECORD)
+        if implementation == "selected"
+        else PythonJsonDecoder(JsonRequest(schema, DEFAULT_CORRUPT_RECORD))
+    )
+    decoded = decoder.decode(pa.array(VALUES, pa.binary()))
+    pairs = list(zip(VALUES, structs, decoded.structs.to_pylist(), strict=True))
+    differing = {value: (spark, ours) for value, spark, ours in pairs if repr(spark) != repr(ours)}  # NaN is not itself
+    assert {value: found for value, found in differing.items() if value not in DIFFERENCES} == {}
+    assert DIFFERENCES.keys() - differing.keys() == set()
+
+
+def test_malformed_values_are_those_with_a_corrupt_record(
+    expected: tuple[pa.Schema, list[dict[str, Any] | None]],
+) -> None:
+    schema, structs = expected
+    decoded = create_json_decoder(schema, DEFAULT_CORRUPT_RECORD).decode(pa.array(VALUES, pa.binary()))
+    for value, struct, malformed in zip(VALUES, structs, decoded.malformed.to_pylist(), strict=True):
+        if value not in DIFFERENCES:
+            assert malformed == (struct is not None and struct[DEFAULT_CORRUPT_RECORD] is not None), value

@@ -1,0 +1,143 @@
+"""``valueFormat`` and ``keyFormat``: typed columns in batches and streams, and a malformed record in each mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from pyspark_kafka_direct import MalformedPayloadError, error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from tests.conftest import MakeTopic
+    from tests.integration.stream_queries import Stream
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+pytestmark = pytest.mark.smoke
+
+FIELDS = "origin string, dep_delay double, legs array<struct<dest string>>, _corrupt_record string"
+VALUES = [
+    b'{"origin": "JFK", "dep_delay": 2.5, "unwanted": {"a": [1]}, "legs": [{"dest": "MIA"}, {}]}',
+    b'{"origin": "LGA", "dep_delay": null}',
+    b'{"origin": "EWR", "dep_de',
+    None,
+    b'{"dep_delay": "late", "origin": "BOS"}',
+    b'{"dep_delay": 7, "origin": "SFO"}',
+]
+
+
+@pytest.fixture(scope="module")
+def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number, value in enumerate(VALUES):
+        producer.produce(topic, value, b'{"id": %d}' % number, partition=0)
+    assert producer.flush(30) == 0
+    return topic
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession, kafka: EmbeddedKafka, flights: str) -> Callable[..., DataFrame]:
+    def read(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        reader = reader.option("subscribe", flights).options(**options)
+        return reader.schema(schema).load() if schema else reader.load()
+
+    return read
+
+
+def test_only_the_fields_of_the_schema_are_read(read: Callable[..., DataFrame]) -> None:
+    frame = read(f"offset bigint, Value struct<{FIELDS}>, key string", valueFormat="json", keyFormat="string")
+    rows = [row.asDict(True) for row in frame.orderBy("offset").collect()]
+    corrupt = [None, None, VALUES[2].decode(), None, VALUES[4].decode(), None]  # type: ignore[union-attr]
+    expected: list[tuple[Any, ...] | None] = [
+        ("JFK", 2.5, [{"dest": "MIA"}, {"dest": None}]),
+        ("LGA", None, None),
+        (None, None, None),
+        None,
+        ("BOS", None, None),
+        ("SFO", 7.0, None),
+    ]
+    names = ("origin", "dep_delay", "legs")
+    assert [row["Value"] for row in rows] == [
+        None if values is None else dict(zip(names, values, strict=True)) | {"_corrupt_record": text}
+        for values, text in zip(expected, corrupt, strict=True)
+    ]
+    assert [row["key"] for row in rows] == [f'{{"id": {number}}}' for number in range(6)]
+
+
+def test_the_schema_can_be_an_option(read: Callable[..., DataFrame]) -> None:
+    frame = read(keyFormat="json", keySchema="id int", valueFormat="json", valueSchema=f"struct<{FIELDS}>")
+    assert frame.schema["timestamp"].dataType.simpleString() == "timestamp"
+    assert frame.schema["value"].dataType.simpleString().startswith("struct<origin:string,dep_delay:double")
+    assert len(frame.columns) == 7
+    by_origin = {row.origin: row[1] for row in frame.groupBy("value.origin").sum("key.id").collect()}
+    assert by_origin == {"JFK": 0, "LGA": 1, None: 2 + 3, "BOS": 4, "SFO": 5}
+
+
+def test_malformed_records_can_be_dropped(read: Callable[..., DataFrame]) -> None:
+    frame = read("offset bigint, value struct<dep_delay double>", valueFormat="json", mode="DROPMALFORMED")
+    assert sorted(row.offset for row in frame.collect()) == [0, 1, 3, 5]
+
+
+def test_a_malformed_record_can_fail_the_query(read: Callable[..., DataFrame], flights: str) -> None:
+    frame = read("value struct<dep_delay double>", valueFormat="json", mode="FAILFAST")
+    with pytest.raises(
+        Exception, match="The value cannot be decoded as JSON: the JSON is incomplete, at byte"
+    ) as caught:
+        frame.collect()
+    error = error_of(caught.value)
+    assert error is not None
+    assert "mode=DROPMALFORMED" in str(error)
+    assert f"[topic {flights}, partition 0, offset 2]" in str(error)
+    assert isinstance(error, MalformedPayloadError)
+
+
+def test_malformed_records_in_a_stream(
+    stream: Callable[..., Stream], make_topic: MakeTopic, kafka: EmbeddedKafka
+) -> None:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in (b'{"n":"one"}', b"{", b'{"n":"two"}'):
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+    def query(mode: str) -> Stream:
+        return stream(
+            subscribe=topic, startingOffsets="earliest", valueFormat="json", valueSchema="n string", mode=mode
+        )
+
+    permissive = query("PERMISSIVE")
+    permissive.run(permissive.load().selectExpr("CAST(coalesce(value.n, '-') AS binary) AS value"))
+    assert [value for batch in permissive.batches.values() for value in batch] == ["-", "one", "two"]
+    dropping = query("DROPMALFORMED")
+    dropping.run(dropping.load().selectExpr("CAST(value.n AS binary) AS value"))
+    assert [value for batch in dropping.batches.values() for value in batch] == ["one", "two"]
+    failing = query("FAILFAST")
+    with pytest.raises(Exception, match=rf"topic {topic}, partition 0, offset 1"):
+        failing.run(failing.load().selectExpr("CAST(value.n AS binary) AS value"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (None, {"valueFormat": "json"}, "valueFormat=json needs the wanted fields"),
+        ("value struct<d date>", {"valueFormat": "json"}, "field 'd' has the type date32"),
+        ("value struct<d double>", {}, "set valueFormat=json"),
+        (
+            None,
+            {"valueFormat": "json", "valueSchema": "a int>, extra int, b struct<c int"},
+            "there is no column 'extra'",
+        ),
+    ],
+)
+def test_invalid_schemas_are_rejected_before_a_task_starts(
+    read: Callable[..., DataFrame], schema: str | None, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        read(schema, **options).collect()

@@ -1,0 +1,83 @@
+"""The columns of queries that decode keys or values."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.datasource.payload_schema import typed_schema
+from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
+from pyspark_kafka_direct.errors import OptionError
+
+JSON = PayloadSettings("string", "json")
+FLIGHT = StructType([StructField("origin", StringType()), StructField("delays", ArrayType(DoubleType()))])
+
+
+def struct(*fields: tuple[str, DataType] | tuple[str, DataType, bool]) -> StructType:
+    return StructType([StructField(*field) for field in fields])
+
+
+@pytest.mark.parametrize("ddl", ["id bigint, name string", "STRUCT < id bigint, name string>"])
+def test_the_columns_are_defined_by_value_schema(ddl: str) -> None:
+    columns = typed_schema(kafka_schema(True), PayloadOptions(JSON, None, ddl))
+    struct_ddl = ddl if "STRUCT" in ddl else f"struct<{ddl}>"
+    assert columns == (
+        f"`key` string, `value` {struct_ddl}, `topic` string, `partition` int, `offset` bigint, "
+        "`timestamp` timestamp_ltz, `timestampType` int, `headers` array<struct<key:string,value:binary>>"
+    )
+
+
+def test_json_without_fields_is_rejected() -> None:
+    with pytest.raises(OptionError, match=r"valueFormat=json needs the wanted fields.*\.schema\(\).*valueSchema"):
+        typed_schema(kafka_schema(False), PayloadOptions(JSON))
+
+
+def test_types_follow_from_the_formats() -> None:
+    schema = read_schema(struct(("key", StringType()), ("Value", FLIGHT), ("offset", LongType())), JSON)
+    assert schema.columns == ("key", "value", "offset")
+    assert pickle.loads(pickle.dumps(schema)).payloads == JSON
+
+
+def test_nothing_is_decoded_if_no_column_needs_it() -> None:
+    assert read_schema(struct(("offset", LongType())), JSON).payloads is None
+    assert read_schema(struct(("value", BinaryType())), PayloadSettings()).payloads is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (struct(("value", BinaryType())), "with valueFormat=json, column 'value' is a struct .* not binary"),
+        (struct(("key", BinaryType())), "with keyFormat=string, column 'key' is string, not binary"),
+        (struct(("value", FLIGHT, False)), "may be null"),
+        (
+            struct(("value", struct(("d", DateType())))),
+            "column 'value': field 'd' has the type date32.*as string, and cast",
+        ),
+        (struct(("value", struct(("a", struct(("b", BinaryType())))))), r"field 'a\.b' has the type binary"),
+        (struct(("value", struct(("a", StringType(), False)))), "field 'a' may be missing"),
+        (struct(("value", struct(("_corrupt_record", LongType())))), "'_corrupt_record' .* must be a string"),
+        (struct(("value", struct(("a", LongType()), ("a", LongType())))), "named twice"),
+    ],
+)
+def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        read_schema(schema, JSON)
+
+
+def test_a_struct_without_a_format_is_rejected_with_the_option_to_set() -> None:
+    with pytest.raises(OptionError, match="set valueFormat=json"):
+        read_schema(struct(("value", FLIGHT)), PayloadSettings())

@@ -1,0 +1,116 @@
+"""Decoding of keys and values: the formats, the modes, and the errors."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.errors import MalformedPayloadError
+from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.records import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+
+TP = TopicPartition("flights", 3)
+STRUCT = pa.struct({"origin": pa.string(), "delay": pa.float64()})
+GOOD, BAD, UNFIT = b'{"origin":"JFK","delay":1.5}', b'{"origin":"LGA', b'{"origin":"EWR","delay":"late"}'
+
+
+def records(decoder: PayloadDecoder, values: Sequence[bytes | None], first_offset: int = 100) -> pa.RecordBatch:
+    rows = [
+        {"key": b"k%d" % index, "value": value, "offset": first_offset + index, "partition": 3}
+        for index, value in enumerate(values)
+    ]
+    names = decoder.record_columns
+    return pa.RecordBatch.from_pylist([{name: row[name] for name in names} for row in rows], arrow_schema(names))
+
+
+def decoder(mode: MalformedMode = "PERMISSIVE", columns: Sequence[str] = ("value",)) -> PayloadDecoder:
+    settings = PayloadSettings(value_format="json", mode=mode)
+    types = {"value": STRUCT, "key": pa.binary(), "offset": pa.int64(), "partition": pa.int32()}
+    return PayloadDecoder(settings, columns, pa.schema([(name.upper(), types[name]) for name in columns]), TP)
+
+
+def rows_of(payloads: PayloadDecoder, *batches: pa.RecordBatch) -> list[dict[str, object]]:
+    return [row for batch in payloads.decode(iter(batches)) for row in batch.to_pylist()]
+
+
+def test_fields_that_cannot_be_decoded_are_null() -> None:
+    payloads = decoder(columns=("offset", "value", "key"))
+    assert rows_of(payloads, records(payloads, [GOOD, BAD, UNFIT, None])) == [
+        {"OFFSET": 100, "VALUE": {"origin": "JFK", "delay": 1.5}, "KEY": b"k0"},
+        {"OFFSET": 101, "VALUE": {"origin": None, "delay": None}, "KEY": b"k1"},
+        {"OFFSET": 102, "VALUE": {"origin": "EWR", "delay": None}, "KEY": b"k2"},
+        {"OFFSET": 103, "VALUE": None, "KEY": b"k3"},
+    ]
+
+
+def test_malformed_records_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    payloads = decoder("DROPMALFORMED", ("value", "offset"))
+    batches = [
+        records(payloads, [BAD, GOOD, None]),
+        records(payloads, [UNFIT, BAD], 200),
+        records(payloads, [GOOD], 300),
+    ]
+    with caplog.at_level(logging.WARNING):
+        decoded = list(payloads.decode(iter(batches)))
+    assert [batch.column(1).to_pylist() for batch in decoded] == [[101, 102], [300]]
+    (record,) = caplog.records
+    assert record.getMessage() == "flights-3: 3 malformed records were dropped (mode=DROPMALFORMED)"
+
+
+@pytest.mark.parametrize("columns", [("value",), ("value", "offset"), ("offset", "value", "partition")])
+def test_the_query_fails_at_the_first_malformed_record(columns: tuple[str, ...]) -> None:
+    payloads = decoder("FAILFAST", columns)
+    good = records(payloads, [GOOD, GOOD])
+    (first,) = payloads.decode(iter([good]))
+    assert first.schema.names == [name.upper() for name in columns]
+    with pytest.raises(MalformedPayloadError) as caught:
+        list(payloads.decode(iter([good, records(payloads, [GOOD, BAD, UNFIT], 102)])))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.topic, error.partition, error.offset) == ("flights", 3, 103)
+    assert str(error) == (
+        "The value cannot be decoded as JSON: the JSON is incomplete, at byte 14. Set mode=PERMISSIVE to read what "
+        "cannot be decoded as null, or mode=DROPMALFORMED to drop the record. "
+        "[topic flights, partition 3, offset 103]"
+    )
+
+
+def test_keys_and_values_are_decoded_by_themselves() -> None:
+    settings = PayloadSettings("json", "string", "DROPMALFORMED", "text")
+    schema = pa.schema({"key": pa.struct({"id": pa.int32(), "text": pa.string()}), "value": pa.string()})
+    payloads = PayloadDecoder(settings, ("key", "value"), schema, TP)
+    batch = pa.RecordBatch.from_pydict(
+        {"key": [b'{"id":1}', b"{", b'{"id":2}'], "value": [b"a", b"b", None]}, arrow_schema(("key", "value"))
+    )
+    assert rows_of(payloads, batch.slice(0, 3)) == [
+        {"key": {"id": 1, "text": None}, "value": "a"},
+        {"key": {"id": 2, "text": None}, "value": None},
+    ]
+
+
+def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
+    schema = pa.schema({"value": pa.struct({"text": pa.string(), "delay": pa.float64()})})
+    payloads = PayloadDecoder(PayloadSettings(value_format="json", corrupt_record="text"), ("value",), schema, TP)
+    assert rows_of(payloads, records(payloads, [GOOD, BAD])) == [
+        {"value": {"text": None, "delay": 1.5}},
+        {"value": {"text": BAD.decode(), "delay": None}},
+    ]
+
+
+def test_strings_are_not_copied_or_checked() -> None:
+    schema = pa.schema({"value": pa.string()})
+    payloads = PayloadDecoder(PayloadSettings(value_format="string"), ("value",), schema, TP)
+    batch = records(payloads, [b"a", b"\xff", None, "é".encode()]).slice(1)
+    (decoded,) = payloads.decode(iter([batch]))
+    assert decoded.column(0).cast(pa.binary()).to_pylist() == [b"\xff", None, "é".encode()]
+    assert decoded.column(0).buffers()[2].address == batch.column(0).buffers()[2].address
