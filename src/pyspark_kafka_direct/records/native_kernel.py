@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import _native
+from pyspark_kafka_direct.records._native import JsonDecoder  # an ImportError if the kernel is older than this module
 from pyspark_kafka_direct.records.columns import arrow_schema
 from pyspark_kafka_direct.records.interfaces import (
     AbortedTransaction,
@@ -138,7 +139,7 @@ class NativeJsonDecoder:
     """A ``JsonDecoder`` implemented in Rust."""
 
     def __init__(self, request: JsonRequest) -> None:
-        self._native = _native.JsonDecoder(request.fields, request.corrupt_record)
+        self._native = JsonDecoder(request.fields, request.corrupt_record)
 
     def decode(self, values: pa.BinaryArray) -> DecodedJson:
         import pyarrow as pa

@@ -89,5 +89,21 @@ def test_selected_native_must_be_loadable() -> None:
     assert "OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but it cannot be loaded" in found.stderr
 
 
+OLD_NATIVE = """
+import types
+name = "pyspark_kafka_direct.records._native"
+sys.modules[name] = types.ModuleType(name)
+"""
+
+
+def test_older_kernel_is_not_used() -> None:
+    """An update of an editable installation does not build its kernel again."""
+    reason = "it cannot be loaded: cannot import name 'JsonDecoder' from 'pyspark_kafka_direct.records._native'"
+    assert f"OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but {reason}" in python("native", OLD_NATIVE).stderr
+    implementation, absent, _ = python(before=OLD_NATIVE).stdout.splitlines()
+    assert implementation == "implementation python"
+    assert absent.startswith(f"absent {reason}")
+
+
 def test_unknown_implementation_is_rejected() -> None:
     assert "must be native or python, got 'rust'" in python("rust").stderr
