@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_pyarrow::{FromPyArrow, ToPyArrow};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::Schema;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -15,8 +15,8 @@ pub struct JsonDecoder {
     inner: record_kernel::JsonDecoder,
 }
 
-/// Structs and whether their values are malformed; row, position and reason of the first malformed one.
-type Decoded<'py> = (Bound<'py, PyAny>, Option<(usize, usize, &'static str)>);
+/// A batch of the structs, and one of why values are malformed, and where, if there are any.
+type Decoded<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl JsonDecoder {
@@ -37,15 +37,19 @@ impl JsonDecoder {
         let column = column.ok_or_else(|| PyValueError::new_err("the column of values must be binary"))?;
         let inner = &mut self.inner;
         let decoded = py.detach(|| inner.decode(column)).map_err(value_error)?;
-        let schema = Schema::new(vec![
-            Field::new("value", decoded.structs.data_type().clone(), true),
-            Field::new("malformed", DataType::Boolean, false),
-        ]);
-        let batch = RecordBatch::try_new(Arc::new(schema), vec![decoded.structs, Arc::new(decoded.malformed)])
-            .map_err(value_error)?;
-        let first = decoded.first_malformed.map(|first| (first.row, first.position, first.reason.message()));
-        Ok((batch.to_pyarrow(py)?, first))
+        let malformed = decoded.malformed.map(|malformed| {
+            let (reasons, positions): (ArrayRef, ArrayRef) =
+                (Arc::new(malformed.reasons), Arc::new(malformed.positions));
+            batch(py, vec![("reason", reasons), ("position", positions)])
+        });
+        Ok((batch(py, vec![("value", decoded.structs)])?, malformed.transpose()?))
     }
+}
+
+fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
+        .map_err(value_error)?
+        .to_pyarrow(py)
 }
 
 fn value_error(error: arrow_schema::ArrowError) -> PyErr {

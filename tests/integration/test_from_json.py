@@ -43,7 +43,7 @@ def test_the_decoders_read_what_spark_reads(
         else PythonJsonDecoder(JsonRequest(schema, DEFAULT_CORRUPT_RECORD))
     )
     decoded = decoder.decode(pa.array(VALUES, pa.binary()))
-    pairs = list(zip(VALUES, structs, decoded.structs.to_pylist(), strict=True))
+    pairs = list(zip(VALUES, structs, decoded.values.to_pylist(), strict=True))
     differing = {value: (spark, ours) for value, spark, ours in pairs if repr(spark) != repr(ours)}  # NaN is not itself
     assert {value: found for value, found in differing.items() if value not in DIFFERENCES} == {}
     assert DIFFERENCES.keys() - differing.keys() == set()
@@ -54,6 +54,7 @@ def test_malformed_values_are_those_with_a_corrupt_record(
 ) -> None:
     schema, structs = expected
     decoded = create_json_decoder(schema, DEFAULT_CORRUPT_RECORD).decode(pa.array(VALUES, pa.binary()))
-    for value, struct, malformed in zip(VALUES, structs, decoded.malformed.to_pylist(), strict=True):
+    assert decoded.malformed is not None
+    for value, struct, reason in zip(VALUES, structs, decoded.malformed.reasons.to_pylist(), strict=True):
         if value not in DIFFERENCES:
-            assert malformed == (struct is not None and struct[DEFAULT_CORRUPT_RECORD] is not None), value
+            assert (reason is not None) == (struct is not None and struct[DEFAULT_CORRUPT_RECORD] is not None), value

@@ -80,6 +80,17 @@ def test_the_schema_can_be_an_option(read: Callable[..., DataFrame]) -> None:
     assert by_origin == {"JFK": 0, "LGA": 1, None: 2 + 3, "BOS": 4, "SFO": 5}
 
 
+def test_errors_of_malformed_records_are_a_column(read: Callable[..., DataFrame]) -> None:
+    error = "struct<side string, stage string, class string, message string, schema_id int>"
+    frame = read(f"offset bigint, value struct<dep_delay double>, _error {error}", valueFormat="json")
+    rows = {row.offset: row._error.asDict() for row in frame.where("_error IS NOT NULL").collect()}
+    common = {"side": "value", "class": "MalformedPayloadError", "schema_id": None}
+    assert rows == {
+        2: common | {"stage": "parse", "message": "the JSON is incomplete, at byte 25"},
+        4: common | {"stage": "convert", "message": "the value does not have the type of its column, at byte 14"},
+    }
+
+
 def test_malformed_records_can_be_dropped(read: Callable[..., DataFrame]) -> None:
     frame = read("offset bigint, value struct<dep_delay double>", valueFormat="json", mode="DROPMALFORMED")
     assert sorted(row.offset for row in frame.collect()) == [0, 1, 3, 5]

@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, Int32Type, Int64Type};
 use arrow_array::{Array, BinaryArray, StructArray};
 use arrow_schema::{DataType, Field, Fields};
-use record_kernel::{DecodedJson, JsonDecoder, MalformedValue, Reason};
+use record_kernel::{DecodedJson, JsonDecoder, Reason};
 
 fn field(name: &str, data_type: DataType) -> Arc<Field> {
     Arc::new(Field::new(name, data_type, true))
@@ -47,14 +47,33 @@ fn structs(decoded: &DecodedJson) -> &StructArray {
 /// Decodes one value, which may not be malformed.
 fn valid(value: &[u8]) -> StructArray {
     let decoded = decode(&mut decoder(), &[value]);
-    assert_eq!(decoded.first_malformed, None, "{}", value.escape_ascii());
+    assert_eq!(malformed(&decoded), [], "{}", value.escape_ascii());
     structs(&decoded).clone()
 }
 
-fn first_malformed(value: &[u8]) -> (usize, Reason) {
-    let first = decode(&mut decoder(), &[value]).first_malformed.expect("the value is malformed");
-    assert_eq!(first.row, 0);
-    (first.position, first.reason)
+/// Row, position and reason of each malformed value.
+fn malformed(decoded: &DecodedJson) -> Vec<(usize, usize, Reason)> {
+    let Some(malformed) = &decoded.malformed else { return Vec::new() };
+    assert_eq!(malformed.reasons.len(), decoded.structs.len());
+    let rows = (0..malformed.reasons.len()).filter(|&row| malformed.reasons.is_valid(row));
+    let found: Vec<_> = rows
+        .map(|row| {
+            let reason = Reason::ALL[malformed.reasons.key(row).expect("a reason")];
+            let messages = malformed.reasons.values().as_string::<i32>();
+            assert_eq!(messages.value(malformed.reasons.key(row).expect("a reason")), reason.message());
+            (row, malformed.positions.value(row) as usize, reason)
+        })
+        .collect();
+    assert!(!found.is_empty());
+    assert_eq!(malformed.positions.nulls(), malformed.reasons.nulls());
+    found
+}
+
+fn only_malformed(value: &[u8]) -> (usize, Reason) {
+    match malformed(&decode(&mut decoder(), &[value]))[..] {
+        [(0, position, reason)] => (position, reason),
+        ref others => panic!("{} is not malformed: {others:?}", value.escape_ascii()),
+    }
 }
 
 fn column<'a>(structs: &'a StructArray, name: &str) -> &'a dyn Array {
@@ -90,7 +109,7 @@ fn the_last_duplicate_counts_unless_it_does_not_fit() {
     assert_eq!(inner.column(1).as_string::<i32>().value(0), "z");
 
     let decoded = decode(&mut decoder(), &[br#"{"i":1,"i":"x"}"#]);
-    assert_eq!(decoded.first_malformed, Some(MalformedValue { row: 0, position: 11, reason: Reason::Type }));
+    assert_eq!(malformed(&decoded), [(0, 11, Reason::Type)]);
     assert_eq!(column(structs(&decoded), "i").as_primitive::<Int32Type>().value(0), 1);
 }
 
@@ -99,7 +118,7 @@ fn a_field_that_does_not_fit_costs_only_itself() {
     let value = br#"{"o":{"x":"bad","t":"q"},"i":1,"a":[1,"x"],"ao":[{"x":true},null]}"#;
     let decoded = decode(&mut decoder(), &[value]);
     let row = structs(&decoded);
-    assert_eq!(decoded.first_malformed.map(|first| first.reason), Some(Reason::Type));
+    assert_eq!(malformed(&decoded), [(0, 10, Reason::Type)]);
     assert_eq!(column(row, "i").as_primitive::<Int32Type>().value(0), 1);
     let inner = column(row, "o").as_struct();
     assert!(inner.is_valid(0) && inner.column(0).is_null(0));
@@ -116,8 +135,7 @@ fn a_malformed_value_costs_only_its_row() {
         [br#"{"i":1,"s":"a"}"#, br#"{"i":2,"s":"b","a":[1,2"#, b" ", br#"{"s":"c","i":3}"#, b"null"];
     let decoded = decode(&mut decoder(), &values);
     let rows = structs(&decoded);
-    let malformed: Vec<_> = decoded.malformed.iter().map(Option::unwrap_or_default).collect();
-    assert_eq!(malformed, [false, true, false, false, true]);
+    assert_eq!(malformed(&decoded), [(1, 23, Reason::Truncated), (4, 0, Reason::NotObject)]);
     assert_eq!((0..5).map(|row| rows.is_null(row)).collect::<Vec<_>>(), [false, false, true, false, false]);
     let integers: Vec<_> = column(rows, "i").as_primitive::<Int32Type>().iter().collect();
     assert_eq!(integers, [Some(1), None, None, Some(3), None]);
@@ -132,7 +150,7 @@ fn null_values_are_null_structs() {
     let values = BinaryArray::from(vec![Some(&b"{}"[..]), None]);
     let decoded = decoder().decode(&values).expect("the values fit");
     assert!(decoded.structs.is_valid(0) && decoded.structs.is_null(1));
-    assert_eq!(decoded.malformed.true_count(), 0);
+    assert!(decoded.malformed.is_none());
 }
 
 #[test]
@@ -180,7 +198,7 @@ fn numbers_that_do_not_fit_are_noted() {
         (r#"{"o":[]}"#, Reason::Type),
     ] {
         let position = value.find(':').expect("a colon") + 1;
-        assert_eq!(first_malformed(value.as_bytes()), (position, reason), "{value}");
+        assert_eq!(only_malformed(value.as_bytes()), (position, reason), "{value}");
     }
 }
 
@@ -229,7 +247,7 @@ fn malformed_values_have_a_position_and_a_reason() {
         (b"{\"a\":[1,]}", 8, Reason::Unexpected),
         (b"{\"z\":{\"q\"}}", 9, Reason::Unexpected),
     ] {
-        assert_eq!(first_malformed(value), (position, reason), "{}", value.escape_ascii());
+        assert_eq!(only_malformed(value), (position, reason), "{}", value.escape_ascii());
     }
 }
 
@@ -238,7 +256,7 @@ fn nesting_is_bounded() {
     let nested = |levels: usize| format!("{{\"z\":{}{},\"i\":1}}", "[".repeat(levels), "]".repeat(levels));
     valid(nested(999).as_bytes());
     for levels in [1000, 10_000, 1_000_000] {
-        assert_eq!(first_malformed(nested(levels).as_bytes()), (5 + 999, Reason::Depth));
+        assert_eq!(only_malformed(nested(levels).as_bytes()), (5 + 999, Reason::Depth));
     }
 }
 

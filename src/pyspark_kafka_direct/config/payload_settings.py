@@ -11,6 +11,9 @@ MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
 DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
 
+ERROR_COLUMN: Final = "_error"
+"""The column with the errors of malformed records, if a schema names it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PayloadSettings:

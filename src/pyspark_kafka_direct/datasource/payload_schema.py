@@ -5,14 +5,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
-    from pyspark_kafka_direct.config.payload_settings import PayloadFormat
+    from pyspark_kafka_direct.config.payload_settings import PayloadFormat, PayloadSettings
+
+ERROR_TYPE: Final = StructType(
+    [
+        *(StructField(name, StringType()) for name in ("side", "stage", "class", "message")),
+        StructField("schema_id", IntegerType()),
+    ]
+)
 
 _STRUCT: Final = re.compile(r"\s*struct\s*<", re.IGNORECASE)
 
@@ -51,6 +61,17 @@ def check_payload_type(column: str, field: StructField, payload_format: PayloadF
         raise OptionError(
             f"schema: column {field.name!r}: {error}. Read a field of another type as string, and cast it in the query."
         ) from None
+
+
+def check_error_column(field: StructField, columns: Collection[str], payloads: PayloadSettings) -> None:
+    """Raise an error unless a schema gives the column ``_error`` its type, and has a column with errors to report."""
+    if field.dataType != ERROR_TYPE or not field.nullable:
+        raise OptionError(f"schema: column {field.name!r} must be {ERROR_TYPE.simpleString()}.")
+    if all(payloads.format_of(column) != "json" for column in columns):
+        raise OptionError(
+            f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON, and there "
+            "is none; set valueFormat=json and add the column value, or remove _error."
+        )
 
 
 def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -> str:

@@ -54,7 +54,7 @@ class ReadSchema:
     """The columns that a query reads."""
 
     schema: StructType  # with the user's spelling of the names
-    columns: tuple[str, ...]  # the names in Kafka records, in the same order
+    columns: tuple[str, ...]  # the names in Kafka records (and _error), in the same order
     payloads: PayloadSettings | None = None  # None: keys and values are bytes
 
     def read(self, task_reader: RangeTaskReader, task: RangeTask) -> Iterator[pa.RecordBatch]:
@@ -68,6 +68,8 @@ class ReadSchema:
         arrow_schema = arrow_schema_in_utc(self.schema)
         decoder = PayloadDecoder(self.payloads, self.columns, arrow_schema, task.offsets.topic_partition)
         yield from decoder.decode(task_reader.read(task, decoder.record_columns))
+        if decoder.dropped:
+            task_reader.report_dropped(task, decoder.dropped)
 
     def renamed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with the user's spelling and nullability, both of which Spark checks."""
@@ -89,23 +91,30 @@ def kafka_schema(include_headers: bool) -> StructType:
 
 def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> ReadSchema:
     """Validate a schema: any of the columns in any order, with Spark's types, or those of the payloads' formats."""
-    by_lower_case = {name.lower(): name for name in _TYPES}
+    from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN, PayloadSettings  # tasks may not need it
+
+    payloads = payloads or PayloadSettings()
+    by_lower_case = {name.lower(): name for name in (*_TYPES, ERROR_COLUMN)}
     columns: list[str] = []
     for field in schema.fields:
         column = by_lower_case.get(field.name.lower())
-        if column is None:
+        if column is None or (column == ERROR_COLUMN and not payloads.decodes):
             raise OptionError(_unknown_column(field.name))
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
-        payload_format = "binary" if payloads is None else payloads.format_of(column)
-        if payloads is not None and payload_format != "binary":
+        payload_format = payloads.format_of(column)
+        if payload_format != "binary":
             from pyspark_kafka_direct.datasource.payload_schema import check_payload_type
 
             check_payload_type(column, field, payload_format, payloads.corrupt_record)
-        else:
+        elif column != ERROR_COLUMN:
             _check_type(column, field)
         columns.append(column)
-    decodes = payloads is not None and any(payloads.format_of(column) != "binary" for column in columns)
+    if ERROR_COLUMN in columns:
+        from pyspark_kafka_direct.datasource.payload_schema import check_error_column
+
+        check_error_column(schema.fields[columns.index(ERROR_COLUMN)], columns, payloads)
+    decodes = any(payloads.format_of(column) != "binary" for column in columns)
     return ReadSchema(schema, tuple(columns), payloads if decodes else None)
 
 

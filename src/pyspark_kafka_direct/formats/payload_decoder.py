@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.errors import MalformedPayloadError
+from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed
 from pyspark_kafka_direct.records import create_json_decoder
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.records import JsonDecoder, MalformedValue
+    from pyspark_kafka_direct.records import JsonDecoder, MalformedValues
 
 _log = logging.getLogger("pyspark_kafka_direct.formats")
 
@@ -29,25 +30,28 @@ class PayloadDecoder:
     def __init__(
         self,
         settings: PayloadSettings,
-        columns: Sequence[str],  # the names in Kafka records
+        columns: Sequence[str],  # the names in Kafka records, and perhaps _error
         schema: pa.Schema,  # of the decoded batches: these columns, perhaps with other names
         topic_partition: TopicPartition,
     ) -> None:
         self._settings = settings
+        self._columns = columns
         self._schema = schema
         self._topic_partition = topic_partition
-        self._dropped = 0
-        # An error of FAILFAST names the offset.
-        self.record_columns = (*columns, *([_OFFSET] if settings.mode == "FAILFAST" and _OFFSET not in columns else []))
-        self._string_columns: list[int] = []
-        self._json_decoders: dict[int, JsonDecoder] = {}
+        self.dropped = 0
+        record_columns = [column for column in columns if column != ERROR_COLUMN]
+        if settings.mode == "FAILFAST" and _OFFSET not in columns:
+            record_columns.append(_OFFSET)  # the error names it
+        self.record_columns = tuple(record_columns)
+        self._string_columns: list[str] = []
+        self._json_decoders: dict[str, JsonDecoder] = {}
         for index, column in enumerate(columns):
             match settings.format_of(column):
                 case "string":
-                    self._string_columns.append(index)
+                    self._string_columns.append(column)
                 case "json":
                     fields = pa.schema(list(schema.field(index).type))
-                    self._json_decoders[index] = create_json_decoder(fields, settings.corrupt_record)
+                    self._json_decoders[column] = create_json_decoder(fields, settings.corrupt_record)
 
     def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the decoded batches, without those of which all records are dropped."""
@@ -55,40 +59,32 @@ class PayloadDecoder:
             decoded = self._decode_batch(batch)
             if decoded.num_rows:
                 yield decoded
-        if self._dropped:
+        if self.dropped:
             _log.warning(
-                "%s: %d malformed records were dropped (mode=DROPMALFORMED)", self._topic_partition, self._dropped
+                "%s: %d malformed records were dropped (mode=DROPMALFORMED)", self._topic_partition, self.dropped
             )
 
     def _decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = batch.columns[: len(self._schema)]
-        for index in self._string_columns:
-            arrays[index] = _as_string(arrays[index])
-        malformed: pa.BooleanArray | None = None
-        for index, decoder in self._json_decoders.items():
-            decoded = decoder.decode(arrays[index])
-            arrays[index] = decoded.structs
-            if decoded.first_malformed is not None:
-                if self._settings.mode == "FAILFAST":
-                    raise self._malformed(batch, index, decoded.first_malformed)
-                malformed = decoded.malformed if malformed is None else pc.or_(malformed, decoded.malformed)
-        result = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        if malformed is None or self._settings.mode != "DROPMALFORMED":
+        arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=True))
+        for column in self._string_columns:
+            arrays[column] = _as_string(arrays[column])
+        malformed: dict[str, MalformedValues] = {}
+        for column, decoder in self._json_decoders.items():
+            decoded = decoder.decode(arrays[column])
+            arrays[column] = decoded.values
+            if decoded.malformed is not None:
+                malformed[column] = decoded.malformed
+        if malformed and self._settings.mode == "FAILFAST":
+            raise first_error(malformed, arrays[_OFFSET], self._topic_partition)
+        if ERROR_COLUMN in self._columns:
+            error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
+            arrays[ERROR_COLUMN] = error_column(malformed, batch.num_rows, error_type)
+        result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
+        if not malformed or self._settings.mode != "DROPMALFORMED":
             return result
-        result = result.filter(pc.invert(malformed))
-        self._dropped += batch.num_rows - result.num_rows
+        result = result.filter(pc.invert(is_malformed(malformed)))
+        self.dropped += batch.num_rows - result.num_rows
         return result
-
-    def _malformed(self, batch: pa.RecordBatch, index: int, first: MalformedValue) -> MalformedPayloadError:
-        column = self.record_columns[index]
-        offset = batch.column(self.record_columns.index(_OFFSET))[first.row].as_py()
-        return MalformedPayloadError(
-            f"The {column} cannot be decoded as JSON: {first.reason}, at byte {first.position}. Set mode=PERMISSIVE to "
-            "read what cannot be decoded as null, or mode=DROPMALFORMED to drop the record.",
-            topic=self._topic_partition.topic,
-            partition=self._topic_partition.partition,
-            offset=offset,
-        )
 
 
 def _as_string(column: pa.BinaryArray) -> pa.StringArray:

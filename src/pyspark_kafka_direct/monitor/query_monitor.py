@@ -196,7 +196,10 @@ class Monitor:
 
     @property
     def losses(self) -> tuple[LossTotal, ...]:
-        """What planners of the application have skipped with ``failOnDataLoss=false``, by partition and cause."""
+        """What the application has skipped with ``failOnDataLoss=false`` and dropped with ``mode=DROPMALFORMED``.
+
+        There is one total for each partition and cause.
+        """
         return () if self.shared_folder is None else load_losses(self.shared_folder)
 
     def register_metrics(self, registry: CollectorRegistry | None = None) -> None:

@@ -20,7 +20,7 @@ sequence number are written into a batch just before it is sent::
 A JSON decoder turns a column of values into a column of structs with the wanted fields::
 
     decoder = create_json_decoder(pa.schema({"origin": pa.string(), "delay": pa.float64()}))
-    structs, malformed, first_malformed = decoder.decode(batch.column("value"))
+    structs, malformed = decoder.decode(batch.column("value"))
 
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
 replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
@@ -45,10 +45,10 @@ from pyspark_kafka_direct.records.interfaces import (
     WritableBytes,
 )
 from pyspark_kafka_direct.records.json_values import (
-    DecodedJson,
+    DecodedValues,
     JsonDecoder,
     JsonRequest,
-    MalformedValue,
+    MalformedValues,
 )
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
 
@@ -65,10 +65,10 @@ __all__ = [
     "NATIVE_MISSING_REASON",
     "AbortedTransaction",
     "DecodeCounts",
-    "DecodedJson",
+    "DecodedValues",
     "EncodedBatch",
     "JsonDecoder",
-    "MalformedValue",
+    "MalformedValues",
     "RecordDecoder",
     "RecordEncoder",
     "WritableBytes",

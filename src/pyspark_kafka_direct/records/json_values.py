@@ -12,28 +12,33 @@ MAX_SCHEMA_DEPTH: Final = 64
 """Levels of structs and arrays in a schema."""
 
 
-class MalformedValue(NamedTuple):
-    row: int
-    position: int  # the byte of the value at which this was noticed
-    reason: str
+TYPE: Final = "the value does not have the type of its column"
+RANGE: Final = "the number does not fit the type of its column"
 
 
-class DecodedJson(NamedTuple):
-    """The structs of a column of values.
+class MalformedValues(NamedTuple):
+    """Why values are malformed, one row for each value of a column; null if it is not malformed."""
 
-    A struct is null if its value is null or blank. If a value is not a JSON object, it is malformed, and all fields of
-    its struct are null. If a field's value does not fit its type, the value is malformed, and only this field is null.
+    reasons: pa.DictionaryArray  # of strings
+    positions: pa.Int32Array  # the byte of the value at which this was noticed
+
+
+class DecodedValues(NamedTuple):
+    """A decoded column.
+
+    Of JSON, a struct is null if its value is null or blank. If a value is not a JSON object, it is malformed, and all
+    fields of its struct are null. If a field's value does not fit its type, the value is malformed, and only this field
+    is null.
     """
 
-    structs: pa.StructArray
-    malformed: pa.BooleanArray
-    first_malformed: MalformedValue | None
+    values: pa.Array
+    malformed: MalformedValues | None  # None if no value is malformed
 
 
 class JsonDecoder(Protocol):
     """Decodes the wanted fields of JSON objects, with the results of Spark's ``from_json`` in mode PERMISSIVE."""
 
-    def decode(self, values: pa.BinaryArray) -> DecodedJson: ...
+    def decode(self, values: pa.BinaryArray) -> DecodedValues: ...
 
 
 @dataclass(frozen=True, slots=True)

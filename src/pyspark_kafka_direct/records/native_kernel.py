@@ -21,7 +21,7 @@ from pyspark_kafka_direct.records.interfaces import (
     EncodeRequest,
     strings_as_binary,
 )
-from pyspark_kafka_direct.records.json_values import DecodedJson, JsonRequest, MalformedValue
+from pyspark_kafka_direct.records.json_values import DecodedValues, JsonRequest, MalformedValues
 from pyspark_kafka_direct.records.record_errors import encode_error, record_error
 
 if TYPE_CHECKING:
@@ -141,9 +141,8 @@ class NativeJsonDecoder:
     def __init__(self, request: JsonRequest) -> None:
         self._native = JsonDecoder(request.fields, request.corrupt_record)
 
-    def decode(self, values: pa.BinaryArray) -> DecodedJson:
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa
 
-        batch, first_malformed = self._native.decode(pa.RecordBatch.from_arrays([values], ["value"]))
-        first = None if first_malformed is None else MalformedValue(*first_malformed)
-        return DecodedJson(batch.column(0), batch.column(1), first)
+        batch, malformed = self._native.decode(pa.RecordBatch.from_arrays([values], ["value"]))
+        return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))

@@ -29,7 +29,7 @@ _SUFFIX = ".losses"
 
 @dataclass(frozen=True, slots=True)
 class LossTotal:
-    """What was skipped in a partition for a reason, with ``failOnDataLoss=false``."""
+    """What was skipped in a partition for a reason, with ``failOnDataLoss=false`` or ``mode=DROPMALFORMED``."""
 
     topic: str
     partition: int

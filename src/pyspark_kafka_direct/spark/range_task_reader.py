@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -53,16 +53,22 @@ class RangeTaskReader:
         self._report_skipped(task, counts)
         return count
 
+    def report_dropped(self, task: RangeTask, malformed: int) -> None:
+        """Report the number of malformed records that were dropped to the driver."""
+        self._report(task, {"malformed": malformed})
+
     def _report_skipped(self, task: RangeTask, counts: ReadCounts) -> None:
         """Report what was skipped to the driver. A task that fails reports nothing, because Spark runs it again."""
-        if self.loss_channel is None or not counts.skipped:
+        self._report(task, {cause.name.lower(): offsets for cause, offsets in counts.skipped.items()})
+
+    def _report(self, task: RangeTask, skipped: Mapping[str, int]) -> None:
+        if self.loss_channel is None or not skipped:
             return
         from pyspark_kafka_direct.client.system import SYSTEM
         from pyspark_kafka_direct.spark.loss_counts import LossTotal
 
         tp = task.offsets.topic_partition
-        totals = [LossTotal(*tp, cause.name.lower(), 1, offsets) for cause, offsets in counts.skipped.items()]
-        if not self.loss_channel.report(totals, SYSTEM):
+        if not self.loss_channel.report([LossTotal(*tp, cause, 1, count) for cause, count in skipped.items()], SYSTEM):
             _log.warning(
                 "%s: the driver did not confirm what was skipped, so its metrics do not count it. It listens on UDP "
                 "port %d of %s",

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from pyspark_kafka_direct.config.payload_parser import PayloadOptions
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
-from pyspark_kafka_direct.datasource.payload_schema import typed_schema
+from pyspark_kafka_direct.datasource.payload_schema import ERROR_TYPE, typed_schema
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 
@@ -52,6 +52,12 @@ def test_types_follow_from_the_formats() -> None:
     assert pickle.loads(pickle.dumps(schema)).payloads == JSON
 
 
+def test_errors_can_be_a_column() -> None:
+    schema = read_schema(struct(("_ERROR", ERROR_TYPE), ("value", FLIGHT)), JSON)
+    assert schema.columns == ("_error", "value")
+    assert ERROR_TYPE.simpleString() == ("struct<side:string,stage:string,class:string,message:string,schema_id:int>")
+
+
 def test_nothing_is_decoded_if_no_column_needs_it() -> None:
     assert read_schema(struct(("offset", LongType())), JSON).payloads is None
     assert read_schema(struct(("value", BinaryType())), PayloadSettings()).payloads is None
@@ -71,11 +77,19 @@ def test_nothing_is_decoded_if_no_column_needs_it() -> None:
         (struct(("value", struct(("a", StringType(), False)))), "field 'a' may be missing"),
         (struct(("value", struct(("_corrupt_record", LongType())))), "'_corrupt_record' .* must be a string"),
         (struct(("value", struct(("a", LongType()), ("a", LongType())))), "named twice"),
+        (struct(("value", FLIGHT), ("_error", StringType())), "'_error' must be struct<side:string,"),
+        (struct(("value", FLIGHT), ("_error", ERROR_TYPE, False)), "'_error' must be struct<side:string,"),
+        (struct(("key", StringType()), ("_error", ERROR_TYPE)), "there is none; set valueFormat=json and add"),
     ],
 )
 def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         read_schema(schema, JSON)
+
+
+def test_errors_need_a_format() -> None:
+    with pytest.raises(OptionError, match="there is no column '_error'"):
+        read_schema(struct(("value", BinaryType()), ("_error", ERROR_TYPE)))
 
 
 def test_a_struct_without_a_format_is_rejected_with_the_option_to_set() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.datasource.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
+from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 TP = TopicPartition("flights", 3)
 STRUCT = pa.struct({"origin": pa.string(), "delay": pa.float64()})
+ERROR = arrow_schema_in_utc(ERROR_TYPE)
 GOOD, BAD, UNFIT = b'{"origin":"JFK","delay":1.5}', b'{"origin":"LGA', b'{"origin":"EWR","delay":"late"}'
 
 
@@ -36,7 +40,13 @@ def records(decoder: PayloadDecoder, values: Sequence[bytes | None], first_offse
 
 def decoder(mode: MalformedMode = "PERMISSIVE", columns: Sequence[str] = ("value",)) -> PayloadDecoder:
     settings = PayloadSettings(value_format="json", mode=mode)
-    types = {"value": STRUCT, "key": pa.binary(), "offset": pa.int64(), "partition": pa.int32()}
+    types = {
+        "value": STRUCT,
+        "key": pa.binary(),
+        "offset": pa.int64(),
+        "partition": pa.int32(),
+        "_error": pa.struct(list(ERROR)),
+    }
     return PayloadDecoder(settings, columns, pa.schema([(name.upper(), types[name]) for name in columns]), TP)
 
 
@@ -96,6 +106,52 @@ def test_keys_and_values_are_decoded_by_themselves() -> None:
         {"key": {"id": 1, "text": None}, "value": "a"},
         {"key": {"id": 2, "text": None}, "value": None},
     ]
+
+
+def error(side: str, stage: str, message: str) -> dict[str, object]:
+    return {"side": side, "stage": stage, "class": "MalformedPayloadError", "message": message, "schema_id": None}
+
+
+def test_errors_are_a_column() -> None:
+    payloads = decoder(columns=("value", "_error", "offset"))
+    assert payloads.record_columns == ("value", "offset")
+    rows = rows_of(payloads, records(payloads, [GOOD, BAD, None, UNFIT]), records(payloads, [GOOD], 200))
+    assert [row["_ERROR"] for row in rows] == [
+        None,
+        error("value", "parse", "the JSON is incomplete, at byte 14"),
+        None,
+        error("value", "convert", "the value does not have the type of its column, at byte 24"),
+        None,
+    ]
+
+
+def test_the_error_of_the_first_side_is_reported() -> None:
+    settings = PayloadSettings("json", "json")
+    schema = pa.schema({"value": STRUCT, "key": STRUCT, "_error": pa.struct(list(ERROR))})
+    payloads = PayloadDecoder(settings, ("value", "key", "_error"), schema, TP)
+    batch = pa.RecordBatch.from_pydict(
+        {"value": [GOOD, BAD, GOOD], "key": [BAD, b"1", GOOD]}, arrow_schema(("value", "key"))
+    )
+    (decoded,) = payloads.decode(iter([batch]))
+    sides = [row and (row["side"], row["message"]) for row in decoded.column(2).to_pylist()]
+    incomplete = "the JSON is incomplete, at byte 14"
+    assert sides == [("key", incomplete), ("value", incomplete), None]
+    failing = PayloadDecoder(replace(settings, mode="FAILFAST"), ("value", "key"), schema.remove(2), TP)
+    batch = batch.append_column("offset", pa.array([5, 6, 7]))
+    with pytest.raises(MalformedPayloadError, match=r"^The key cannot be decoded .*offset 5\]"):
+        list(failing.decode(iter([batch])))
+
+
+@pytest.mark.parametrize("values", [[], [None, None], [BAD, BAD], [GOOD, None], [GOOD, BAD]])
+def test_every_batch_has_the_types_of_the_schema(values: list[bytes | None]) -> None:
+    """Spark compares the types of the first batch only."""
+    modes: tuple[MalformedMode, ...] = ("PERMISSIVE", "DROPMALFORMED")
+    for mode in modes:
+        payloads = decoder(mode, ("value", "key", "offset", "_error"))
+        for batch in payloads.decode(iter([records(payloads, values), records(payloads, [GOOD])])):
+            types = [STRUCT, pa.binary(), pa.int64(), pa.struct(list(ERROR))]
+            assert batch.schema == pa.schema(list(zip(("VALUE", "KEY", "OFFSET", "_ERROR"), types, strict=True)))
+            batch.validate(full=True)
 
 
 def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedJson, JsonDecoder, create_json_decoder
+from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest
 from pyspark_kafka_direct.records.python import PythonJsonDecoder
 
@@ -87,10 +87,22 @@ def decoders() -> list[JsonDecoder]:
     return [PythonJsonDecoder(request), create_json_decoder(FIELDS, "corrupt")]
 
 
-def comparable(decoded: DecodedJson) -> Any:
-    decoded.structs.validate(full=True)
-    assert decoded.structs.type == pa.struct(list(FIELDS))
-    return repr(decoded.structs.to_pylist()), decoded.malformed.to_pylist(), decoded.first_malformed
+def errors(decoded: DecodedValues) -> list[tuple[int, str] | None]:
+    """Position and reason of each row."""
+    if decoded.malformed is None:
+        return [None] * len(decoded.values)
+    reasons, positions = decoded.malformed
+    assert reasons.type == pa.dictionary(pa.int8(), pa.string())
+    assert reasons.null_count < len(reasons)
+    reasons.validate(full=True)
+    rows = zip(positions.to_pylist(), reasons.to_pylist(), strict=True)
+    return [None if reason is None else (position, reason) for position, reason in rows]
+
+
+def comparable(decoded: DecodedValues) -> Any:
+    decoded.values.validate(full=True)
+    assert decoded.values.type == pa.struct(list(FIELDS))
+    return repr(decoded.values.to_pylist()), errors(decoded)
 
 
 @settings(max_examples=200, deadline=None)
@@ -111,7 +123,8 @@ def test_batches_do_not_share_memory() -> None:
     for _ in range(200):
         expected = [{"i": numbers.randrange(1 << 31), "s": "s" * numbers.randrange(30)} for _ in range(50)]
         values = [f'{{"i": {each["i"]}, "s": "{each["s"]}"}}'.encode() for each in expected]
-        structs = decoder.decode(pa.array(values, pa.binary())).structs
+        structs = decoder.decode(pa.array(values, pa.binary())).values
+        assert isinstance(structs, pa.StructArray)
         retained.append((structs, expected))
         if numbers.random() < 0.7:
             del retained[numbers.randrange(len(retained))]
@@ -122,9 +135,9 @@ def test_batches_do_not_share_memory() -> None:
 @pytest.mark.parametrize("decoder", decoders(), ids=lambda decoder: type(decoder).__name__)
 def test_a_column_of_null_values(decoder: JsonDecoder) -> None:
     decoded = decoder.decode(pa.nulls(3, pa.binary()))
-    assert decoded.structs.null_count == 3
-    assert decoded.malformed.to_pylist() == [False] * 3
-    assert decoder.decode(pa.array([], pa.binary())).structs.to_pylist() == []
+    assert decoded.values.null_count == 3
+    assert decoded.malformed is None
+    assert decoder.decode(pa.array([], pa.binary())).values.to_pylist() == []
 
 
 @pytest.mark.parametrize("decoder", decoders(), ids=lambda decoder: type(decoder).__name__)
@@ -133,10 +146,10 @@ def test_nesting_is_bounded(decoder: JsonDecoder, levels: int) -> None:
     value = b'{"z":' + b"[" * levels + b"]" * levels + b',"i":1}'
     decoded = decoder.decode(pa.array([value], pa.binary()))
     if levels < 1000:
-        assert decoded.first_malformed is None
-        assert decoded.structs.field("i").to_pylist() == [1]
+        assert decoded.malformed is None
+        assert decoded.values.to_pylist()[0]["i"] == 1
     else:
-        assert decoded.first_malformed == (0, 5 + 999, "nested too deeply")
+        assert errors(decoded) == [(5 + 999, "nested too deeply")]
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray};
-use arrow_buffer::BooleanBufferBuilder;
+use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
 use super::arrays::{null_buffer, struct_array};
 use super::column::Column;
 use super::error::{Malformed, Parsed, Reason, unexpected};
+use super::malformed::{MalformedRows, MalformedValues};
 use super::object::Object;
 use super::skip::{Input, State};
 use super::text::replace_invalid_utf8;
+
+/// U+FFFD is three times as long as a byte that it replaces, and Arrow's offsets have 31 bits.
+const MAX_BYTES: usize = i32::MAX as usize / 3;
 
 /// Decodes columns of JSON objects into structs of the same fields. Memory is reused from batch to batch.
 pub struct JsonDecoder {
@@ -31,18 +34,8 @@ struct CorruptRecords {
 pub struct DecodedJson {
     /// Structs. One is null if its value is null or blank; the fields of a malformed one are null, as far as they are.
     pub structs: ArrayRef,
-    /// Whether each value is malformed.
-    pub malformed: BooleanArray,
-    pub first_malformed: Option<MalformedValue>,
-}
-
-/// A malformed value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MalformedValue {
-    pub row: usize,
-    /// The byte of the value at which this was noticed.
-    pub position: usize,
-    pub reason: Reason,
+    /// None if no value is malformed.
+    pub malformed: Option<MalformedValues>,
 }
 
 impl JsonDecoder {
@@ -72,9 +65,12 @@ impl JsonDecoder {
         let first = values.value_offsets()[0] as usize;
         let bytes = &values.value_data()[..values.value_offsets()[rows] as usize];
         let ascii = bytes[first..].is_ascii(); // then no string has to be checked for UTF-8
+        if !ascii && bytes.len() - first > MAX_BYTES {
+            let message = format!("{} bytes of JSON are too many, at most {MAX_BYTES}", bytes.len() - first);
+            return Err(ArrowError::InvalidArgumentError(message));
+        }
         let mut null_structs = Vec::new();
-        let mut malformed_rows = Vec::<u32>::new();
-        let mut first_malformed = None;
+        let mut malformed = MalformedRows::default();
         for row in 0..rows {
             let (start, end) = (values.value_offsets()[row] as usize, values.value_offsets()[row + 1] as usize);
             let input = Input { bytes, end, ascii };
@@ -90,23 +86,22 @@ impl JsonDecoder {
                         }
                         self.state.misfit
                     }
-                    Err(malformed) => {
+                    Err(error) => {
                         self.object.columns.iter_mut().for_each(|column| column.truncate(row));
                         self.object.fill_row(row);
-                        Some(malformed)
+                        Some(error)
                     }
                 }
             };
             if let Some(Malformed { at, reason }) = misfit {
-                malformed_rows.push(row as u32);
-                first_malformed.get_or_insert(MalformedValue { row, position: at - start, reason });
+                malformed.push(row, at - start, reason);
             }
             if let Some(corrupt) = &mut self.corrupt_record {
                 corrupt.push(misfit.is_some().then(|| &bytes[start..end]), ascii);
             }
         }
         let structs = self.finish(rows, null_structs)?;
-        Ok(DecodedJson { structs, malformed: bits(&malformed_rows, rows), first_malformed })
+        Ok(DecodedJson { structs, malformed: malformed.finish(rows)? })
     }
 
     /// Decodes one value into a row; returns true for a blank one, which is a null struct.
@@ -174,13 +169,6 @@ impl Column {
             self.rows += 1;
         }
     }
-}
-
-fn bits(set: &[u32], rows: usize) -> BooleanArray {
-    let mut builder = BooleanBufferBuilder::new(rows);
-    builder.append_n(rows, false);
-    set.iter().for_each(|&row| builder.set_bit(row as usize, true));
-    BooleanArray::new(builder.finish(), None)
 }
 
 /// A field at any level that may not be null. Any field of a JSON object may be missing.

@@ -26,6 +26,20 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// In the order of their discriminants.
+    pub const ALL: [Reason; 10] = [
+        Reason::Truncated,
+        Reason::Unexpected,
+        Reason::Number,
+        Reason::ControlCharacter,
+        Reason::Escape,
+        Reason::Depth,
+        Reason::Trailing,
+        Reason::NotObject,
+        Reason::Type,
+        Reason::Range,
+    ];
+
     pub fn message(self) -> &'static str {
         match self {
             Reason::Truncated => "the JSON is incomplete",

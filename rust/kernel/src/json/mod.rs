@@ -8,6 +8,7 @@ mod arrays;
 mod column;
 mod decoder;
 mod error;
+mod malformed;
 mod memory;
 mod number;
 mod object;
@@ -15,5 +16,6 @@ mod scan;
 mod skip;
 mod text;
 
-pub use decoder::{DecodedJson, JsonDecoder, MalformedValue};
+pub use decoder::{DecodedJson, JsonDecoder};
 pub use error::Reason;
+pub use malformed::MalformedValues;

@@ -6,12 +6,10 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark_kafka_direct.records.columns import binary_values
-from pyspark_kafka_direct.records.json_values import DecodedJson, JsonRequest, MalformedValue
+from pyspark_kafka_direct.records.json_values import RANGE, TYPE, DecodedValues, JsonRequest, MalformedValues
 from pyspark_kafka_direct.records.python.json_scanner import (
     NOT_OBJECT,
-    RANGE,
     TRAILING,
-    TYPE,
     UNEXPECTED,
     MalformedJsonError,
     Scanner,
@@ -63,21 +61,23 @@ class PythonJsonDecoder:
         wanted = {field.name: field.type for field in request.fields if field.name != self._corrupt_record}
         self._decode_object = _object_decoder(wanted)
 
-    def decode(self, values: pa.BinaryArray) -> DecodedJson:
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa
 
         structs: list[dict[str, Any] | None] = []
-        malformed: list[bool] = []
-        first: MalformedValue | None = None
-        for row, value in enumerate(binary_values(values)):
+        misfits: list[tuple[int | None, str | None]] = []
+        for value in binary_values(values):
             struct, misfit = (None, None) if value is None else self._decode_value(value)
-            if misfit is not None and value is not None:
-                first = first or MalformedValue(row, *misfit)
-                if self._corrupt_record is not None:
-                    struct = {**(struct or {}), self._corrupt_record: value.decode(errors="replace")}
+            if misfit is not None and value is not None and self._corrupt_record is not None:
+                struct = {**(struct or {}), self._corrupt_record: value.decode(errors="replace")}
             structs.append(struct)
-            malformed.append(misfit is not None)
-        return DecodedJson(pa.array(structs, self._type), pa.array(malformed, pa.bool_()), first)
+            misfits.append(misfit or (None, None))
+        decoded = pa.array(structs, self._type)
+        if all(reason is None for _, reason in misfits):
+            return DecodedValues(decoded, None)
+        positions, reasons = zip(*misfits, strict=True)
+        reason_array = pa.array(reasons, pa.dictionary(pa.int8(), pa.string()))
+        return DecodedValues(decoded, MalformedValues(reason_array, pa.array(positions, pa.int32())))
 
     def _decode_value(self, value: bytes) -> tuple[dict[str, Any] | None, tuple[int, str] | None]:
         """Return the fields of a value, or None for a null struct, and position and reason if it is malformed."""

@@ -21,8 +21,6 @@ ESCAPE: Final = "invalid escape sequence"
 DEPTH: Final = "nested too deeply"
 TRAILING: Final = "characters after the end of the JSON value"
 NOT_OBJECT: Final = "the value is not a JSON object"
-TYPE: Final = "the value does not have the type of its column"
-RANGE: Final = "the number does not fit the type of its column"
 
 _BLANKS: Final = re.compile(r"[ \n\r\t]*")
 _DIGITS: Final = re.compile(r"[0-9]*")

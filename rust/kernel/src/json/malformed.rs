@@ -1,0 +1,50 @@
+//! Why values of a column are malformed, as Arrow arrays.
+
+use std::sync::Arc;
+
+use arrow_array::types::Int8Type;
+use arrow_array::{DictionaryArray, Int8Array, Int32Array, StringArray};
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use arrow_schema::ArrowError;
+
+use super::error::Reason;
+
+/// Why values are malformed, one row for each value of the column.
+pub struct MalformedValues {
+    /// Messages; null if a value is not malformed.
+    pub reasons: DictionaryArray<Int8Type>,
+    /// The byte of the value at which this was noticed; null if it is not malformed.
+    pub positions: Int32Array,
+}
+
+/// The malformed values of a column under construction.
+#[derive(Default)]
+pub(super) struct MalformedRows(Vec<(u32, i32, Reason)>);
+
+impl MalformedRows {
+    #[inline(always)]
+    pub fn push(&mut self, row: usize, position: usize, reason: Reason) {
+        self.0.push((row as u32, position as i32, reason)); // Arrow limits a column to 31 bits of bytes
+    }
+
+    pub fn finish(self, rows: usize) -> Result<Option<MalformedValues>, ArrowError> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let (mut keys, mut positions) = (vec![0; rows], vec![0; rows]);
+        let mut valid = BooleanBufferBuilder::new(rows);
+        valid.append_n(rows, false);
+        for (row, position, reason) in self.0 {
+            let row = row as usize;
+            keys[row] = reason as i8;
+            positions[row] = position;
+            valid.set_bit(row, true);
+        }
+        let nulls = NullBuffer::new(valid.finish());
+        let messages = StringArray::from_iter_values(Reason::ALL.iter().map(|reason| reason.message()));
+        Ok(Some(MalformedValues {
+            reasons: DictionaryArray::try_new(Int8Array::new(keys.into(), Some(nulls.clone())), Arc::new(messages))?,
+            positions: Int32Array::new(positions.into(), Some(nulls)),
+        }))
+    }
+}
