@@ -10,6 +10,7 @@ from pyspark.sql.functions import col, from_json
 from pyspark.sql.types import StructType
 from tests.integration.from_json_cases import DIFFERENCES, SCHEMA, VALUES
 
+from pyspark_kafka_direct import MalformedPayloadError, error_of, functions
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.records import create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest
@@ -47,6 +48,32 @@ def test_the_decoders_read_what_spark_reads(
     differing = {value: (spark, ours) for value, spark, ours in pairs if repr(spark) != repr(ours)}  # NaN is not itself
     assert {value: found for value, found in differing.items() if value not in DIFFERENCES} == {}
     assert DIFFERENCES.keys() - differing.keys() == set()
+
+
+def test_the_function_reads_what_spark_reads(
+    spark: SparkSession, expected: tuple[pa.Schema, list[dict[str, Any] | None]]
+) -> None:
+    _, structs = expected
+    rows = [(number, bytearray(value)) for number, value in enumerate(VALUES)]
+    frame = spark.createDataFrame(rows, "number int, value binary").coalesce(1)
+    text = col("value").cast("string")
+    read = frame.select("number", functions.from_json("value", SCHEMA), functions.from_json(text, SCHEMA))
+    assert read.columns[1] == "from_json(value)"
+    for row in read.collect():
+        value = VALUES[row.number]
+        assert repr(row[1]) == repr(row[2])
+        if value not in DIFFERENCES:
+            assert repr(row[1] and row[1].asDict(True)) == repr(structs[row.number]), value
+
+
+def test_the_function_fails_at_the_first_malformed_value(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([('{"i":1}',), ('{"i":',)], "value string").coalesce(1)
+    read = frame.select(functions.from_json("value", "i int", {"mode": "failfast"}))
+    with pytest.raises(
+        Exception, match="A value cannot be decoded as JSON: the JSON is incomplete, at byte 5"
+    ) as caught:
+        read.collect()
+    assert isinstance(error_of(caught.value), MalformedPayloadError)
 
 
 def test_malformed_values_are_those_with_a_corrupt_record(

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_kafka_direct import MalformedPayloadError, error_of
+from pyspark_kafka_direct import MalformedPayloadError, OptionError, error_of
+from pyspark_kafka_direct.functions import infer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +109,37 @@ def test_a_malformed_record_can_fail_the_query(read: Callable[..., DataFrame], f
     assert "mode=DROPMALFORMED" in str(error)
     assert f"[topic {flights}, partition 0, offset 2]" in str(error)
     assert isinstance(error, MalformedPayloadError)
+
+
+def test_the_schema_can_be_inferred_from_a_sample(
+    spark: SparkSession, kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic
+) -> None:
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": flights, "valueFormat": "json"}
+    inferred = infer_schema(spark, options)
+    assert inferred.simpleString() == (
+        "struct<dep_delay:string,legs:array<struct<dest:string>>,origin:string,unwanted:struct<a:array<bigint>>>"
+    )
+    texts = spark.sparkContext.parallelize([value.decode() for value in VALUES if value is not None and b"}" in value])
+    assert inferred == spark.read.json(texts).schema
+    assert infer_schema(spark, options, 1).simpleString().startswith("struct<dep_delay:double,")
+    assert infer_schema(spark, options, column="key").simpleString() == "struct<id:bigint>"
+    with pytest.raises(OptionError, match="none of 0 sampled records has a value that is a JSON object"):
+        infer_schema(spark, options | {"subscribe": make_topic(1)})
+
+
+def test_an_inferred_schema_can_be_decoded(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic, b"{'big': 123456789012345678901234567890, 'none': null, 'a': [1, 2.5]}", partition=0)
+    producer.produce(topic, b'{"i": 1, "empty": {}, "b": true, "d": NaN}', partition=0)
+    assert producer.flush(30) == 0
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
+    inferred = infer_schema(spark, options)
+    schema = StructType([StructField("offset", LongType()), StructField("value", inferred)])
+    reader = spark.read.format("kafka-direct").options(**options, valueFormat="json")
+    first, second = reader.schema(schema).load().orderBy("offset").collect()
+    assert (first.value.big, first.value.none, first.value.a) == ("123456789012345678901234567890", None, [1.0, 2.5])
+    assert (second.value.i, second.value.b) == (1, True)
 
 
 def test_malformed_records_in_a_stream(

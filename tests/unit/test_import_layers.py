@@ -46,6 +46,7 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "broker": frozenset({"errors"}),
     "cli": BELOW_APIS | {*APIS, "broker"},
     "daemon": frozenset(),
+    "functions": BELOW_APIS,
     # The package itself: names of the pure packages at once, everything else lazily (tested below).
     "__init__": BELOW_APIS | {*APIS},
 }
@@ -54,9 +55,9 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
 ALLOWED_LIBRARIES: dict[str, frozenset[str]] = {
     "kafka": frozenset(),
     "confluent_kafka": frozenset(),
-    "pyarrow": frozenset({"records", "formats", "consumer", "producer", "spark", *APIS, "cli"}),
+    "pyarrow": frozenset({"records", "formats", "consumer", "producer", "spark", *APIS, "cli", "functions"}),
     # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
-    "pyspark": frozenset({"spark", *APIS, "broker", "cli", "daemon"}),
+    "pyspark": frozenset({"spark", *APIS, "broker", "cli", "daemon", "functions"}),
     "py4j": frozenset({*APIS, "broker", "cli"}),
 }
 """Heavy library to the packages that may import it."""

@@ -21,7 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark_kafka_direct.errors import SparkVersionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
+    from pyspark.sql import Column
     from pyspark.sql.datasource import DataSourceStreamWriter
     from pyspark.sql.types import StructType
 
@@ -92,6 +95,22 @@ def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
     convert: Any = import_module("pyspark.sql.pandas.types").to_arrow_schema
     # Before 4.2, to_arrow_schema has no such parameter and uses UTC.
     return convert(schema, timezone="UTC") if "timezone" in signature(convert).parameters else convert(schema)
+
+
+def arrow_udf(function: Callable[[pa.Array], pa.Array], return_type: StructType) -> Callable[[Column | str], Column]:
+    """Return a function on columns that calls ``function`` for each Arrow batch."""
+    functions: Any = import_module("pyspark.sql.functions")
+    if not hasattr(functions, "arrow_udf"):
+        version = spark_features().version
+        raise SparkVersionError(
+            f"Arrow functions need PySpark 4.1 or newer, and this is {version}. Use Spark's function."
+        )
+    import pyarrow as pa
+
+    # Spark takes the kind of the function from its annotations, and warns if it is named instead.
+    function.__annotations__ = dict.fromkeys((*function.__annotations__, "return"), pa.Array)
+    udf: Callable[[Column | str], Column] = functions.arrow_udf(function, return_type)
+    return udf
 
 
 def checkpointing_package(jvm: Any) -> Any:

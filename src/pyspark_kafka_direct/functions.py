@@ -1,0 +1,179 @@
+"""Functions for DataFrames: ``from_json`` by the decoder of ``valueFormat=json``, and the schema of a topic's JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pyspark.sql.types import ArrayType, DataType, DecimalType, StringType, StructField, StructType
+
+from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
+from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column, SparkSession
+
+    from pyspark_kafka_direct.records import JsonDecoder
+
+__all__ = ["from_json", "infer_schema"]
+
+_MODES: Final = ("PERMISSIVE", "FAILFAST")
+_PAYLOAD_OPTIONS: Final = frozenset(
+    {"keyformat", "valueformat", "keyschema", "valueschema", "mode", "columnnameofcorruptrecord"}
+)
+
+
+def from_json(col: Column | str, schema: StructType | str, options: Mapping[str, str] | None = None) -> Column:
+    """Decode JSON as ``valueFormat=json`` does, with the results of Spark's ``from_json``.
+
+    It decodes in Python workers. With ``valueFormat=json`` the workers that read the records decode them, which is
+    faster; use this function for other columns. docs/typed-json.md lists the types and the differences from Spark.
+
+    Args:
+        col: A column of strings or bytes.
+        schema: The wanted fields, as a StructType or DDL (``origin string, dep_delay double``).
+        options: ``mode`` (``PERMISSIVE`` or ``FAILFAST``) and ``columnNameOfCorruptRecord``.
+
+    Returns:
+        A column of structs.
+
+    Raises:
+        OptionError: The schema has a type that is not decoded from JSON, or an option is not known.
+        SparkVersionError: PySpark is older than 4.1.
+    """
+    mode, corrupt_record = _parse_options(options or {})
+    struct = _struct_type(schema)
+    fields = arrow_schema_in_utc(struct)
+    _check_fields(fields, corrupt_record)
+    return arrow_udf(_decode_function(fields, corrupt_record, failing=mode == "FAILFAST"), struct)(col)
+
+
+def infer_schema(
+    spark: SparkSession, options: Mapping[str, str], sample: int = 1000, *, column: Literal["key", "value"] = "value"
+) -> StructType:
+    """Return the fields of the JSON objects in a topic, from a sample of its records.
+
+    Spark infers the types: ``bigint``, ``double``, ``boolean``, ``string``, structs and arrays. An integer of more than
+    64 bits becomes a string. Values that are not JSON objects are ignored.
+
+    Args:
+        spark: The session.
+        options: The options of a batch query (``kafka.bootstrap.servers``, ``subscribe``, ...). Options that decode
+            keys and values are ignored.
+        sample: The largest number of records to read, from the start of the query's offsets.
+        column: ``value`` or ``key``.
+
+    Returns:
+        The fields, sorted by name: use it for ``from_json``, or within the schema of ``valueFormat=json``.
+
+    Raises:
+        OptionError: No sampled value is a JSON object with a field.
+    """
+    if sample < 1:
+        raise OptionError(f"infer_schema: sample must be at least 1, got {sample}")
+    reader = spark.read.format("kafka-direct").schema(f"{column} binary")
+    for name, value in options.items():
+        if name.lower() not in _PAYLOAD_OPTIONS:
+            reader = reader.option(name, value)
+    values = [bytes(row[0]) for row in reader.load().limit(sample).collect() if row[0] is not None]
+    inferred = _inferred_fields(spark, _valid_objects(values))
+    if not inferred.fields:
+        raise OptionError(
+            f"infer_schema: none of {len(values)} sampled records has a {column} that is a JSON object with a field; "
+            "check the topic and its format, or start at other offsets (startingOffsets)"
+        )
+    return inferred
+
+
+def _parse_options(options: Mapping[str, str]) -> tuple[str, str]:
+    by_lower_name = {name.lower(): value for name, value in options.items()}
+    mode = by_lower_name.pop("mode", "PERMISSIVE").upper()
+    corrupt_record = by_lower_name.pop("columnnameofcorruptrecord", DEFAULT_CORRUPT_RECORD)
+    if by_lower_name:
+        unknown = next(name for name in options if name.lower() in by_lower_name)
+        raise OptionError(
+            f"from_json: the option {unknown} is not supported; use mode and columnNameOfCorruptRecord, or Spark's "
+            "from_json"
+        )
+    if mode not in _MODES:
+        raise OptionError(f"from_json: mode must be {' or '.join(_MODES)}, got {mode!r}")
+    return mode, corrupt_record
+
+
+def _struct_type(schema: StructType | str) -> StructType:
+    struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(struct, StructType):
+        raise OptionError(
+            f"from_json: the schema must be a struct of the wanted fields, such as 'id bigint, name string', not "
+            f"{struct.simpleString()}"
+        )
+    return struct
+
+
+def _check_fields(fields: pa.Schema, corrupt_record: str) -> None:
+    from pyspark_kafka_direct.records.json_values import JsonRequest
+
+    try:
+        JsonRequest(fields, corrupt_record)
+    except ValueError as error:
+        raise OptionError(f"from_json: {error}. Read a field of another type as string, and cast it.") from None
+
+
+def _decode_function(fields: pa.Schema, corrupt_record: str, *, failing: bool) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
+    decoder: JsonDecoder | None = None  # of one task, because it cannot be pickled
+
+    def from_json(values: pa.Array) -> pa.Array:
+        nonlocal decoder
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.formats.malformed_records import first_malformed
+        from pyspark_kafka_direct.records import create_json_decoder
+
+        decoder = decoder or create_json_decoder(fields, corrupt_record)
+        decoded = decoder.decode(values.cast(pa.binary()))
+        if failing and decoded.malformed is not None:
+            _, reason = first_malformed(decoded.malformed)
+            raise MalformedPayloadError(
+                f"A value cannot be decoded as JSON: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as "
+                "null."
+            )
+        return decoded.values
+
+    return from_json
+
+
+def _valid_objects(values: list[bytes]) -> list[bytes]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from pyspark_kafka_direct.records import create_json_decoder
+
+    decoded = create_json_decoder(pa.schema([])).decode(pa.array(values, pa.binary()))
+    usable = decoded.values.is_valid()
+    if decoded.malformed is not None:
+        usable = pc.and_(usable, decoded.malformed.reasons.is_null())
+    return [value for value, is_usable in zip(values, usable.to_pylist(), strict=True) if is_usable]
+
+
+def _inferred_fields(spark: SparkSession, objects: list[bytes]) -> StructType:
+    """Infer the schema of an array of all objects: each version of Spark has this function, and Spark Connect, too."""
+    from pyspark.sql.functions import lit, schema_of_json
+
+    array = "[" + ",".join(value.decode(errors="replace") for value in objects) + "]"
+    rows = spark.range(1).select(schema_of_json(lit(array))).collect()
+    inferred: Any = DataType.fromDDL(rows[0][0])
+    element = inferred.elementType
+    return _decodable(element) if isinstance(element, StructType) else StructType()
+
+
+def _decodable(data_type: Any) -> Any:
+    """Replace the type of integers that have more than 64 bits, which the decoder does not support."""
+    if isinstance(data_type, StructType):
+        return StructType([StructField(field.name, _decodable(field.dataType)) for field in data_type])
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_decodable(data_type.elementType))
+    return StringType() if isinstance(data_type, DecimalType) else data_type
