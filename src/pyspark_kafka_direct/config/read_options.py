@@ -244,24 +244,26 @@ def _parse_start_and_end(parsed: ParsedConfig, warnings: list[str]) -> tuple[Off
 
 def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[StartingOffsetSpec, str | None]:
     """Return the start of a new stream, and the group whose committed offsets it uses, or None."""
-    uses_timestamps = any(name in parsed.given_names for name in STARTING_TIMESTAMP_OPTIONS)
-    starting_offsets = (parsed.get_string("startingOffsets") or "").strip().lower()
-    uses_committed_offsets = starting_offsets == "committed" and not uses_timestamps
-    group = parsed.get_string("commitGroupId")
-    uses_group_id = uses_committed_offsets and not group  # commitGroupId has precedence
-    if "group.id" in parsed.given_names and not uses_group_id:
-        warnings.append(option_messages.ignored_warning(parsed.source, parsed.name_of("group.id"), NO_GROUP_REASON))
-    if uses_committed_offsets:
-        group = group or parsed.get_string("group.id")
+    timestamp_option = next((name for name in STARTING_TIMESTAMP_OPTIONS if name in parsed.given_names), None)
+    is_committed = (parsed.get_string("startingOffsets") or "").strip().lower() == "committed"
+    commit_group = parsed.get_string("commitGroupId")
+
+    def warn_if_given(name: str, reason: str) -> None:
+        if name in parsed.given_names:
+            warnings.append(option_messages.ignored_warning(parsed.source, parsed.name_of(name), reason))
+
+    if is_committed and timestamp_option is None:
+        if commit_group is not None:
+            warn_if_given("group.id", "commitGroupId takes precedence")
+        group = commit_group or parsed.get_string("group.id")
         if group is None:
             raise OptionError(
                 "startingOffsets=committed requires the consumer group that committed the offsets; set commitGroupId"
             )
         return _STARTS_BY_FALLBACK[parsed.get_string(_FALLBACK_OPTION) or "error"], group
-    if _FALLBACK_OPTION in parsed.given_names:
-        warnings.append(
-            option_messages.ignored_warning(parsed.source, _FALLBACK_OPTION, "startingOffsets is not committed")
-        )
+    warn_if_given("group.id", NO_GROUP_REASON)
+    reason = f"{timestamp_option} takes precedence" if is_committed else "startingOffsets is not committed"
+    warn_if_given(_FALLBACK_OPTION, reason)
     return _parse_start(parsed, warnings), None
 
 

@@ -64,7 +64,19 @@ def test_a_start_from_committed_offsets() -> None:
             parse(**options_with_error)
 
 
-@pytest.mark.parametrize("others", [{}, {"startingOffsets": "committed", "commitGroupId": "g"}])
+def test_warnings_name_the_option_that_takes_precedence_over_a_committed_start() -> None:
+    options = parse(startingOffsets="committed", commitGroupId="g", kafka_group_id="h")
+    assert options.start_group_id == "g"
+    assert options.warnings == ("the option kafka.group.id is ignored: commitGroupId takes precedence",)
+    options = parse(startingOffsets="committed", startingTimestamp="5", committedOffsetsFallback="latest")
+    assert options.start == GlobalTimestamp(5)
+    assert options.warnings == (
+        "the option committedOffsetsFallback is ignored: startingTimestamp takes precedence",
+        "the option startingOffsets is ignored: startingTimestamp takes precedence",
+    )
+
+
+@pytest.mark.parametrize("others", [{}, {"commitGroupId": "g"}])
 def test_an_unused_group_id_causes_a_warning(others: dict[str, str]) -> None:
     assert parse(kafka_group_id="h", **others).warnings == (
         "the option kafka.group.id is ignored: records are read by partition and offset, without a consumer group",
