@@ -31,7 +31,7 @@ class PartitionSequence(NamedTuple):
 
 @dataclass(slots=True)
 class IdempotentProducerState:
-    """The state of an idempotent producer that nobody uses."""
+    """The producer id of an idempotent producer, and its sequence numbers."""
 
     producer: ProducerIdAndEpoch  # for partitions not yet in sequences
     sequences: dict[TopicPartition, PartitionSequence] = field(default_factory=dict)

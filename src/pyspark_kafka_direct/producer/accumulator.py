@@ -33,7 +33,8 @@ _log = logging.getLogger("pyspark_kafka_direct.producer")
 
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 _IDLE_POLL_SECONDS: Final = 60.0  # longest poll without anything to do
-_MAX_AGE_DIFFERENCE: Final = 1.0  # seconds between records of a batch, because the batch expires with its oldest one
+# Seconds between the oldest and the newest record of a batch, because the batch expires with its oldest one.
+_MAX_BATCH_AGE_SPREAD: Final = 1.0
 
 
 class DeliveryListener(Protocol):
@@ -126,18 +127,18 @@ class RecordAccumulator:
         cluster: ClusterClient,
         settings: ProducerSettings,
         on_delivery: Callable[[DeliveryReport], None],  # each record is in exactly one report
-        # Marks records as sent just before they are encoded; leaves out those that `AsyncProducer.close` has failed.
-        mark_as_sent: Callable[[Sequence[PendingRecord]], list[PendingRecord]],
+        # Marks and returns records just before they are encoded, without those that `AsyncProducer.close` has failed.
+        mark_incomplete_as_sent: Callable[[Sequence[PendingRecord]], list[PendingRecord]],
         linger: float = 0.0,  # seconds
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._system = cluster.pool.system
         self._on_delivery = on_delivery
-        self._mark_as_sent = mark_as_sent
+        self._mark_incomplete_as_sent = mark_incomplete_as_sent
         self._linger = linger
-        self._max_age_difference = _MAX_AGE_DIFFERENCE + linger
-        self._flush_now = False
+        self._max_batch_age_spread = _MAX_BATCH_AGE_SPREAD + linger
+        self._flush_now = False  # whether records do not linger; each `append` sets it
         self._delivery_timeout = settings.delivery_timeout_ms / 1000
         self._metadata_timeout = min(self._delivery_timeout, cluster.settings.default_api_timeout_ms / 1000)
         self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
@@ -176,18 +177,17 @@ class RecordAccumulator:
             else:
                 self._report_unsent([record], error)
 
-    def poll(self, wake: Collection[int] = ()) -> None:
+    def poll(self, wakeup_fds: Collection[int] = ()) -> None:
         """Send ready records, and wait until there is something to do or a descriptor is readable."""
         try:
             self._expire_records()
             self._send_ready_records()
             if not self._reports:
-                self._producer.poll(self._seconds_until_due(), wake)
+                self._producer.poll(self._seconds_until_due(), wakeup_fds)
         except Exception as error:
-            # The producer reported the error for each of its records, and cannot be used again.
             level = logging.DEBUG if isinstance(error, KafkaDirectError) else logging.ERROR
             _log.log(level, "The producer failed and is replaced: %s", error, exc_info=level == logging.ERROR)
-            self._producer = self._producer.replacement()
+            self._producer = self._producer.replacement(error)
         finally:
             self._report_deliveries()
 
@@ -259,9 +259,7 @@ class RecordAccumulator:
         """Send the records of all partitions that are due, unless the producer has queued batches of the partition."""
         while ready := self._ready_queues():
             for queue in ready:
-                self._encode_and_enqueue(
-                    self._mark_as_sent(queue.take_batch(self._settings.batch_bytes, self._max_age_difference))
-                )
+                self._encode_and_enqueue(queue.take_batch(self._settings.batch_bytes, self._max_batch_age_spread))
             self._producer.poll(0.0)
             self._expire_records()
             if self._reports:
@@ -281,18 +279,18 @@ class RecordAccumulator:
         )
 
     def _encode_and_enqueue(self, records: Sequence[PendingRecord]) -> None:
-        """Encode records of one partition, and pass them to the producer."""
+        """Mark records of one partition as sent, encode them, and pass them to the producer."""
         batches: list[_BatchCallback] = []
         encoded_count = 0
         try:
-            encoded_batches = self._encode(records)
+            records = self._mark_incomplete_as_sent(records)
+            for encoded in self._encode(records):
+                until = encoded_count + encoded.records
+                batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports, self._cluster))
+                encoded_count = until
         except Exception as error:  # the producer has not failed, and has other records
             self._report_unsent(records, error)
             return
-        for encoded in encoded_batches:
-            until = encoded_count + encoded.records
-            batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports, self._cluster))
-            encoded_count = until
         try:
             for batch in batches:
                 oldest = batch.records[0]
@@ -416,10 +414,10 @@ class _RecordQueue:
         self.records: deque[PendingRecord] = deque()
         self.size_bound = 0
 
-    def take_batch(self, max_bytes: int, max_age_difference: float) -> list[PendingRecord]:
+    def take_batch(self, max_bytes: int, max_age_spread: float) -> list[PendingRecord]:
         """Remove and return the records of the next batch, at least one."""
         records = self.records
-        max_created_at = records[0].created_at + max_age_difference
+        max_created_at = records[0].created_at + max_age_spread
         record_count = batch_size = 0
         for record in records:
             if record_count and (batch_size + record.size_bound > max_bytes or record.created_at > max_created_at):

@@ -305,7 +305,7 @@ class AsyncProducer:
     def _run(self, signal: WakeupSignal) -> None:
         self._thread_id = self._system.thread_id()
         accumulator = RecordAccumulator(
-            self._cluster, self._settings, self._on_delivery, self._mark_as_sent, self._linger
+            self._cluster, self._settings, self._on_delivery, self._mark_incomplete_as_sent, self._linger
         )
         try:
             while True:
@@ -329,7 +329,7 @@ class AsyncProducer:
             self._thread_id = None  # another thread may get the same id
             signal.close()
 
-    def _mark_as_sent(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
+    def _mark_incomplete_as_sent(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
         """Mark the incomplete ones of the records as sent, and return these."""
         with self._changed:
             incomplete_records = [record for record in records if not record.completion_claimed]

@@ -163,11 +163,11 @@ class BatchProducer:
                 self._wait()
                 self._run_once()
 
-    def poll(self, seconds: float, wake: Collection[int] = ()) -> None:
+    def poll(self, seconds: float, wakeup_fds: Collection[int] = ()) -> None:
         """Wait for responses, due retries or the given descriptors, at most some seconds, and handle them."""
         with self._fail_on_error():
             if seconds > 0:
-                self._wait(seconds, wake)
+                self._wait(seconds, wakeup_fds)
             self._run_once()
 
     def flush(self) -> dict[TopicPartition, WrittenRange]:
@@ -190,20 +190,21 @@ class BatchProducer:
 
     def close(self) -> None:
         """Release the connections and the producer id, without waiting."""
-        self._close_channels()
+        self._disconnect()
         if self._pid == os.getpid():
             self._producer_ids.release()
 
-    def replacement(self) -> BatchProducer:
-        """Close this producer, and return another one, which fences the requests of this one that arrive late."""
-        self._close_channels()
+    def replacement(self, error: BaseException) -> BatchProducer:
+        """Fail all batches, and return another producer, which fences the requests of this one that arrive late."""
+        self._fail_all_batches(error)
+        self._disconnect()
         replacement = BatchProducer(self._cluster, self._settings)
         replacement._producer_ids = self._producer_ids
         return replacement
 
     @contextmanager
     def _fail_on_error(self) -> Iterator[None]:
-        """After an error, fail all batches and send nothing more: the outcome of in-flight batches is unknown."""
+        """After an error, fail all batches and send nothing more."""
         if self._failure is not None:
             raise self._failure
         if self._closed:
@@ -214,23 +215,27 @@ class BatchProducer:
         try:
             yield
         except BaseException as error:
-            self._failure = error if isinstance(error, KafkaDirectError) else None
-            self._closed = True
-            for partition in self._incomplete_partitions:
-                for batch in partition.abort_batches():
-                    if batch.callback is not None:
-                        batch.callback.on_failed(
-                            batch.first_index,
-                            batch.record_count,
-                            with_outcome(error, outcome_unknown=batch.outcome_unknown),
-                        )
+            self._fail_all_batches(error)
             raise
 
-    def _close_channels(self) -> None:
+    def _fail_all_batches(self, error: BaseException) -> None:
+        """Fail all batches, unless the producer has failed or is closed."""
+        if self._closed:
+            return
+        self._failure = error if isinstance(error, KafkaDirectError) else None
+        self._closed = True
+        for partition in self._incomplete_partitions:
+            for batch in partition.abort_batches():
+                if batch.callback is not None:
+                    failure = with_outcome(error, outcome_unknown=batch.outcome_unknown)
+                    batch.callback.on_failed(batch.first_index, batch.record_count, failure)
+
+    def _disconnect(self) -> None:
+        """Close the connections, and save the sequence numbers for the next producer."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
-        self._producer_ids.retain(self._partitions.values())
+        self._producer_ids.save_sequences(self._partitions.values())
         self._closed = True
 
     def _should_defer(self, batch: EncodedBatch) -> bool:
@@ -304,7 +309,7 @@ class BatchProducer:
                 self._send(channel, batches)
         self._check_deadlines()
 
-    def _wait(self, seconds: float | None = None, wake: Collection[int] = ()) -> None:
+    def _wait(self, seconds: float | None = None, wakeup_fds: Collection[int] = ()) -> None:
         """Wait for a response, a due retry or timeout, a readable descriptor, or the end of the given time."""
         active_channels = [channel for channel in self._channels.values() if not channel.idle]
         if any(channel.has_response for channel in active_channels):
@@ -324,7 +329,8 @@ class BatchProducer:
         if seconds is not None:
             wake_times.append(now + seconds)
         until = min(wake_times, default=now)
-        self._system.wait_readable([*(channel.descriptor for channel in active_channels), *wake], max(until - now, 0.0))
+        descriptors = [*(channel.descriptor for channel in active_channels), *wakeup_fds]
+        self._system.wait_readable(descriptors, max(until - now, 0.0))
 
     def _find_leaders(self) -> None:
         now = self._system.monotonic()

@@ -35,7 +35,7 @@ class AssignedProducerId:
 
 
 class ProducerIdManager:
-    """Provides producer ids. An id that it requested is kept for the next producer of the process."""
+    """Provides producer ids. The next producer of the process reuses an id that it requested."""
 
     def __init__(
         self, cluster: ClusterClient, settings: ProducerSettings, assigned_id: AssignedProducerId | None
@@ -80,16 +80,17 @@ class ProducerIdManager:
             self._producer_state.producer = self._request_id(deadline)
         return PartitionSequence(self._producer_state.producer, 0)
 
-    def retain(self, partitions: Iterable[PartitionQueue]) -> None:
-        """Store the sequences of the partitions; they continue if all batches are acknowledged."""
+    def save_sequences(self, partitions: Iterable[PartitionQueue]) -> None:
+        """Save the next sequence numbers of the partitions for the next producer that gets this id."""
         if self._producer_state is None:
             return
         for partition in partitions:
             sequence = partition.partition_sequence
             if sequence is not None:
-                continues = partition.is_complete and not partition.needs_producer_id
+                # A batch that is unacknowledged, or was dropped, may be written late: it needs a lower epoch.
+                may_continue = partition.is_complete and not partition.needs_producer_id
                 self._producer_state.sequences[partition.topic_partition] = (
-                    sequence if continues else sequence._replace(sequence=EPOCH_ENDED)
+                    sequence if may_continue else sequence._replace(sequence=EPOCH_ENDED)
                 )
 
     def release(self) -> None:

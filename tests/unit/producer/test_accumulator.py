@@ -503,6 +503,35 @@ def test_records_in_flight_are_delivered_although_others_cannot_be_encoded(monke
     assert harness.outcomes[b"in flight"] == (0, 0)
 
 
+def test_records_that_cannot_be_marked_as_sent_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(lambda _: FakeResponse(1.0))
+    cluster.partitions = {"t": 2}
+    harness = AccumulatorHarness(cluster)
+    harness.append(b"in flight", partition=0, poll=False)
+    harness.accumulator._send_ready_records()
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.accumulator, "_mark_incomplete_as_sent", _raise_memory_error)
+        harness.append(b"unmarked", partition=1)
+    harness.poll_until(b"in flight", b"unmarked")
+    assert harness.outcomes[b"in flight"] == (0, 0)
+    assert isinstance(harness.outcomes[b"unmarked"], MemoryError)
+
+
+def test_all_records_are_reported_after_an_error_outside_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = AccumulatorHarness(FakeCluster(lambda _: FakeResponse(1.0)))
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.accumulator, "_seconds_until_due", _raise_memory_error)
+        harness.append(b"in flight", partition=0)
+    assert isinstance(harness.outcomes[b"in flight"], MemoryError)
+    harness.append(b"next", partition=0)
+    harness.poll_until(b"next")
+    assert not isinstance(harness.outcomes[b"next"], BaseException)
+
+
+def _raise_memory_error(*_: object) -> float:
+    raise MemoryError("no memory")
+
+
 def test_records_are_reported_once_if_their_batch_cannot_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory suffices for the first half, which the producer then reports."""
     calls: list[int] = []
