@@ -157,7 +157,7 @@ def _epoch_without_a_task() -> Sequence[Patch]:
 
         return changed
 
-    return [Patch(epoch_coordinator.EpochCoordinator, "_end_epoch", end_epoch)]
+    return [Patch(epoch_coordinator.EpochCoordinator, "_collect_reports", end_epoch)]
 
 
 def _new_partitions_start_at_their_end() -> Sequence[Patch]:

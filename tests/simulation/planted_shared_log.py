@@ -44,18 +44,18 @@ def _last_stable_offset_is_the_end() -> Sequence[Patch]:
 
 
 def _replicas_are_not_asked() -> Sequence[Patch]:
-    from pyspark_kafka_direct.client.witnesses import _Round
+    from pyspark_kafka_direct.client.witnesses import _MetadataRequests
 
-    def ask(original: Any) -> Any:
+    def send_to(original: Any) -> Any:
         return lambda self, nodes, deadline, are_last: original(self, nodes[:1], deadline, are_last=are_last)
 
-    return [Patch(_Round, "ask", ask)]
+    return [Patch(_MetadataRequests, "send_to", send_to)]
 
 
 def _unresponsive_replicas_are_ignored() -> Sequence[Patch]:
     from pyspark_kafka_direct.client.witnesses import Witnesses
 
-    return [Patch(Witnesses, "first_that_counts", lambda _: lambda self, unsettled: None)]
+    return [Patch(Witnesses, "track_unresolved", lambda _: lambda self, unresolved: None)]
 
 
 def _later_leaders_are_ignored() -> Sequence[Patch]:

@@ -167,6 +167,7 @@ class EmbeddedKafka:
 
         Raises:
             OptionError: There is no such listener.
+            BrokerError: The cluster is not running, or it is ``external`` and the listener is not PLAINTEXT.
         """
         if name == PLAINTEXT:
             return self.bootstrap_servers

@@ -1,6 +1,6 @@
 """A program that downloads jars with the Ivy that PySpark includes.
 
-    python ivy.py TARGET TRANSITIVE COORDINATE...
+    PYSPARK_KAFKA_DIRECT_JAVA=java python ivy.py TARGET (transitive|alone) COORDINATE...
 
 It is a separate process because a py4j gateway leaves threads and sockets behind, and because ``broker`` must not
 import PySpark. The jars are in TARGET/ivy/jars afterwards; Ivy's report goes to standard error.
@@ -40,14 +40,16 @@ def main(target: Path, coordinates: list[str], *, transitive: bool) -> None:
     try:
         scala, utils = gateway.jvm.scala, gateway.jvm.org.apache.spark.util.MavenUtils
         none, ivy, log = scala.Option.empty(), scala.Option.apply(str(target / "ivy")), gateway.jvm.java.lang.System.err
+        use_local_maven_repository, is_test = True, False  # Spark's defaults; the repository in the new home is empty
         settings_file = os.environ.get(IVY_SETTINGS_VARIABLE)  # for networks with a mirror of Maven Central
         settings = (
             utils.loadIvySettings(settings_file, none, ivy, log)
             if settings_file
-            else utils.buildIvySettings(none, ivy, True, log)
+            else utils.buildIvySettings(none, ivy, use_local_maven_repository, log)
         )
         no_exclusions = scala.collection.immutable.List.newBuilder().result()
-        utils.resolveMavenCoordinates(",".join(coordinates), settings, none, transitive, no_exclusions, False, log)
+        names = ",".join(coordinates)
+        utils.resolveMavenCoordinates(names, settings, none, transitive, no_exclusions, is_test, log)
     finally:
         gateway.shutdown()
     if transitive:

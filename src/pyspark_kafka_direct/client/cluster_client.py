@@ -121,7 +121,7 @@ class ClusterClient:
             self._broker_shift += 1
 
     def raise_epoch_floor(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
-        """Accept no leader of a lower epoch: this one was seen by an earlier request, or by another process."""
+        """Accept no leader of a lower epoch than this one, which an earlier request or another process received."""
         with self._lock:
             self._raise_epoch_floor(partition, topic_id, epoch)
 
@@ -129,7 +129,7 @@ class ClusterClient:
         self,
         names: Collection[str],
         *,
-        partitions: Collection[TopicPartition] = (),  # whose replicas are asked; by default all of the topics
+        partitions: Collection[TopicPartition] = (),  # with the replicas to ask; by default all of the topics
         deadline: Deadline | None = None,
     ) -> None:
         """Accept no leader of an epoch lower than the highest that the replicas' brokers report: it was deposed."""
@@ -143,11 +143,11 @@ class ClusterClient:
                 replicated = partitions or [
                     TopicPartition(name, each) for name in topics for each in topics[name].partitions
                 ]
-                _, unsettled = witnesses.ask(dict.fromkeys(names), replicated, retry.deadline)
-                if unsettled is None:
+                _, unresolved = witnesses.request_reports(dict.fromkeys(names), replicated, retry.deadline)
+                if unresolved is None:
                     return
-                unsettled.add_note("Until this broker responds, it may be the leader, so no data loss is assumed.")
-                raise unsettled
+                unresolved.add_note("Until this broker responds, it may be the leader, so no data loss is assumed.")
+                raise unresolved
             except TransientBrokerError as error:
                 retry.wait_or_raise(error)
 
@@ -158,10 +158,10 @@ class ClusterClient:
                 for index, epoch in (report.leader_epochs or {}).items():
                     self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
 
-    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        """Ask several brokers for the leader if a later leader epoch than is known comes without a topic id."""
-        # The epoch itself is no floor: it may be that of a topic that was deleted since. It comes with a committed
-        # offset, or in a response to Fetch (KIP-951).
+    def raise_outdated_epoch_floors(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        """Raise the floors of partitions whose metadata has a lower epoch than one of these; -1 is unknown."""
+        # These epochs come without a topic id, with committed offsets or in responses to Fetch (KIP-951). They may be
+        # those of a topic that was deleted since, so they are no floors themselves.
         known_epochs = {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
         topics = self._fresh_topics(known_epochs, deadline)
         outdated = {
@@ -188,9 +188,9 @@ class ClusterClient:
         broker: str | None = None,  # ``host:port``, for the error
         deadline: Deadline | None = None,
     ) -> None:
-        """Raise a transient error if a broker knows of a later leader than the one of this epoch."""
+        """Raise a transient error if a broker reports a later leader than the one of this epoch."""
         self.raise_epoch_floors([partition.topic], partitions=[partition], deadline=deadline)
-        if topic_id is None:  # the plan did not have it, because the metadata of the planner lacked the topic
+        if topic_id is None:  # as in a plan whose metadata lacked the topic
             topic = self.topics([partition.topic], deadline=deadline).get(partition.topic)
             topic_id = None if topic is None else topic.topic_id
         if self.is_deposed(partition, topic_id, epoch):
@@ -292,7 +292,7 @@ class ClusterClient:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return the starts and ends of logs, also those of uncommitted records: open transactions are no data loss.
 
-        A leader that several brokers report to be deposed is not asked: it may lack records.
+        A leader that several brokers report to be deposed gets no request: it may lack records.
         """
         if not partitions:
             return {}
@@ -470,10 +470,11 @@ class ClusterClient:
             return
         try:
             replicas = self.known_replicas([tp for tp, _ in suspects])
-            reports, unsettled = self._epoch_witnesses.ask({tp.topic for tp, _ in suspects}, replicas, deadline)
+            names = {tp.topic for tp, _ in suspects}
+            reports, unresolved = self._epoch_witnesses.request_reports(names, replicas, deadline)
         except TransientBrokerError:
             return
-        if self._epoch_witnesses.first_that_counts(unsettled) is not None:
+        if self._epoch_witnesses.track_unresolved(unresolved) is not None:
             return
         with self._lock:
             for tp, topic_id in suspects:

@@ -90,8 +90,8 @@ class Connection:
         self._frame_filled = 0
         self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
         self._correlation_id = 0
-        self._outstanding_requests: deque[tuple[int, str]] = deque()  # correlation id and request name, oldest first
-        self._answered_requests: set[str] = set()  # names of requests with a response
+        self._outstanding_requests: deque[tuple[int, str]] = deque()  # correlation id and API name, oldest first
+        self._completed_apis: set[str] = set()  # names of APIs of which a response has arrived
         self._throttled_until = 0.0
         self._reauthenticate_at: float | None = None
         self._authenticating = False
@@ -162,7 +162,7 @@ class Connection:
         return self._complete(api, self.version(api) if version is None else version, deadline)
 
     def has_response(self) -> bool:
-        """Return whether ``receive`` finds bytes at once or the connection has ended."""
+        """Return whether ``receive`` can read bytes without waiting, or the connection has ended."""
         sock = self._socket
         if sock is None or self.system.readable(sock.fileno()):
             return True
@@ -182,24 +182,26 @@ class Connection:
         self._outstanding_requests.append((correlation_id, name))
 
     def receive(self, deadline: Deadline) -> memoryview:
-        """Wait for the oldest outstanding response; return its bytes after the correlation id."""
+        """Wait for the oldest outstanding response; return its bytes after the correlation id.
+
+        They are valid until the next ``receive`` or ``complete``.
+        """
         if not self._outstanding_requests:
             raise ProtocolError("No request is outstanding, so no response can be received.", broker=self.broker)
         sock = self._open_socket()
-        name = self._outstanding_requests[0][1]
+        api_name = self._outstanding_requests[0][1]
         # A throttled client's requests wait at the broker (KIP-219): this time does not count against the timeout.
         throttle_seconds = max(0.0, self._throttled_until - self.system.monotonic())
         limit = deadline.limited_to(self.settings.request_timeout_ms / 1000 + throttle_seconds)
-        with self._closed_on_failure(name, deadline, throttle_seconds):
-            sock.settimeout(0.0)
+        with self._closed_on_failure(api_name, deadline, throttle_seconds):
+            sock.settimeout(0.0)  # `_read_frame` waits for the deadline, and checks the correlation id
             self._read_frame(sock, limit)
         self._outstanding_requests.popleft()
-        self._answered_requests.add(name)
+        self._completed_apis.add(api_name)
         self.last_response_at = self.system.monotonic()
         size = self._frame_size
         self._frame_size = None
         self._frame_filled = 0
-        # The next `receive` or `complete` overwrites the buffer.
         return memoryview(self._buffer)[:size].toreadonly()
 
     def read_available(self) -> bool:
@@ -315,7 +317,7 @@ class Connection:
 
     def _request_context(self, name: str) -> RequestContext:
         return RequestContext(
-            self.broker, self.settings, self.host, name, frozenset(self._answered_requests), self._connecting
+            self.broker, self.settings, self.host, name, frozenset(self._completed_apis), self._connecting
         )
 
     def _open_socket(self) -> socket.socket:
@@ -355,7 +357,7 @@ class Connection:
             raise
 
     def _read_frame(self, sock: socket.socket, limit: Deadline | None) -> bool:
-        """Read more of the next frame, until it is complete; without a limit, read only what has arrived."""
+        """Read more of the next frame, and return whether it is complete; without a limit, do not wait for bytes."""
         if self._frame_size is None:
             try:
                 self._read_into(sock, memoryview(self._prefix)[self._frame_filled :], limit)
@@ -383,10 +385,11 @@ class Connection:
             self._buffer = larger_buffer
 
     def _check_prefix(self) -> int:
+        """Check the size and the correlation id of a frame; return the size of its rest."""
         size, received_id = _PREFIX.unpack(self._prefix)
         correlation_id, name = self._outstanding_requests[0]
         is_valid_size = _CORRELATION_ID_SIZE <= size < max_response_size(name)
-        is_first_response = not self._answered_requests
+        is_first_response = not self._completed_apis
         if not is_valid_size or (is_first_response and looks_like_tls(self._prefix)):
             raise not_kafka_error(self._request_context(name), bytes(self._prefix))
         if received_id != correlation_id:
@@ -398,6 +401,7 @@ class Connection:
         return int(size) - _CORRELATION_ID_SIZE
 
     def _read_into(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
+        """Read into a view, and add the bytes to ``_frame_filled``; without a limit, stop if none are available."""
         # With TLS each call returns one record, 16 KiB at most, so this loop runs hundreds of times per frame. The
         # socket does not block, and reading the clock is cheaper than setting a timeout for each call.
         while view:
@@ -420,7 +424,7 @@ class Connection:
             view = view[count:]
 
     def _wait_condition(self, error: OSError) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Return what a read waits for, as arguments of ``wait_ready`` (to read, to write), or None if it failed."""
+        """Return what a read has to wait for, as arguments of ``wait_ready`` (to read, to write); None if it failed."""
         until_readable = ((self.fileno(),), ())
         if isinstance(error, BlockingIOError):
             return until_readable

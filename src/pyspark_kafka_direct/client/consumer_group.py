@@ -98,7 +98,7 @@ class ConsumerGroup:
         transaction_v2: bool,  # otherwise the group must have been added to the transaction
         deadline: Deadline | None = None,
     ) -> bool:
-        """Commit offsets in a transaction; return whether an earlier try, which was not answered, may still arrive."""
+        """Commit offsets in a transaction; return whether an earlier request without a response may still arrive."""
         api = TXN_OFFSET_COMMIT if transaction_v2 else _TXN_OFFSET_COMMIT_V1
         request = {
             "transactional_id": transactional_id,
@@ -108,16 +108,16 @@ class ConsumerGroup:
             "topics": _offsets_to_commit(offsets),
         }
 
-        unanswered_tries = 0
+        unconfirmed_requests = 0
 
         def call(connection: Connection, limit: Deadline) -> None:
-            nonlocal unanswered_tries
-            unanswered_tries += 1
+            nonlocal unconfirmed_requests
+            unconfirmed_requests += 1
             self._send_commit(connection, api, request, offsets, limit)
-            unanswered_tries -= 1
+            unconfirmed_requests -= 1
 
         self._coordinator.call(call, (), deadline)
-        return unanswered_tries > 0
+        return unconfirmed_requests > 0
 
     def _fetch_committed(
         self,
@@ -126,6 +126,7 @@ class ConsumerGroup:
         require_stable: bool,
         deadline: Deadline,
     ) -> dict[TopicPartition, CommittedOffset]:
+        """Return committed offsets; partitions without one are omitted."""
         request: dict[str, Any] = {"group_id": self.group_id, "topics": None}
         if partitions is not None:
             indexes_by_topic = _indexes_by_topic(partitions)
@@ -135,19 +136,24 @@ class ConsumerGroup:
         if require_stable and connection.version(OFFSET_FETCH) >= _FIRST_REQUIRE_STABLE_VERSION:
             request["require_stable"] = True
         response = connection.call(OFFSET_FETCH, request, deadline)
-        self._raise_for_error_code(response.error_code, "fetching committed offsets", None, connection.broker)
+        committed = self._parse_committed(response, connection.broker)
+        _check_all_partitions(OFFSET_FETCH, partitions or (), committed, connection)
+        # A later epoch than in the metadata shows that its leader was deposed: use no offsets of that leader later.
+        self._cluster.raise_outdated_epoch_floors({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
+        ordered_partitions = committed if partitions is None else partitions
+        return {tp: committed[tp] for tp in ordered_partitions if committed[tp].offset != _NO_OFFSET}
+
+    def _parse_committed(self, response: Any, broker: str) -> dict[TopicPartition, CommittedOffset]:
+        self._raise_for_error_code(response.error_code, "fetching committed offsets", None, broker)
         committed: dict[TopicPartition, CommittedOffset] = {}
         for topic in response.topics:
             for entry in topic.partitions:
                 tp = TopicPartition(topic.name, entry.partition_index)
-                self._raise_for_error_code(entry.error_code, "fetching committed offsets", tp, connection.broker)
+                self._raise_for_error_code(entry.error_code, "fetching committed offsets", tp, broker)
                 committed[tp] = CommittedOffset(
                     entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
                 )
-        _check_all_partitions(OFFSET_FETCH, partitions or (), committed, connection)
-        self._cluster.confirm_epochs({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
-        ordered_partitions = committed if partitions is None else partitions
-        return {tp: committed[tp] for tp in ordered_partitions if committed[tp].offset != _NO_OFFSET}
+        return committed
 
     def _commit(self, connection: Connection, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         # No generation, member or metadata: this client is not a member of the group.

@@ -334,11 +334,11 @@ def start_call(system: System, call: Callable[[], _T], name: str) -> Future[_T]:
     return future
 
 
-def wait_until(system: System, condition: Condition, holds: Callable[[], bool], seconds: float | None) -> bool:
-    """Wait, with the condition acquired, until a notification after which ``holds()``; return whether it holds."""
-    until = None if seconds is None else system.monotonic() + seconds
-    while not holds():
-        remaining = None if until is None else until - system.monotonic()
+def wait_until(system: System, condition: Condition, predicate: Callable[[], bool], seconds: float | None) -> bool:
+    """Wait, with the condition acquired, until ``predicate()`` is true at once or after a notification; return it."""
+    deadline = None if seconds is None else system.monotonic() + seconds
+    while not predicate():
+        remaining = None if deadline is None else deadline - system.monotonic()
         if remaining is not None and remaining <= 0:
             return False
         system.wait(condition, remaining)

@@ -1,4 +1,4 @@
-"""Asks several brokers about topics, because one broker's metadata is no evidence of data loss.
+"""Metadata of topics from several brokers, because that of one broker is no evidence of data loss.
 
 Brokers are told apart by their ids, never by bootstrap addresses: two addresses may lead to the same broker.
 """
@@ -39,7 +39,7 @@ _STEP_SECONDS = 1.0
 
 
 class WitnessLookup(Protocol):
-    """Knows the brokers and connects to them; implemented by ``ClusterClient``."""
+    """The part of ``ClusterClient`` that witnesses need."""
 
     settings: ConnectionSettings
     pool: ConnectionPool
@@ -66,32 +66,33 @@ class WitnessReports(NamedTuple):
     """What brokers report about topics."""
 
     by_topic: dict[str, list[TopicReport]]
-    unsettled: dict[int, TransientBrokerError]  # the errors, by node id, of brokers that accept connections
+    unresolved: dict[int, TransientBrokerError]  # the errors, by node id, of brokers that accept connections
 
 
 class Witnesses:
-    """Asks several brokers about topics at the same time.
+    """Requests metadata of topics from several brokers at the same time.
 
-    A broker that accepts a connection has to respond, because it may know better than the others. One that cannot be
-    reached does not count. One that has not responded for ``request.timeout.ms`` no longer counts.
+    A broker that accepts a connection has to respond, because its metadata may be newer than that of the others: until
+    then it is *unresolved*. One that cannot be reached does not count. One that is unresolved for
+    ``request.timeout.ms`` no longer counts.
     """
 
     def __init__(self, cluster: WitnessLookup) -> None:
         self._cluster = cluster
         self._system = cluster.pool.system
-        self._unsettled_since: dict[int, float] = {}  # by node id
+        self._unresolved_since: dict[int, float] = {}  # by node id
         self._tries = 1
         self._rounds = 0
 
     @property
-    def has_unsettled(self) -> bool:
-        """Whether a broker was unsettled the last time."""
-        return bool(self._unsettled_since)
+    def has_unresolved(self) -> bool:
+        """Whether a broker was unresolved after the last requests."""
+        return bool(self._unresolved_since)
 
-    def ask(self, names: Collection[str], replicas: Collection[int], deadline: Deadline) -> WitnessReports:
+    def request_reports(self, names: Collection[str], replicas: Collection[int], deadline: Deadline) -> WitnessReports:
         """Return the reports of the replicas' brokers and, until there are three reports, of others.
 
-        Later calls ask other brokers; those that failed recently are last. The reports raise the epoch floors.
+        Each call begins with other brokers; those that failed recently are last. The reports raise the epoch floors.
 
         Raises:
             BrokerError: No broker responded.
@@ -105,33 +106,33 @@ class Witnesses:
             key=lambda node: (node.id not in replicas, cluster.pool.last_failure_time((node.host, node.port))),
         )
         self._rounds += 1
-        asked = _Round(cluster, sorted(names), attempt_timeout(cluster.settings, self._tries))
+        requests = _MetadataRequests(cluster, sorted(names), attempt_timeout(cluster.settings, self._tries))
         count = max(MAX_WITNESSES, sum(node.id in replicas for node in nodes))
         while nodes and count > 0:
-            asked.ask(nodes[:count], deadline, are_last=len(nodes) <= count)
+            requests.send_to(nodes[:count], deadline, are_last=len(nodes) <= count)
             nodes = nodes[count:]
-            count = MAX_WITNESSES - len(asked.responses)
-        if not asked.responses:
+            count = MAX_WITNESSES - len(requests.responses)
+        if not requests.responses:
             self._tries += 1
-            raise no_broker_error(asked.failures)
-        by_topic = {name: [_report(*each, name) for each in asked.responses] for name in names}
+            raise no_broker_error(requests.failures)
+        by_topic = {name: [_report(*each, name) for each in requests.responses] for name in names}
         for name, reports in by_topic.items():
             cluster.raise_reported_epochs(name, reports)
-        return WitnessReports(by_topic, asked.unresponsive)
+        return WitnessReports(by_topic, requests.unresponsive)
 
-    def first_that_counts(self, unsettled: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
-        """Return the error of a broker that is not unsettled for ``request.timeout.ms`` yet."""
+    def track_unresolved(self, unresolved: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
+        """Record since when brokers are unresolved; return the error of one that still counts, if any."""
         now = self._system.monotonic()
-        counts_for = self._cluster.settings.request_timeout_ms / 1000
-        self._unsettled_since = {node_id: self._unsettled_since.get(node_id, now) for node_id in unsettled}
-        counting = (node_id for node_id, since in self._unsettled_since.items() if now < since + counts_for)
-        first = next((unsettled[node_id] for node_id in counting), None)
+        seconds = self._cluster.settings.request_timeout_ms / 1000
+        self._unresolved_since = {node_id: self._unresolved_since.get(node_id, now) for node_id in unresolved}
+        counting = (node_id for node_id, since in self._unresolved_since.items() if now < since + seconds)
+        first = next((unresolved[node_id] for node_id in counting), None)
         self._tries = 1 if first is None else self._tries + 1
         return first
 
 
-class _Round:
-    """One metadata request to each of some brokers, and what came of it."""
+class _MetadataRequests:
+    """At most one metadata request to each broker, and the responses."""
 
     def __init__(self, cluster: WitnessLookup, names: Collection[str], timeout: float) -> None:
         self._cluster = cluster
@@ -141,27 +142,18 @@ class _Round:
         self.unresponsive: dict[int, TransientBrokerError] = {}  # by node id
         self.failures: list[KafkaDirectError] = []
 
-    def ask(self, nodes: Collection[Node], deadline: Deadline, *, are_last: bool) -> None:
-        hopeful = deadline.limited_to(deadline.remaining() / 2)  # all may be slow
-        pending: list[tuple[Node, Connection]] = []
-        for number, node in enumerate(nodes, 1):
-            is_last_chance = are_last and number == len(nodes) and not (pending or self.responses)
-            share = deadline.remaining() / (len(nodes) + 1)
-            limit = hopeful if is_last_chance else deadline.limited_to(min(self._timeout, share))
-            try:
-                connection = self._cluster.connect(node, limit)
-            except (TransientBrokerError, ProtocolError) as error:
-                self._add_failure(node, error)
-                continue
-            try:
-                submit_metadata(connection, self._names, limit)
-            except (TransientBrokerError, ProtocolError) as error:
-                self._cluster.release(connection)
-                self._add_failure(node, error)
-            else:
-                pending.append((node, connection))
+    def send_to(
+        self,
+        nodes: Collection[Node],
+        deadline: Deadline,
+        *,
+        are_last: bool,  # there are no other brokers: the first response may take longer
+    ) -> None:
+        """Send a request to each of these brokers at the same time, and wait for the responses."""
+        longer_deadline = deadline.limited_to(deadline.remaining() / 2)  # all may be slow
+        pending = self._connect_and_send(nodes, deadline, longer_deadline, are_last=are_last)
         others_deadline = deadline.limited_to(self._timeout)
-        first_deadline = hopeful if are_last else others_deadline
+        first_deadline = longer_deadline if are_last else others_deadline
         try:
             while pending:
                 limit = others_deadline if self.responses else first_deadline
@@ -178,6 +170,29 @@ class _Round:
         finally:
             for _, connection in pending:
                 self._cluster.release(connection)
+
+    def _connect_and_send(
+        self, nodes: Collection[Node], deadline: Deadline, longer_deadline: Deadline, *, are_last: bool
+    ) -> list[tuple[Node, Connection]]:
+        """Return the connections on which a response is outstanding."""
+        pending: list[tuple[Node, Connection]] = []
+        for number, node in enumerate(nodes, 1):
+            is_last_chance = are_last and number == len(nodes) and not (pending or self.responses)
+            share = deadline.remaining() / (len(nodes) + 1)
+            limit = longer_deadline if is_last_chance else deadline.limited_to(min(self._timeout, share))
+            try:
+                connection = self._cluster.connect(node, limit)
+            except (TransientBrokerError, ProtocolError) as error:
+                self._add_failure(node, error)
+                continue
+            try:
+                submit_metadata(connection, self._names, limit)
+            except (TransientBrokerError, ProtocolError) as error:
+                self._cluster.release(connection)
+                self._add_failure(node, error)
+            else:
+                pending.append((node, connection))
+        return pending
 
     def _add_failure(self, node: Node, error: TransientBrokerError | ProtocolError) -> None:
         self.failures.append(error)
@@ -197,21 +212,21 @@ class _Round:
 
 
 class AbsenceCheck:
-    """Finds out, in steps over at least five seconds, whether partitions that a broker does not know are missing."""
+    """Finds out, in steps over at least five seconds, whether partitions that a broker lacks are missing."""
 
     def __init__(self, cluster: WitnessLookup, suspects: Mapping[TopicPartition, UUID | None]) -> None:
         self._cluster = cluster
         self._witnesses = Witnesses(cluster)
         self._evidence = {tp: AbsenceEvidence(tp, topic_id) for tp, topic_id in suspects.items()}
         self._is_first = True
-        self._unsettled: TransientBrokerError | None = None
+        self._unresolved: TransientBrokerError | None = None
 
     def new_topic_id(self, tp: TopicPartition) -> UUID | None:
         """Return the id of the topic that replaced the partition's, after ``Presence.RECREATED``."""
         return self._evidence[tp].new_topic_id
 
     def step(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
-        """Ask brokers once: first the replicas, in later steps others, too.
+        """Request metadata from several brokers: first from the replicas', in later steps from others, too.
 
         Raises:
             BrokerError: No broker responded.
@@ -219,20 +234,20 @@ class AbsenceCheck:
         """
         names = {tp.topic for tp in self._evidence}
         replicas = self._cluster.known_replicas(self._evidence) if self._is_first else ()
-        reports, unsettled = self._witnesses.ask(names, replicas, deadline)
+        reports, unresolved = self._witnesses.request_reports(names, replicas, deadline)
         self._is_first = False
         for topic, topic_reports in reports.items():
             _check_authorization(topic, topic_reports)
-        self._cluster.use_next_broker()  # the one that did not know a partition may lag behind
+        self._cluster.use_next_broker()  # the one that lacks a partition may lag behind
         now = self._cluster.pool.system.monotonic()
         presences = {tp: evidence.add(reports[tp.topic], now) for tp, evidence in self._evidence.items()}
-        self._unsettled = self._witnesses.first_that_counts(unsettled)
-        if self._unsettled is None:
+        self._unresolved = self._witnesses.track_unresolved(unresolved)
+        if self._unresolved is None:
             return presences
         return {tp: each if each is Presence.PRESENT else Presence.UNCONFIRMED for tp, each in presences.items()}
 
     def wait(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
-        """Take steps until each partition is known to be present or missing.
+        """Repeat the steps until each partition is known to be present or missing.
 
         Raises:
             BrokerError: No broker responds, or brokers contradict each other, until the deadline.
@@ -247,7 +262,7 @@ class AbsenceCheck:
                 unconfirmed = sorted(tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED)
                 if not unconfirmed:
                     return presences
-                failure = self._unsettled or BrokerTimeoutError(
+                failure = self._unresolved or BrokerTimeoutError(
                     f"brokers do not agree whether the partition exists. Increase {deadline.setting} (more than "
                     f"{CONFIRMATION_SECONDS:g} s are needed), or try again.",
                     topic=unconfirmed[0].topic,
@@ -262,24 +277,24 @@ class ReplicaReports(NamedTuple):
     """What the brokers of the replicas of topics report about them."""
 
     by_topic: dict[str, list[TopicReport]]
-    unsettled: TransientBrokerError | None  # why the reports do not suffice yet: a broker is unresponsive, or disagrees
+    unresolved: TransientBrokerError | None  # why the reports do not suffice: a broker is unresponsive, or disagrees
 
 
 class ReplicaWitnesses:
-    """Asks the brokers of all replicas of topics whether a later leader is known.
+    """Requests metadata from the brokers of all replicas of topics, to find out whether there is a later leader.
 
-    A leader that was deposed while it was paused does not know that. Its successor is a replica, and reports its epoch
-    before it acknowledges records. A broker that knows another topic of this name is unsettled, too.
+    A leader that was deposed while it was paused still reports itself. Its successor is a replica, and reports its
+    epoch before it acknowledges records. A broker that has another topic of this name is unresolved, too.
     """
 
     def __init__(self, cluster: WitnessLookup) -> None:
         self._cluster = cluster
         self._witnesses = Witnesses(cluster)
 
-    def ask(
+    def request_reports(
         self,
-        topic_ids: Mapping[str, UUID | None],  # of the topics to ask about, if known
-        partitions: Collection[TopicPartition],  # whose replicas are asked
+        topic_ids: Mapping[str, UUID | None],  # by topic, as far as known
+        partitions: Collection[TopicPartition],  # with the replicas
         deadline: Deadline,
     ) -> ReplicaReports:
         """Return the reports, and raise the epoch floors.
@@ -287,28 +302,29 @@ class ReplicaWitnesses:
         Raises:
             BrokerError: No broker responded.
         """
-        if self._witnesses.has_unsettled:  # the cluster may have fenced that broker, or moved its replica
+        if self._witnesses.has_unresolved:  # the cluster may have fenced that broker, or moved its replica
             self._cluster.topics(topic_ids, deadline=deadline)
-        reports, unsettled = self._witnesses.ask(topic_ids, self._cluster.known_replicas(partitions), deadline)
+        replicas = self._cluster.known_replicas(partitions)
+        reports, unresolved = self._witnesses.request_reports(topic_ids, replicas, deadline)
         for topic, topic_id in topic_ids.items():
             for report in reports[topic]:
                 if report.error_code:
                     error = error_for(report.error_code, "fetching metadata", topic=topic)
                     if not isinstance(error, TransientBrokerError):
                         raise error
-                    unsettled[report.node_id] = error
+                    unresolved[report.node_id] = error
                 elif topic_id is not None and report.topic_id not in (None, topic_id):
-                    unsettled[report.node_id] = TransientBrokerError(
-                        f"Broker {report.node_id} knows another topic of this name: its id is {report.topic_id}, not "
+                    unresolved[report.node_id] = TransientBrokerError(
+                        f"Broker {report.node_id} has another topic of this name: its id is {report.topic_id}, not "
                         f"{topic_id}.",
                         topic=topic,
                     )
         reporting = {
             name: [each for each in topic_reports if not each.error_code] for name, topic_reports in reports.items()
         }
-        counting = self._witnesses.first_that_counts(unsettled)
+        counting = self._witnesses.track_unresolved(unresolved)
         if not all(reporting.values()):
-            raise counting or next(iter(unsettled.values()))
+            raise counting or next(iter(unresolved.values()))
         return ReplicaReports(reporting, counting)
 
 

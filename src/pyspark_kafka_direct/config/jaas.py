@@ -53,23 +53,25 @@ class LoginModule:
         return f"LoginModule({self.name} {masked_options})"
 
 
-def parse_jaas(text: str, name: str = "kafka.sasl.jaas.config") -> LoginModule:
-    """Parse exactly one login module, like Kafka's ``JaasContext``."""
-    tokens = _JaasTokens(text, name)
-    module = tokens.word("the class name of a login module")
-    flag = tokens.word("a control flag (required)")
+def parse_jaas(text: str, option_name: str = "kafka.sasl.jaas.config") -> LoginModule:
+    """Parse exactly one login module, like Kafka's ``JaasContext``; its control flag has no effect."""
+    tokens = _JaasTokens(text, option_name)
+    module = tokens.next_word("the class name of a login module")
+    flag = tokens.next_word("a control flag (required)")
     if flag.lower() not in _CONTROL_FLAGS:
-        raise tokens.error("a control flag: required, requisite, sufficient or optional")
+        raise tokens.error(expected="a control flag: required, requisite, sufficient or optional")
     options: dict[str, str] = {}
-    while not tokens.next_is(";", "the name of an option, or ; at the end"):
+    while not tokens.advance_to(";", expected="the name of an option, or ; at the end"):
         key = tokens.value
         if tokens.kind != "word":
-            raise tokens.error("the name of an option, or ; at the end")
-        if not tokens.next_is("=", "= after the name of an option"):
-            raise tokens.error("= after the name of an option (quote values with blanks or special characters)")
-        options[key] = tokens.word("the value of an option", allow_quoted=True)
+            raise tokens.error(expected="the name of an option, or ; at the end")
+        if not tokens.advance_to("=", expected="= after the name of an option"):
+            raise tokens.error(
+                expected="= after the name of an option (quote values with blanks or special characters)"
+            )
+        options[key] = tokens.next_word("the value of an option", allow_quoted=True)
     if tokens.advance():
-        raise tokens.error("nothing after the first login module")
+        raise tokens.error(expected="nothing after the first login module")
     return LoginModule(module, options)
 
 
@@ -99,19 +101,19 @@ class _JaasTokens:
         self._position, self.kind, self.value = token
         return True
 
-    def next_is(self, sign: str, expected: str) -> bool:
+    def advance_to(self, sign: str, *, expected: str) -> bool:
         """Move to the next token, which must exist, and return whether it is this sign."""
         if not self.advance():
-            raise self.error(expected)
+            raise self.error(expected=expected)
         return self.kind == "sign" and self.value == sign
 
-    def word(self, expected: str, *, allow_quoted: bool = False) -> str:
+    def next_word(self, expected: str, *, allow_quoted: bool = False) -> str:
         """Move to the next token, which must be a word (or, with ``allow_quoted``, a string), and return its value."""
         if not self.advance() or (self.kind != "word" and not (allow_quoted and self.kind == "string")):
-            raise self.error(expected)
+            raise self.error(expected=expected)
         return self.value
 
-    def error(self, expected: str) -> OptionError:
+    def error(self, *, expected: str) -> OptionError:
         """Return the error for the current token."""
         location = "at its end" if self._position >= self._end else f"at character {self._position + 1}"
         return OptionError(
@@ -126,7 +128,8 @@ class _JaasTokens:
             if match is None:
                 self._position = position
                 is_quote = text[position] in "\"'"
-                raise self.error("a closing quote" if is_quote else "a quoted value (values with / need quotes)")
+                expected = "a closing quote" if is_quote else "a quoted value (values with / need quotes)"
+                raise self.error(expected=expected)
             kind = match.lastgroup or ""
             if kind == "string":
                 yield position, kind, _ESCAPE.sub(_unescape, match[0][1:-1])

@@ -114,7 +114,7 @@ class Fetcher:
         self._counts = counts
         self._prefetch = prefetch
         self._retry = FetchRetry(config, task.offsets.topic_partition, system)
-        self._absence_check: AbsenceCheck | None = None  # while metadata or the leader does not know the partition
+        self._absence_check: AbsenceCheck | None = None  # while metadata or the leader lacks the partition
         self._out_of_range_responses = 0
         self._stale_end_responses = 0
         self._no_data_since: float | None = None
@@ -178,7 +178,7 @@ class Fetcher:
 
     def _decide(self, position: int, fetched: FetchResponsePartition) -> FetchAction:
         if fetched.error_code and fetched.current_leader is not None:
-            self._replica.confirm_epoch(fetched.current_leader.leader_epoch, self._retry.deadline)
+            self._replica.raise_outdated_epoch_floor(fetched.current_leader.leader_epoch, self._retry.deadline)
         context = FetchContext(
             self._task.offsets.topic_partition,
             position,
@@ -200,21 +200,25 @@ class Fetcher:
             case RetryFetch():
                 self._retry_fetch(action)
             case CheckLeaderLog(error):
-                log = self._replica.fetch_log_state(self._retry.deadline)
-                if log.is_end_unconfirmed(
-                    position + 1,
-                    end_may_be_stale=self._replica.end_may_be_stale,
-                    responses=self._stale_end_responses,
-                ):
-                    self._stale_end_responses += 1
-                    self._back_off(error)
-                else:
-                    self._resume_by_log_state(position, log, error)
+                self._check_leader_log(position, error)
             case OffsetGap():
                 self._handle_gap(position, action)
             case LogTruncated(offset):
-                self._replica.check_leader(self._retry.deadline)
+                self._replica.check_leader(self._retry.deadline)  # raises if only a deposed leader lacks the records
                 self._resume_after_truncation(position, offset)
+
+    def _check_leader_log(self, position: int, error: KafkaDirectError) -> None:
+        """Resume by the start and end of the leader's log, once enough responses confirm an end before the record."""
+        log = self._replica.fetch_log_state(self._retry.deadline)
+        if log.is_end_unconfirmed(
+            needed_end=position + 1,  # the range contains the record at the position
+            end_may_be_stale=self._replica.end_may_be_stale,
+            responses=self._stale_end_responses,
+        ):
+            self._stale_end_responses += 1
+            self._back_off(error)
+        else:
+            self._resume_by_log_state(position, log, error)
 
     def _retry_fetch(self, retry: RetryFetch) -> None:
         if retry.throttled:
@@ -385,7 +389,7 @@ class ReadReplica:
         return fetched
 
     def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
-        """Return the offsets of the leader's log, after other brokers were asked for a later leader.
+        """Return the offsets of the leader's log, after requests to other brokers for a later leader.
 
         Raises:
             TopicNotFoundError: The topic was deleted or recreated.
@@ -395,14 +399,14 @@ class ReadReplica:
         self._refresh_metadata(deadline)  # afterwards: ListOffsets has no topic id, and the topic may be another one
         return LeaderLogState(start, end, self._topic_id)
 
-    def confirm_epoch(self, epoch: int, deadline: Deadline) -> None:
-        """Ask several brokers for the leader if a response named a later epoch (KIP-951)."""
+    def raise_outdated_epoch_floor(self, epoch: int, deadline: Deadline) -> None:
+        """Release the connection, and find the leader if a response has a later epoch (KIP-951) than the metadata."""
         self.release()
         if epoch > self._leader_epoch:
-            self._cluster.confirm_epochs({self._partition: epoch}, deadline)
+            self._cluster.raise_outdated_epoch_floors({self._partition: epoch}, deadline)
 
     def check_leader(self, deadline: Deadline) -> None:
-        """Raise a transient error if a broker knows of a later leader than the one that was fetched from."""
+        """Raise a transient error if a broker reports a later leader than the one that was fetched from."""
         self._cluster.check_leader(
             self._partition, self._topic_id, self._leader_epoch, broker=self.broker, deadline=deadline
         )

@@ -79,8 +79,9 @@ class FetcherManager:
                 yield fetcher
 
     def send_fetches(self) -> None:
-        """Send all fetches that can be sent now; find leaders and connect in the background for the others."""
+        """Send due fetches, close fetchers without partitions, and start to find leaders and to connect."""
         now = self._system.monotonic()
+        # One metadata request is in flight at a time: partitions without a leader come first.
         self._assign_to_leaders(now)
         self._refresh_leaders(now)
         for fetcher in list(self._fetchers.values()):
@@ -192,7 +193,7 @@ class FetcherManager:
         request: Callable[[], _T],
         decide: Callable[[_T], None],
     ) -> None:
-        """Fetch nothing of a partition until requests about it are answered; a ``seek`` makes the answer obsolete."""
+        """Send requests about a partition, and fetch nothing of it meanwhile; a ``seek`` makes responses obsolete."""
         seek_count = partition.seek_count
         self.unassign(partition)
         partition.transient_error = error
@@ -333,7 +334,7 @@ class FetcherManager:
         return self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0))
 
     def _check_absence(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
-        """Take a step to find out whether a partition is missing or was recreated; if so, ``poll`` raises that."""
+        """Make one step of the check whether a partition is missing or recreated; if so, ``poll`` raises that."""
         tp, topic_id = partition.tp, partition.topic_id
         check = partition.absence_check = partition.absence_check or self._cluster.absence_check({tp: topic_id})
 

@@ -50,10 +50,10 @@ def sample_record_size(
 
 
 def measure_batches(records: memoryview | bytes, offset: int) -> RecordSizeSample | None:
-    """Return the compressed size and the offsets of the complete batches in a response to a fetch from ``offset``."""
+    """Return the compressed size of the complete batches in a fetch response, and the number of their offsets."""
     if len(records) < _BATCH_PREFIX.size:
         return None
-    # The first batch may start before the offset, and the last one may be incomplete.
+    # The first batch may start before the offset. The last one may be incomplete; `scan_next_offset` ignores it.
     base_offset, _ = _BATCH_PREFIX.unpack_from(records)
     covered_offsets = scan_next_offset(records, offset) - base_offset
     complete_bytes = 0

@@ -108,10 +108,10 @@ class ContinuousExecution:
         )
         self._planner = ContinuousStartPlanner(planner_options, self._offset_reader)
         self._group_committer: GroupOffsetCommitter | None = None
-        self._run_committer: RunOffsetCommitter | None = None
+        self._group_commits: RunOffsetCommitter | None = None
         if (group_id := read_options.commit_group_id) is not None:
             self._group_committer = GroupOffsetCommitter(group_id, _log, system)
-            self._run_committer = self._group_committer.for_run(
+            self._group_commits = self._group_committer.for_run(
                 lambda: ConsumerGroup(self._offset_reader.cluster, group_id)
             )
         self._restart_budget = RestartBudget(settings.max_restarts, settings.restart_window)
@@ -219,7 +219,7 @@ class ContinuousExecution:
                 self._run_tasks(tasks)
             else:
                 if committed_offsets is None:
-                    self._prepare(0)  # commits the start of a new query
+                    self._plan_run(0)  # commits the start of a new query
                 else:  # only report lost partitions: another driver may be allowed to read the topics
                     self._planner.resume_offsets(committed_offsets)
                 self._state.set_status("Waiting for topic-partitions", active=False)
@@ -248,13 +248,13 @@ class ContinuousExecution:
             run.close()
 
     def _prepare_run(self, tasks: int, end_run: Callable[[], None]) -> RunStart | None:
-        """Prepare a run whose tasks have connected, and look for changes of its partitions from now on."""
+        """Plan a run whose tasks have connected, and discover changes of its partitions from now on."""
         self._starting_status = _STARTING_TASKS
         self._state.set_status("Preparing the run", active=False)
-        prepared = self._prepare(tasks)
-        if prepared is None:
+        planned = self._plan_run(tasks)
+        if planned is None:
             return None
-        start, partitions = prepared
+        start, partitions = planned
         discovery = self._discovery = PartitionDiscovery(
             KafkaOffsetReader(self._definition.read_options, _log, self._pool),
             partitions,
@@ -295,7 +295,7 @@ class ContinuousExecution:
             # The driver used the port before, so another process may release it again.
             raise QueryRunError(error.message) from error
 
-    def _prepare(self, tasks: int) -> tuple[RunStart, Collection[TopicPartition]] | None:
+    def _plan_run(self, tasks: int) -> tuple[RunStart, Collection[TopicPartition]] | None:
         """Fence other drivers, recover the logs, and plan the next run; ``None`` if there is nothing to read.
 
         The partitions are those that exist: a planned epoch may not have all of them.
@@ -314,7 +314,7 @@ class ContinuousExecution:
                 continue
             if recovery.planned_end is None or not tasks:
                 break
-            start = self._prepare_planned_epoch(tasks, epoch, offsets, recovery.planned_end)
+            start = self._replan_epoch(tasks, epoch, offsets, recovery.planned_end)
             if start is not None:
                 return start, offsets.keys()
         else:
@@ -352,7 +352,7 @@ class ContinuousExecution:
         topic_ids, producers = self._planner.current_topic_ids, self._definition.delivery.producers
         return RunStart(self._assignment, offsets, epoch, end_offsets, topic_ids, producers)
 
-    def _prepare_planned_epoch(
+    def _replan_epoch(
         self,
         tasks: int,
         epoch: int,
@@ -363,16 +363,19 @@ class ContinuousExecution:
 
         Commit the epoch and return ``None`` if no record exists.
         """
-        existing_end = self._planner.resume_offsets(planned_end)
-        end_offsets = {
-            tp: min(end, existing_end[tp])
-            for tp, end in planned_end.items()
-            if tp in existing_end and start_offsets.get(tp, end) < min(end, existing_end[tp])
-        }
+        # Reports what is lost before the end, and sets the topic ids for `_start_at`.
+        existing_ends = self._planner.resume_offsets(planned_end)
+        # Only the partitions with records to read; `offsets/N` already contains the end of the others.
+        from_offsets: dict[TopicPartition, int] = {}
+        end_offsets: dict[TopicPartition, int] = {}
+        for tp in start_offsets.keys() & planned_end.keys() & existing_ends.keys():
+            end = min(planned_end[tp], existing_ends[tp])
+            if start_offsets[tp] < end:
+                from_offsets[tp], end_offsets[tp] = start_offsets[tp], end
         if not end_offsets:
             self._logs.commit(epoch, planned_end, self._now_ms())
             return None
-        return self._start_at(tasks, epoch, {tp: start_offsets[tp] for tp in end_offsets}, end_offsets)
+        return self._start_at(tasks, epoch, from_offsets, end_offsets)
 
     def _task_count(self, partitions: int) -> int:
         """Return how many tasks to run: not more than the application can ever run at once, if that is known."""
@@ -402,46 +405,56 @@ class ContinuousExecution:
     def _on_epoch(self, result: EpochResult) -> None:
         self._epoch_being_committed = result.epoch
         try:
-            self._commit(result)
+            self._commit_epoch(result)
         finally:
             self._epoch_being_committed = None
 
-    def _commit(self, result: EpochResult) -> None:
-        """Commit an epoch to the logs. An epoch in which no offset moved is not written."""
+    def _commit_epoch(self, result: EpochResult) -> None:
+        """Commit an epoch to the logs and report it. An epoch in which no offset moved is not written."""
         for cause, offsets in result.skipped_offsets:
             self._offset_reader.count_loss(cause, offsets)
+        epoch_ended_at = self._system.monotonic()
         start_offsets = self._committed_offsets
-        if result.offsets == start_offsets:
-            self._planner.retain_topic_ids(result.recreated_topic_ids)
-            error = self._discovery.error if self._discovery is not None else None
-            status = "Waiting for data to arrive" if error is None else f"Waiting for the brokers: {error}"
-            self._state.set_status(status, active=True)
-            self._epoch_started_at = self._system.monotonic()
-            self._reporter.idle()
-            return
-        now = self._system.monotonic()
-        self._logs.commit(result.epoch, result.offsets, self._now_ms())
-        self._committed_offsets = result.offsets
-        self._planner.retain_topic_ids(result.recreated_topic_ids)
-        committed_at = self._system.monotonic()
-        if self._run_committer is not None:
-            self._run_committer.commit_async(result.offsets)
+        has_progress = result.offsets != start_offsets
+        if has_progress:
+            self._logs.commit(result.epoch, result.offsets, self._now_ms())
+            self._committed_offsets = result.offsets
+        self._planner.retain_topic_ids(result.recreated_topic_ids)  # after the commit
+        if has_progress:
+            self._report_epoch(result, start_offsets, epoch_ended_at)
+        else:
+            self._report_idle_epoch()
+        self._epoch_started_at = epoch_ended_at
+        if has_progress:
+            self._logs.purge(result.epoch)  # last, because it may fail
+
+    def _report_idle_epoch(self) -> None:
+        error = self._discovery.error if self._discovery is not None else None
+        status = "Waiting for data to arrive" if error is None else f"Waiting for the brokers: {error}"
+        self._state.set_status(status, active=True)
+        self._reporter.idle()
+
+    def _report_epoch(self, result: EpochResult, start_offsets: Mapping[TopicPartition, int], ended_at: float) -> None:
+        """Report a committed epoch to the consumer group, the listener and the query's progress."""
+        commit_seconds = self._system.monotonic() - ended_at
+        seconds = ended_at - self._epoch_started_at
+        if self._group_commits is not None:
+            self._group_commits.commit_async(result.offsets)
         progress_report = epoch_progress(
             self._state.query_info,
             result,
             start_offsets=start_offsets,
             latest=self._discovery.latest if self._discovery is not None else {},
             ended_at=self._system.wall_time(),
-            seconds=now - self._epoch_started_at,
-            commit_ms=(committed_at - now) * 1000,
+            seconds=seconds,
+            commit_ms=commit_seconds * 1000,
         )
-        self._report_batch(result, start_offsets, now - self._epoch_started_at)
-        self._epoch_started_at = now
+        self._report_batch(result, start_offsets, seconds)
         self._state.set_status("Processing new data", active=True, data=True)
         self._state.add_progress(progress_report, result.offsets)
-        self._logs.purge(result.epoch)
 
     def _report_batch(self, result: EpochResult, start: Mapping[TopicPartition, int], seconds: float) -> None:
+        """Report a committed epoch to the listener of ``enable(spark)``."""
         if not self._reporter.is_monitored:
             return
         read_options = self._definition.read_options

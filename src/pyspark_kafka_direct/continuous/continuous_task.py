@@ -72,7 +72,7 @@ def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POO
     with TaskChannel.connect(plan.address, task, attempt, deadline) as channel:
         try:
             function = open_functions(plan.functions)
-            with channel.hold_lease(plan.heartbeat_timeout):
+            with channel.begin_lease(plan.heartbeat_timeout):
                 _run_task_loop(plan, task, function, channel, channel.wait_for_start(), pool)
         except BaseException as error:
             channel.report_failure(

@@ -186,8 +186,8 @@ class TaskChannel:
         """Return the descriptor that is readable when a message has arrived."""
         return self._connection.fileno()
 
-    def hold_lease(self, seconds: float) -> TaskLease:
-        """Return the lease of a task that is ready to start. As a context manager, it sends heartbeats."""
+    def begin_lease(self, seconds: float) -> TaskLease:
+        """Report that the task is ready, and return its lease, which sends heartbeats as a context manager."""
         ready_at = self._system.monotonic()
         self.report_ready()
         self._lease = TaskLease(lambda number: self._send(Heartbeat(number)), seconds, ready_at, self._system)
@@ -197,9 +197,9 @@ class TaskChannel:
         self._send(TaskReady())
 
     def check_lease(self) -> None:
-        """Raise if the driver has not answered a heartbeat for too long, so that it may have started another run."""
+        """Raise if the driver has not responded to a heartbeat for too long: it may have started another run."""
         if self._lease is not None and self._lease.expired:
-            self._read()  # the answer may have arrived while the user's function ran
+            self._read()  # the response may have arrived while the user's function ran
             if self._lease.expired:
                 raise self._lease.expired_error()
 
@@ -287,12 +287,12 @@ class TaskChannel:
         return True
 
     def _read(self) -> None:
-        """Receive messages of the driver, and handle its answers to heartbeats."""
+        """Receive messages of the driver, and handle its responses to heartbeats."""
         self._receive_lines()
         while self._received_lines:
             message = self._take_message()
             if isinstance(message, Heartbeat) and self._lease is not None:
-                self._lease.answered(message.number)
+                self._lease.extend(message.number)
             else:
                 self._messages.append(message)
 

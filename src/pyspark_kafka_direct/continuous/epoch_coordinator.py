@@ -131,8 +131,8 @@ class EpochCoordinator:
         self._reports: dict[int, EpochReport] = {}  # by task
         self._on_epoch = on_epoch
         self._committer = EpochCommitter(self._signal.set, settings.epoch_timeout, system)
-        self.started = False  # all tasks have connected, and were told to read
-        self._answered_at: dict[int, float] = {}  # when the last heartbeat of each task was answered
+        self.started = False  # whether all tasks were sent their `StartTask`
+        self._lease_renewed_at: dict[int, float] = {}  # by task: at its `TaskReady` or the last response to a heartbeat
         self._is_last_epoch = self._is_disconnected = False
         self._ended_tasks: set[int] = set()  # tasks that do not write any more
         self._is_stopping = False
@@ -151,7 +151,7 @@ class EpochCoordinator:
     def run(self) -> EpochResult | None:
         """Run epochs until ``stop``; return the last one, or ``None`` if not all tasks had started."""
         try:
-            start = self._prepare() if self._wait_for_tasks() else None
+            start = self._prepare_run() if self._wait_for_tasks() else None
             if start is None:
                 return None
             self._start_tasks(start)
@@ -160,12 +160,12 @@ class EpochCoordinator:
             due = self._system.monotonic() + self._settings.epoch_interval
             committed_offsets, uncommitted_result = self._offsets, None
             while True:
-                result = self._end_epoch(last=self._wait_for_epoch_end(due))
+                result = self._collect_reports(last=self._wait_for_epoch_end(due))
                 uncommitted_result = result if uncommitted_result is None else uncommitted_result.merged_with(result)
                 self._offsets = result.offsets
                 if result.last or not (self._plan.coalesces_epochs and self._committer.is_busy):
                     self._wait_until_committed(last=result.last)
-                    self._commit(uncommitted_result)
+                    self._submit_commit(uncommitted_result)
                     if result.last:
                         self._wait_until_committed(last=True)
                         return uncommitted_result
@@ -176,7 +176,8 @@ class EpochCoordinator:
         finally:
             self.disconnect()
 
-    def _prepare(self) -> RunStart | None:
+    def _prepare_run(self) -> RunStart | None:
+        """Call ``RunPlan.prepare`` in the committer's thread; return ``None`` if the run is stopped meanwhile."""
         starts: list[RunStart | None] = []
         self._committer.submit(lambda: starts.append(self._plan.prepare(self.stop)))
         self._wait_until_committed(last=False)
@@ -198,7 +199,7 @@ class EpochCoordinator:
             )
         self.started = True
 
-    def _commit(self, result: EpochResult) -> None:
+    def _submit_commit(self, result: EpochResult) -> None:
         self._committer.submit(lambda: self._on_epoch(result), result.epoch)
 
     def _run_planned_epoch(self, end_offsets: Mapping[TopicPartition, int]) -> EpochResult:
@@ -208,11 +209,11 @@ class EpochCoordinator:
         while result is None or not result.last:
             due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
             is_last = self._wait_for_epoch_end(due) or self._offsets == end_offsets
-            progress = self._end_epoch(last=is_last)
+            progress = self._collect_reports(last=is_last)
             result = progress if result is None else result.merged_with(progress)
             self._offsets = result.offsets
         if result.offsets == end_offsets:
-            self._commit(result)
+            self._submit_commit(result)
             self._wait_until_committed(last=True)
         return result
 
@@ -231,25 +232,25 @@ class EpochCoordinator:
 
         Transactions need no wait, because the next run fences the tasks. ``stop`` wakes this method.
         """
-        while not is_interrupted() and (until := self._leases_end_at()) > self._system.monotonic():
+        while not is_interrupted() and (until := self._leases_expire_at()) > self._system.monotonic():
             ready = self._system.wait_ready(
                 [self._signal.fileno(), *self._tasks_by_descriptor], [], until - self._system.monotonic()
             )
             self._signal.clear()
             for descriptor in ready & self._tasks_by_descriptor.keys():
                 with suppress(QueryRunError):  # its failure, or its lost connection
-                    self._receive(descriptor, may_disconnect=True)
+                    self._receive_messages(descriptor, may_disconnect=True)
                 if self._tasks_by_descriptor.get(descriptor) is not None:
                     task = self._tasks_by_descriptor[descriptor]
                     if task.connection.closed_by_peer or task.handshake.task in self._ended_tasks:
                         del self._tasks_by_descriptor[descriptor]
 
-    def _leases_end_at(self) -> float:
-        """Return until when a task of this run may write."""
+    def _leases_expire_at(self) -> float:
+        """Return until when a task of this run may write, by the monotonic clock."""
         if not self.started or self._is_fenced:
             return 0.0
-        answered_at = [at for task, at in self._answered_at.items() if task not in self._ended_tasks]
-        return max(answered_at, default=-math.inf) + self._settings.heartbeat_timeout + LEASE_MARGIN_SECONDS
+        renewed_at = [at for task, at in self._lease_renewed_at.items() if task not in self._ended_tasks]
+        return max(renewed_at, default=-math.inf) + self._settings.heartbeat_timeout + LEASE_MARGIN_SECONDS
 
     def disconnect(self) -> None:
         """End all connections, and wait for the pending commit because the next run starts from it."""
@@ -289,7 +290,8 @@ class EpochCoordinator:
             self._poll(self._system.monotonic() + _MAX_POLL_SECONDS, may_disconnect=last)
         self._committer.raise_if_failed()
 
-    def _end_epoch(self, *, last: bool) -> EpochResult:
+    def _collect_reports(self, *, last: bool) -> EpochResult:
+        """Send an epoch request to each task, and wait for all reports."""
         self._reports = {}
         self._is_last_epoch = last
         self._unreported_tasks.update(self._tasks)
@@ -336,7 +338,7 @@ class EpochCoordinator:
             raise self._abort_error
         self._committer.raise_if_failed()
         for descriptor in ready & self._tasks_by_descriptor.keys():
-            self._receive(descriptor, may_disconnect=may_disconnect)
+            self._receive_messages(descriptor, may_disconnect=may_disconnect)
         for accepted in self._handshake_server.poll(ready):
             self._add_task(accepted)
         if self._all_connected:
@@ -360,12 +362,13 @@ class EpochCoordinator:
         self._tasks_by_descriptor[connection.fileno()] = task
         connection.send(encode_message(accepted.reply))
 
-    def _receive(self, descriptor: int, *, may_disconnect: bool) -> None:
+    def _receive_messages(self, descriptor: int, *, may_disconnect: bool) -> None:
+        """Handle the messages of a task, and the end of its connection; see ``_poll`` for ``may_disconnect``."""
         task = self._tasks_by_descriptor[descriptor]
-        task.connection.flush()
+        task.connection.flush()  # the descriptor is also ready when the socket has space for unsent messages
         try:
-            for line in task.connection.receive():
-                self._handle_message(task, task.session.decode(line))
+            for encoded_message in task.connection.receive():
+                self._handle_message(task, task.session.decode(encoded_message))
         except ValueError as error:
             raise _task_failed_error(f"Task {task} sent an invalid message ({error})", task.handshake.task) from error
         if task.connection.closed_by_peer:
@@ -384,11 +387,11 @@ class EpochCoordinator:
                     self._ended_tasks.add(task_index)
             case TaskReady():
                 self._ready_tasks.add(task_index)
-                self._answered_at[task_index] = self._system.monotonic()  # its lease begins
+                self._lease_renewed_at[task_index] = self._system.monotonic()
             case Heartbeat() if self._is_disconnected:
                 pass  # the task has to end
             case Heartbeat():
-                self._answered_at[task_index] = self._system.monotonic()
+                self._lease_renewed_at[task_index] = self._system.monotonic()
                 task.send(message)
             case TaskFailure(cause_class, error_message):
                 self._ended_tasks.add(task_index)  # it has closed its sink

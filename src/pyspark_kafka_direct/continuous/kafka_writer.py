@@ -175,7 +175,7 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         self._cluster = cluster
         self._system = cluster.pool.system
         self._query_id = query_id
-        # By partition: partitions of a topic may notice its recreation at different times.
+        # By partition: the recreation of a topic may be detected at different times in its partitions.
         self._topic_ids: dict[TopicPartition, UUID | None] = dict(topic_ids)
         self._committed: dict[TopicPartition, int] = {}
         self._next_full_commit_at = 0.0  # by the monotonic clock

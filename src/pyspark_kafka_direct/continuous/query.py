@@ -137,7 +137,7 @@ class ContinuousQuery:
         """Stop reading, let the sinks flush, commit, and return when the query has ended.
 
         Raises:
-            QueryRunError: The query has not ended in time, although its Spark job was cancelled.
+            QueryRunError: The query has not ended within the stop timeout.
         """
         self._state.stop()
         if not self._state.wait(lambda: self._state.ended, self._stop_timeout):

@@ -1,4 +1,4 @@
-"""How long a task may write: its lease runs from sending the last heartbeat that the driver answered.
+"""How long a task may write: its lease begins when it sends the last heartbeat that the driver responded to.
 
 The driver starts another run when each task has ended, or its lease is over (``EpochCoordinator.wait_for_tasks``). The
 driver counts from its response, which is later, so both sides need no common clock. A process that is suspended between
@@ -31,7 +31,7 @@ class TaskLease:
         self._send = send
         self._seconds = seconds
         self._system = system
-        self._sent: deque[tuple[int, float]] = deque()  # numbers and times of unanswered heartbeats
+        self._sent: deque[tuple[int, float]] = deque()  # numbers and times of heartbeats without a response
         self._changed = system.condition()
         self._closed = False
         self.expires_at = started_at + seconds
@@ -47,11 +47,11 @@ class TaskLease:
 
     @property
     def expired(self) -> bool:
-        """Whether the task may not write, by the answers that were received."""
+        """Whether the task may not write any more, by the responses that were received."""
         return self._system.monotonic() >= self.expires_at
 
-    def answered(self, number: int) -> None:
-        """Extend the lease: the driver has answered a heartbeat."""
+    def extend(self, number: int) -> None:
+        """Extend the lease after the response to a heartbeat."""
         while self._sent and self._sent[0][0] <= number:
             sent_number, sent_at = self._sent.popleft()
             if sent_number == number:
@@ -60,8 +60,8 @@ class TaskLease:
     def expired_error(self) -> QueryRunError:
         """Return the error of a task whose lease is over."""
         return QueryRunError(
-            f"The query's driver did not answer a heartbeat for {self._seconds:g} s, so this task may not write any "
-            "more, and ends. The next run resumes from the last committed epoch. If the driver is slow, raise "
+            f"The query's driver did not respond to a heartbeat for {self._seconds:g} s, so this task may not write "
+            "any more, and ends. The next run resumes from the last committed epoch. If the driver is slow, raise "
             f"{HEARTBEAT_TIMEOUT_OPTION}."
         )
 

@@ -79,7 +79,7 @@ def _offsets_digest(session: Any, batch_id: int) -> str:
 
 
 def _check_thread(frame: DataFrame, batch_id: int) -> None:
-    """Raise unless the tasks of a write in this thread can see the batch id; a rerun would write again."""
+    """Raise unless the tasks of a write in this thread get the batch id: without it, a rerun writes the batch twice."""
     context = getattr(frame.sparkSession, "sparkContext", None)
     if context is None:
         raise OptionError(

@@ -154,7 +154,7 @@ class FilterPushdownBatchReader(KafkaBatchReader):
 
 
 def _confirmed_plan(plan: Callable[[], BatchPlan], cluster: ClusterClient, topics: Collection[str]) -> BatchPlan:
-    """Plan, and plan again if records seem to be lost: a deposed leader may have reported the log's end."""
+    """Plan, and plan again after a loss, a warning or invalid offsets: a deposed leader may have responded."""
     with contextlib.suppress(DataLossError, InvalidOffsetsError):
         first = plan()
         if not first.warnings and not first.losses:

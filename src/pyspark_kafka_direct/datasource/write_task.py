@@ -155,7 +155,7 @@ class AtLeastOnceWriteTask(KafkaWriteTask):
         task: WriteTaskContext | None = None,
         pool: ConnectionPool | None = None,
     ) -> WrittenCommitMessage:
-        """Write all rows; return when the brokers have acknowledged each record."""
+        """Write all rows; return when the brokers have acknowledged them as the option for ``acks`` says."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import with_half_buffer

@@ -97,12 +97,12 @@ class KafkaDataSourceWriter:
         messages: Sequence[WriterCommitMessage | None],
         batchId: int | None = None,  # noqa: N803 (Spark's name)
     ) -> None:
-        written = self._committer.commit(messages, batchId)
-        if written is not None:
+        partition_reports = self._committer.commit(messages, batchId)
+        if partition_reports is not None:  # so there are messages of tasks
             # Any of the tasks identifies the query and the batch.
             task = next(message.task for message in messages if isinstance(message, TaskCommitMessage))
-            report = BatchWriteReport(task.query_id, task.batch_id, written)
-            save_write_report(report, task.query_id or task.job_group or "")
+            report_name = task.query_id or task.job_group or ""  # by which the monitor finds the report
+            save_write_report(BatchWriteReport(task.query_id, task.batch_id, partition_reports), report_name)
 
     def abort(
         self,

@@ -170,7 +170,7 @@ def _checked_ranges(offset_ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the ranges as a list; raises OptionError if an element is not an offset range."""
     if isinstance(offset_ranges, OffsetRange):
         raise OptionError(f"offsetRanges takes a list of OffsetRange objects: [{offset_ranges!r}]")
-    ranges = list(offset_ranges) if isinstance(offset_ranges, Iterable) else [offset_ranges]
+    ranges = list(offset_ranges) if isinstance(offset_ranges, Iterable) else [offset_ranges]  # rejected below
     for offset_range in ranges:
         if not isinstance(offset_range, OffsetRange):
             raise OptionError(

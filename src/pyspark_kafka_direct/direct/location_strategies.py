@@ -74,6 +74,7 @@ class PreferFixed(LocationStrategy):
 
     Args:
         host_map: Hosts by topic-partition (a ``TopicPartition`` or a pair), named as Spark names its executors' hosts.
+            The attribute ``hosts`` is a copy.
 
     Raises:
         OptionError: ``host_map`` is not a mapping, a key is not a topic-partition, or a host is not a string.

@@ -140,7 +140,7 @@ class StreamClusterView:
         """Return the high watermarks of these partitions."""
         return high_watermarks(self._client.cluster, partitions)
 
-    def max_records(
+    def record_limits(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
         """Return the record limit of each partition, from backpressure and the limits of partitions."""

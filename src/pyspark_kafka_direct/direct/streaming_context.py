@@ -260,21 +260,22 @@ def remove_generated_rdds(ssc: StreamingContext, constant_stream: Any, times_ms:
     # Streams that do not derive from the constant stream keep their RDDs: they may be unable to generate them again.
     jvm: Any = ssc._jvm
     times = [jvm.org.apache.spark.streaming.Time(time_ms) for time_ms in times_ms]
-    visited = jvm.java.util.IdentityHashMap()
+    is_derived = jvm.java.util.IdentityHashMap()  # of each visited stream
+    is_derived[constant_stream] = True  # so it is not visited: its RDD is the same in every batch
 
-    def descends_from_constant(stream: Any) -> bool:
-        if stream in visited:
-            return bool(visited[stream])
-        parents = stream.dependencies()
-        descends = [descends_from_constant(parents.apply(index)) for index in range(parents.size())]
-        visited[stream] = any(descends)
-        if visited[stream]:
-            _remove_rdds(stream, times)
-        return bool(visited[stream])
+    def remove_if_derived(stream: Any) -> bool:
+        """Remove the RDDs of a stream, and of its parents, if they derive from the constant one; return whether."""
+        if stream not in is_derived:
+            parents = stream.dependencies()
+            # A list, because each parent must be visited.
+            derived_parents = [remove_if_derived(parents.apply(index)) for index in range(parents.size())]
+            is_derived[stream] = any(derived_parents)
+            if is_derived[stream]:
+                _remove_rdds(stream, times)
+        return bool(is_derived[stream])
 
-    visited[constant_stream] = True  # not removed: its RDD is the same in every batch
     for output in ssc._jssc.ssc().graph().getOutputStreams():
-        descends_from_constant(output)
+        remove_if_derived(output)
 
 
 def cache_jvm_names(jvm: Any) -> None:

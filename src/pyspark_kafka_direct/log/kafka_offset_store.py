@@ -160,17 +160,17 @@ class KafkaOffsetStore:
 
         Args:
             topics: Return only these topics, and add the start offsets of partitions that were created since, because
-                no run has read them. With ``None``, return all offsets that the query has ever saved.
+                no run has read them. The result does not contain a topic without saved offsets. With ``None``, return
+                all offsets that the query has ever saved.
 
         Raises:
             KafkaDirectError: As ``open``.
         """
         with self._lock:
             self.open()
-            saved = {
-                tp: offset for tp, offset in sorted(self._saved_offsets.items()) if topics is None or tp.topic in topics
-            }
-            return saved if topics is None else dict(sorted((saved | self._added_partition_offsets(saved)).items()))
+            saved = {tp: offset for tp, offset in self._saved_offsets.items() if topics is None or tp.topic in topics}
+            added = {} if topics is None else self._added_partition_offsets(saved)
+            return dict(sorted((saved | added).items()))
 
     def save(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Save the next offsets to read in one transaction; they are durable when this returns.
@@ -336,7 +336,7 @@ class KafkaOffsetStore:
         return {tp: saved.offset for tp, saved in stored.items() if tp not in recreated}
 
     def _recreated_partitions(self, stored: Mapping[TopicPartition, StoredOffset]) -> set[TopicPartition]:
-        """Return the partitions whose topics have another id than when their offsets were saved."""
+        """Return the partitions whose topics have another id than when their offsets were saved, if confirmed."""
         stored_ids = {tp: saved.topic_id for tp, saved in stored.items() if saved.topic_id is not None}
         found_ids = self._fetch_topic_ids({tp.topic for tp in stored})
         existing_ids = {name: topic_id for name, topic_id in found_ids.items() if topic_id is not None}

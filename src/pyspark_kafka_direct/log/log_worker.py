@@ -32,7 +32,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     reread_offset,
     resume_offset,
 )
-from pyspark_kafka_direct.planning.loss_errors import unknown_truncation_error
+from pyspark_kafka_direct.planning.loss_errors import truncated_at_unknown_offset_error
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
@@ -244,12 +244,12 @@ class LogWorker:
             self._fetch_end_offsets(needs_ends=needs_ends)
             self._reported_missing = False
         elif self._system.monotonic() >= self._refresh_at:
-            self._reopen_or_extend(self._describe_topic(self._deadline()))
+            self._reopen_or_extend(self._fetch_topic(self._deadline()))
 
     def _open_consumer(self) -> None:
         """Start reading, or resume at the last positions if the topic id is unchanged."""
         deadline = self._deadline()
-        topic = self._describe_topic(deadline)
+        topic = self._fetch_topic(deadline)
         if is_recreated(topic, self._topic_id, self.positions):
             self._on_topic_recreated(topic)
         self._callbacks.check_topic(topic, fetch_cleanup_policy(self._cluster, self._topic, deadline))
@@ -270,8 +270,8 @@ class LogWorker:
             lambda topics: self._cluster.raise_epoch_floors(topics, deadline=deadline),
         )
 
-    def _describe_topic(self, deadline: Deadline) -> LogTopic:
-        topic = self._observer.describe(self._topic_id, self.positions, deadline)
+    def _fetch_topic(self, deadline: Deadline) -> LogTopic:
+        topic = self._observer.fetch_topic(self._topic_id, self.positions, deadline)
         self._refresh_at = self._system.monotonic() + self._cluster.settings.metadata_max_age_ms / 1000
         return topic
 
@@ -300,12 +300,12 @@ class LogWorker:
         if not unknown:
             return
         deadline = self._deadline()
-        if self._reopen_or_extend(self._describe_topic(deadline)):
+        if self._reopen_or_extend(self._fetch_topic(deadline)):
             return
         for tp in sorted(unknown - self.positions.keys()):
             if self._observer.check_presence(self._topic_id, deadline, tp.partition) is not Presence.ABSENT:
                 raise TransientBrokerError(
-                    "A broker reports that the topic has no such partition. Other brokers are asked.",
+                    "A broker reports that the topic has no such partition. Other brokers have not confirmed it yet.",
                     topic=tp.topic,
                     partition=tp.partition,
                 )
@@ -326,7 +326,7 @@ class LogWorker:
             topic=self._topic,
         )
         error.topic_id = self._topic_id = topic.topic_id
-        self._observer.forget_contradictions()
+        self._observer.on_recreated()
         self._callbacks.report_reset(error)
         self._begin_reload(error)
 
@@ -356,7 +356,8 @@ class LogWorker:
                 offset=self.positions[tp],
             )
         elif needs_ends:
-            self.pending_reads.ends, self._ends_requested_at = ends, requested_at
+            self.pending_reads.set_ends(ends)
+            self._ends_requested_at = requested_at
 
     def _is_stalled(self) -> bool:
         return self.pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS
@@ -365,7 +366,7 @@ class LogWorker:
         """Find out whether the topic was recreated or the log truncated; the consumer detects the latter."""
         suspected = self._suspected_truncation
         assert suspected is not None
-        if self._reopen_or_extend(self._describe_topic(self._deadline())):
+        if self._reopen_or_extend(self._fetch_topic(self._deadline())):
             return
         error = _truncated_error(suspected.partition, suspected.offset)
         if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:
@@ -458,7 +459,7 @@ class LogWorker:
         elif isinstance(loss, TruncatedError) and _is_truncation_known(loss, reread_from, start):
             self._resume_after_truncation(loss, reread_from)
         else:
-            self._resume_after_truncation(unknown_truncation_error(partition, position), reread_from)
+            self._resume_after_truncation(truncated_at_unknown_offset_error(partition, position), reread_from)
 
     def _resume_after_truncation(self, error: TruncatedError, offset: int) -> None:
         assert error.topic is not None

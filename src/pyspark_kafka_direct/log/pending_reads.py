@@ -158,6 +158,10 @@ class PendingReads:
             self._queued_reads = [read for read in self._queued_reads if read.sent_count > completed_count]
             return bool(self._active_reads)
 
+    def set_ends(self, ends: Offsets) -> None:
+        """Let active reads wait for these offsets."""
+        self.ends = ends
+
     def missing_offsets(self, positions: Offsets) -> dict[TopicPartition, int]:
         """Return the highest offset that pending reads wait for, of each partition that has not reached it."""
         with self._lock:

@@ -29,7 +29,7 @@ class LogEnds(NamedTuple):
 
 
 class TopicObserver:
-    """Asks brokers about a topic. Its state is what they contradict each other about."""
+    """Fetches metadata and ends of a topic; contradictions between brokers are checked over several calls."""
 
     def __init__(
         self, cluster: ClusterClient, topic: str, partition_filter: Callable[[int], bool] | None = None
@@ -37,30 +37,35 @@ class TopicObserver:
         self._cluster = cluster
         self._topic = topic
         self._partition_filter = partition_filter
-        self._partition_count = 0  # as described last
+        self._partition_count = 0  # in the topic that `fetch_topic` returned last
         self._witnesses = cluster.replica_witnesses()
-        # Of partitions that a broker does not know; partition 0 stands for the topic.
+        # Of partitions that a broker lacks; partition 0 stands for the topic.
         self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}
 
-    def describe(self, topic_id: UUID | None, partitions: Collection[TopicPartition], deadline: Deadline) -> LogTopic:
-        """Return the topic; another id or fewer partitions than before are accepted once several brokers confirm it."""
+    def fetch_topic(
+        self, topic_id: UUID | None, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> LogTopic:
+        """Return the topic, with another id or fewer partitions than before only if several brokers confirm that.
+
+        Until they do, each call makes a step of the check, and raises ``TransientBrokerError``.
+        """
         topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
         if is_other_topic(topic_id, topic.topic_id):
             if self.check_presence(topic_id, deadline) is not Presence.RECREATED:
                 raise TransientBrokerError(
                     f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {topic_id}. "
-                    "Other brokers are asked.",
+                    "Other brokers have not confirmed it yet.",
                     topic=self._topic,
                 )
         elif missing := _missing_partition(topic, partitions):
             if self.check_presence(topic_id, deadline, missing.partition) is not Presence.ABSENT:
                 raise TransientBrokerError(
-                    "A broker reports that the topic has no such partition. Other brokers are asked.",
+                    "A broker reports that the topic has no such partition. Other brokers have not confirmed it yet.",
                     topic=self._topic,
                     partition=missing.partition,
                 )
         else:
-            self._end_checks(topic.partitions)
+            self._discard_checks(topic.partitions)
         self._partition_count = topic.partition_count
         return topic
 
@@ -70,7 +75,7 @@ class TopicObserver:
         while True:
             leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
             ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
-            reports_by_topic, unsettled = self._witnesses.ask({self._topic: topic_id}, requested, deadline)
+            reports_by_topic, unresolved = self._witnesses.request_reports({self._topic: topic_id}, requested, deadline)
             reports = reports_by_topic[self._topic]
             epochs = {tp: leader.epoch for tp, leader in leaders.items()}
             if leaders.keys() == requested.keys() and not has_later_leader(epochs, topic_id, reports):
@@ -78,42 +83,43 @@ class TopicObserver:
             self._cluster.use_next_broker()
             self._cluster.topics([self._topic], deadline=deadline)
         # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic.
-        if unsettled is not None or not _have_partitions(reports, topic_id, partitions):
-            topic = self.describe(topic_id, partitions, deadline)
+        if unresolved is not None or not _have_partitions(reports, topic_id, partitions):
+            topic = self.fetch_topic(topic_id, partitions, deadline)
             if is_recreated(topic, topic_id, partitions):
                 return LogEnds({}, recreated=True)
-            if unsettled is not None:
-                raise unsettled
-        self._end_checks(partitions)
+            if unresolved is not None:
+                raise unresolved
+        self._discard_checks(partitions)
         reported = self._reported_partitions(reports, topic_id)
         if reported.partition_count <= self._partition_count and set(reported.partitions) <= set(partitions):
             return LogEnds(ends)
-        topic = self.describe(topic_id, partitions, deadline)
+        topic = self.fetch_topic(topic_id, partitions, deadline)
         if topic.partition_count < reported.partition_count:
             self._cluster.use_next_broker()
             raise TransientBrokerError(
-                "A broker does not know yet that the topic has more partitions.", topic=self._topic
+                "The metadata of a broker does not contain the added partitions yet.", topic=self._topic
             )
         return LogEnds(ends, topic)
 
     def check_presence(self, topic_id: UUID | None, deadline: Deadline, number: int = 0) -> Presence:
-        """Ask several brokers once whether a partition of this topic exists."""
+        """Make one step of the check whether a partition of this topic exists."""
         partition = TopicPartition(self._topic, number)
         if partition not in self._absence_checks:
             self._absence_checks[partition] = self._cluster.absence_check({partition: topic_id})
         presence = self._absence_checks[partition].step(deadline)[partition]
         if presence is Presence.ABSENT and number:
-            del self._absence_checks[partition]  # the next one takes five seconds, too
+            del self._absence_checks[partition]  # if it is missing again later, a new check takes five seconds, too
         return presence
 
-    def forget_contradictions(self) -> None:
-        """Accept what was confirmed: the topic was recreated."""
+    def on_recreated(self) -> None:
+        """Discard the checks of the previous topic."""
         self._absence_checks.clear()
 
-    def _end_checks(self, found: Collection[TopicPartition]) -> None:
+    def _discard_checks(self, existing: Collection[TopicPartition]) -> None:
+        """Discard the absence checks of the topic and of its existing partitions."""
         topic_check = TopicPartition(self._topic, 0)
         self._absence_checks = {
-            tp: check for tp, check in self._absence_checks.items() if tp not in found and tp != topic_check
+            tp: check for tp, check in self._absence_checks.items() if tp not in existing and tp != topic_check
         }
 
     def _reported_partitions(self, reports: Iterable[TopicReport], topic_id: UUID | None) -> LogTopic:
@@ -136,7 +142,7 @@ def _missing_partition(topic: LogTopic, partitions: Iterable[TopicPartition]) ->
 def _have_partitions(
     reports: Iterable[TopicReport], topic_id: UUID | None, partitions: Collection[TopicPartition]
 ) -> bool:
-    """Return whether brokers know the topic and, if it has no id, all partitions that are read."""
+    """Return whether brokers report the topic and, if it has no id, all partitions that are read."""
     known = [report.leader_epochs for report in reports if report.leader_epochs is not None]
     if topic_id is not None:
         return bool(known)

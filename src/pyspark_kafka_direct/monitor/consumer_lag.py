@@ -115,7 +115,7 @@ class QueryLag:
             lines += [
                 f"  {partition.topic}-{partition.partition}: offset {partition.offset}, latest {partition.latest}, "
                 f"lag {partition.lag}"
-                f" ({'unknown' if partition.seconds is None else f'{partition.seconds:.1f}'} s), {partition.rate:.0f}/s"
+                f" ({_format_seconds(partition.seconds)}), {partition.rate:.0f}/s"
                 for partition in source.partitions
             ]
         return "\n".join(lines)
@@ -265,13 +265,17 @@ def _parse_offsets(offsets_json: str | None) -> dict[TopicPartition, int]:
 def _format_lag(lag: QueryLag) -> str:
     parts = []
     for source in lag.sources:
-        seconds = source.max_seconds_behind
+        max_seconds = source.max_seconds_behind
         parts.append(
             f"{source.total} offsets behind in {len(source.partitions)} partitions (min {source.min_offsets_behind}, "
             f"max {source.max_offsets_behind}, average {source.avg_offsets_behind:.1f}, "
-            f"{'unknown' if seconds is None else f'{seconds:.1f}'} s), {source.rate:.0f} offsets/s"
+            f"{'' if max_seconds is None else 'at most '}{_format_seconds(max_seconds)}), {source.rate:.0f} offsets/s"
         )
     return "; ".join(parts)
+
+
+def _format_seconds(seconds: float | None) -> str:
+    return "time unknown" if seconds is None else f"{seconds:.1f} s"
 
 
 def _interpolate(first: _Point, second: _Point, offset: int) -> float:

@@ -74,7 +74,7 @@ class GroupCommitter:
         for group, group_batches in batches.items():
             runs[group].count_report()
             if runs[group].listener_commits:
-                self._warn_of_shared_group(group, runs[group])
+                self._warn_before_first_commit(group, runs[group])
                 ends, starts = [batch.end for batch in group_batches], [batch.start for batch in group_batches]
                 runs[group].commits.commit_async(min_offsets(ends), resumed_from=min_offsets(starts))
 
@@ -103,12 +103,15 @@ class GroupCommitter:
         with self._lock:
             return {group: run for (each_run_id, group), run in self._runs.items() if each_run_id == run_id}
 
-    def _warn_of_shared_group(self, group: CommitGroup, run: _CommittedRun) -> None:
+    def _warn_before_first_commit(self, group: CommitGroup, run: _CommittedRun) -> None:
+        """Warn once for each run, before its first commit, if another run has committed to the group."""
+        if run.commits.has_commits:
+            return
         with self._lock:
             others = [
                 other for (_, other_group), other in self._runs.items() if other_group == group and other is not run
             ]
-        if not run.commits.has_commits and any(other.commits.has_commits for other in others):
+        if any(other.commits.has_commits for other in others):
             _log.warning(
                 "two queries commit to the group %s, so its offsets alternate between the two. Set a different "
                 "commitGroupId for each query",

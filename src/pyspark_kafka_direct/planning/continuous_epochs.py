@@ -204,7 +204,7 @@ class PartitionChanges:
 def detect_partition_changes(
     reading: Collection[TopicPartition],
     existing: Collection[TopicPartition],
-    previous: PartitionChanges | None = None,
+    previous: PartitionChanges | None = None,  # at the last refresh of the same run
 ) -> PartitionChanges:
     """Decide whether changed partitions end the run and start another one.
 

@@ -77,7 +77,8 @@ class ContinuousStartPlanner:
     def resume_offsets(self, end_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where a query resumes, for all partitions that exist now; new ones start at their log start offset.
 
-        Until ``retain_topic_ids`` is called after a commit, another call compares with the same topic ids.
+        Report losses, and set ``current_topic_ids`` and ``latest``. Until ``retain_topic_ids`` is called after a
+        commit, another call compares with the same topic ids.
         """
         self._losses.begin_batch(end_offsets)
         known_ids = {tp: self._known_topic_ids[tp] for tp in end_offsets if tp in self._known_topic_ids}

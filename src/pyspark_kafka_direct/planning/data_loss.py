@@ -43,7 +43,7 @@ from pyspark_kafka_direct.planning.loss_errors import (
     missing_error,
     recreated_error,
     recreated_topics_error,
-    unknown_truncation_error,
+    truncated_at_unknown_offset_error,
 )
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ def out_of_range_error(
     position: int,
     log: LeaderLogState,
     *,
-    served_by_leader: bool,  # whether a leader returned data for an earlier position of this read
+    served_by_leader: bool,  # whether a leader returned data before: then a log that ends earlier was truncated
 ) -> DataLossError | None:
     """Return the error of a read without an end whose position is not in the log; None if the log has the position."""
     log_range = f"the log now contains [{log.start}, {log.end})"
@@ -396,7 +396,7 @@ def out_of_range_error(
     if position <= log.end:
         return None
     if served_by_leader:
-        return unknown_truncation_error(tp, position)
+        return truncated_at_unknown_offset_error(tp, position)
     return DataLossError(
         f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
         "topic was recreated.",

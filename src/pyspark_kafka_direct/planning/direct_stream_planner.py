@@ -58,7 +58,9 @@ class DirectBatchPlan:
 
     ranges: tuple[OffsetRange, ...]  # one for each partition, including empty ones
     topic_ids: Mapping[str, UUID]  # at planning, if the brokers have ids
-    deleted_offset_count: int = 0  # offsets in the ranges whose records are known to be deleted; tasks skip them
+    # Offsets in the ranges whose records are known to be deleted; tasks skip them. 0 if there is no limit, because log
+    # starts are then unknown.
+    deleted_offset_count: int = 0
 
 
 class DirectOffsetReader(Protocol):
@@ -79,10 +81,10 @@ class DirectOffsetReader(Protocol):
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return high watermarks: with ``read_committed`` they may lie after ``latest``."""
 
-    def max_records(
+    def record_limits(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
-        """Return how many records each partition may have; ``None`` is no limit."""
+        """Return how many records a batch may have of each partition; ``None`` is no limit."""
 
     def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return log start offsets if tasks skip lost records, else an empty mapping."""
@@ -222,17 +224,16 @@ def decide_new_partition_offsets(
 def _plan_assigned(
     position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None], offset_reader: DirectOffsetReader
 ) -> DirectBatchPlan:
+    """Plan a batch of partitions that exist; report ends below the position as data loss."""
     from_offsets: dict[TopicPartition, int] = {
         **position.offsets,
         **_start_new_partitions(position, assigned, offset_reader),
     }
     latest = offset_reader.latest(from_offsets)
-    latest = {**latest, **_unreadable_starts(from_offsets, latest, offset_reader)}
-    max_records = offset_reader.max_records(from_offsets, latest)
-    later_log_starts = {} if max_records is None else expired_log_starts(from_offsets, latest, offset_reader.log_starts)
-    if later_log_starts:
-        max_records = offset_reader.max_records(from_offsets | later_log_starts, latest)
-    end_offsets = clamp_ends(from_offsets | later_log_starts, latest, max_records)
+    _report_lower_ends(from_offsets, latest, offset_reader)
+    # A start may lie after the last stable offset: then the range is empty.
+    readable_ends = {tp: max(end, from_offsets[tp]) for tp, end in latest.items()}
+    end_offsets, later_log_starts = _limited_ends(from_offsets, readable_ends, offset_reader)
     # A range starts where the last one ended even if its first records are deleted: the task reports that, and users
     # who store offsets see no gap.
     ranges = tuple(
@@ -240,6 +241,21 @@ def _plan_assigned(
     )
     deleted_offset_count = sum(log_start - from_offsets[tp] for tp, log_start in later_log_starts.items())
     return DirectBatchPlan(ranges, topic_ids_of(assigned), deleted_offset_count)
+
+
+def _limited_ends(
+    from_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], offset_reader: DirectOffsetReader
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Return the ends within the limits, and the log starts after the batch's start, which only a limit needs."""
+    limits = offset_reader.record_limits(from_offsets, ends)
+    if limits is None:
+        return ends, {}
+    later_log_starts = expired_log_starts(from_offsets, ends, offset_reader.log_starts)
+    if not later_log_starts:
+        return clamp_ends(from_offsets, ends, limits), {}
+    # A limit does not count deleted records, which tasks skip.
+    existing = {**from_offsets, **later_log_starts}
+    return clamp_ends(existing, ends, offset_reader.record_limits(existing, ends)), later_log_starts
 
 
 def _confirmed_partitions(
@@ -276,15 +292,14 @@ def _start_new_partitions(
     return offset_reader.new_partition_offsets(new)
 
 
-def _unreadable_starts(
+def _report_lower_ends(
     from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], offset_reader: DirectOffsetReader
-) -> Mapping[TopicPartition, int]:
-    """Return the starts of partitions that lie after the last stable offset; as ends they make the ranges empty."""
-    beyond_latest = lower_end_offsets(from_offsets, latest).keys()
-    if beyond_latest and (lower := _lower_high_watermarks(from_offsets, beyond_latest, offset_reader)):
+) -> None:
+    """Report high watermarks below the next offset to read as data loss; last stable offsets may lie there."""
+    lower_ends = lower_end_offsets(from_offsets, latest).keys()
+    if lower_ends and (lower := _lower_high_watermarks(from_offsets, lower_ends, offset_reader)):
         offset_reader.raise_epoch_floors({tp.topic for tp in lower})  # a deposed leader may have responded
         _losses().report_offsets_changed(from_offsets, _lower_high_watermarks(from_offsets, lower, offset_reader))
-    return {tp: from_offsets[tp] for tp in beyond_latest}
 
 
 def _lower_high_watermarks(

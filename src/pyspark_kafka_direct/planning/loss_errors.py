@@ -79,7 +79,7 @@ def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> Tru
     return error
 
 
-def unknown_truncation_error(tp: TopicPartition, position: int) -> TruncatedError:
+def truncated_at_unknown_offset_error(tp: TopicPartition, position: int) -> TruncatedError:
     """Return the error for a log that was truncated, without leader epochs that tell where it differs."""
     return TruncatedError(
         "an unclean leader election truncated the log. It is not known which of the records before offset "

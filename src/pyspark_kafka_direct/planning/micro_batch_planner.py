@@ -204,7 +204,7 @@ class MicroBatchPlanner:
         end: Mapping[TopicPartition, int],
         recorded_start: Mapping[TopicPartition, int] | None = None,  # in the end of a first batch
     ) -> MicroBatchPlan:
-        """Return the ranges of a batch, always the same ones for the same offsets."""
+        """Return the ranges of a batch; the same offsets give the same records, as far as these still exist."""
         is_logged_first_batch = start == self._initial_offsets and not self._end_was_requested
         self._logged_batch_was_planned = self._logged_batch_was_planned or not self._end_was_requested
         if recorded_start is not None:
@@ -237,7 +237,7 @@ class MicroBatchPlanner:
         ends_without_start = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
         added = ends_without_start.keys() - start.keys()  # the others are of recreated topics
         from_offsets.update(self._start_added_partitions(ends_without_start, added))
-        return MicroBatchPlan(self._ranges(from_offsets, end), metadata.topic_ids)
+        return self._create_plan(from_offsets, end, metadata.topic_ids)
 
     def _is_idle(self, start: Mapping[TopicPartition, int]) -> bool:
         idle = self._idle_start
@@ -268,7 +268,7 @@ class MicroBatchPlanner:
         added = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
         from_offsets.update(self._start_added_partitions(added, added.keys() if is_start_recorded else ()))
         current_ids = self._offset_reader.known_topic_ids(topic_ids)
-        return MicroBatchPlan(self._ranges(from_offsets, end), {**topic_ids, **current_ids})
+        return self._create_plan(from_offsets, end, {**topic_ids, **current_ids})
 
     def _starts_after_retention(
         self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
@@ -289,17 +289,21 @@ class MicroBatchPlanner:
             )
         return expired
 
-    def _ranges(
-        self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
-    ) -> tuple[OffsetRange, ...]:
-        lower_ends = lower_end_offsets(from_offsets, end)
+    def _create_plan(
+        self,
+        from_offsets: Mapping[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, UUID],
+    ) -> MicroBatchPlan:
+        """Report partitions that end before they start as data loss, and split the others into ranges."""
+        lower_ends = lower_end_offsets(from_offsets, end_offsets)
         self._losses.report_offsets_changed(from_offsets, lower_ends)
-        ranges = [
-            OffsetRange(tp.topic, tp.partition, from_offsets[tp], end[tp])
-            for tp in sorted(end.keys() & from_offsets.keys() - lower_ends.keys())
-        ]
+        # The callers have reported the partitions that lack a start or an end.
+        readable = (from_offsets.keys() & end_offsets.keys()) - lower_ends.keys()
+        ranges = [OffsetRange(tp.topic, tp.partition, from_offsets[tp], end_offsets[tp]) for tp in sorted(readable)]
         options = self._options
-        return tuple(split_ranges(ranges, options.min_partitions, options.max_records_per_partition))
+        split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        return MicroBatchPlan(tuple(split), topic_ids)
 
     def _start_added_partitions(
         self,
@@ -325,55 +329,60 @@ class MicroBatchPlanner:
         lower_ends = lower_end_offsets({tp: start[tp] for tp in start.keys() - lost.partitions}, snapshot.latest)
         self._losses.report_lost(lost, known_ids)
         self._losses.report_offsets_changed(start, lower_ends)
-        changed_topics = frozenset(tp.topic for tp in lost.recreated)
-        latest = dict(snapshot.latest)
-        # Partitions of which nothing was read: new ones, and those of recreated topics.
-        unread_ends = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in changed_topics}
-        unread_starts = self._start_added_partitions(unread_ends, ())
-        for tp in unread_ends.keys() - unread_starts.keys():
-            del latest[tp]
-        from_offsets = {tp: start[tp] for tp in latest if tp not in unread_ends} | unread_starts
-        for tp in unread_starts.keys() & start.keys():
-            if unread_starts[tp] != start[tp]:
-                # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
-                # After a restart the old topic id is unknown, so a replanned batch would start at the old offset.
-                latest[tp] = unread_starts[tp]
+        recreated_topics = frozenset(tp.topic for tp in lost.recreated)
+        unread_starts, latest = self._start_unread_partitions(start, snapshot.latest, recreated_topics)
+        from_offsets = {tp: start[tp] for tp in latest if tp not in unread_starts} | unread_starts
         expired = self._expired_log_starts(from_offsets, latest)
-        lost_from = {tp: from_offsets[tp] for tp in expired}
-        from_offsets |= expired
-        if unlimited:
-            end = latest
-        # With fixed ends no new records count, so minOffsetsPerTrigger would delay the last batch forever. After a
-        # loss, the batch runs immediately: until its end is in the checkpoint, records of a new log count as read.
-        elif self._snapshots.fixed_end_offsets is None and self._limiter.should_wait(
-            start, from_offsets, latest, immediately=bool(lost.partitions or lower_ends)
-        ):
-            end = dict(start)
-        else:
-            end = self._limiter.limit_ends(start, from_offsets, latest)
+        # After a loss, the batch runs immediately: until its end is in the checkpoint, records of a new log count as
+        # read.
+        immediately = bool(lost.partitions or lower_ends)
+        end = latest if unlimited else self._limited_ends(start, {**from_offsets, **expired}, latest, immediately)
         if not end:
             return start  # an empty end would drop the positions of the other partitions (SPARK-41375)
         if end == start:
-            self._history.put(
-                start,
-                OffsetMetadata(
-                    dict(snapshot.topic_ids), start_metadata.planned_by_this_run, start_metadata.recreated_topics
-                ),
+            metadata = OffsetMetadata(
+                dict(snapshot.topic_ids), start_metadata.planned_by_this_run, start_metadata.recreated_topics
             )
         else:
             self._losses.report_added_late({tp: offset for tp, offset in unread_starts.items() if tp not in start})
             for tp, log_start in sorted(expired.items()):
-                self._losses.report_aged_out(tp, lost_from[tp], log_start)
-            self._history.put(
-                end,
-                OffsetMetadata(
-                    snapshot.topic_ids,
-                    planned_by_this_run=True,
-                    recreated_topics=changed_topics,
-                    log_starts=expired,
-                ),
-            )
+                self._losses.report_aged_out(tp, from_offsets[tp], log_start)
+            metadata = OffsetMetadata(snapshot.topic_ids, True, recreated_topics, expired)
+        self._history.put(end, metadata)
         return end
+
+    def _start_unread_partitions(
+        self,
+        start: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+        recreated_topics: Collection[str],
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return where new partitions and those of recreated topics start, and up to where the batch may read."""
+        unread_ends = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in recreated_topics}
+        unread_starts = self._start_added_partitions(unread_ends, ())
+        deleted = unread_ends.keys() - unread_starts.keys()
+        max_ends = {tp: end for tp, end in latest.items() if tp not in deleted}
+        for tp in unread_starts.keys() & start.keys():
+            if unread_starts[tp] != start[tp]:
+                # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
+                # After a restart the old topic id is unknown, so a replanned batch would start at the old offset.
+                max_ends[tp] = unread_starts[tp]
+        return unread_starts, max_ends
+
+    def _limited_ends(
+        self,
+        start: Mapping[TopicPartition, int],
+        from_offsets: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+        immediately: bool,
+    ) -> dict[TopicPartition, int]:
+        """Return the ends within all limits; the start itself if the batch waits for more records."""
+        # With fixed ends no new records count, so minOffsetsPerTrigger would delay the last batch forever.
+        if self._snapshots.fixed_end_offsets is None and self._limiter.should_wait(
+            start, from_offsets, latest, immediately=immediately
+        ):
+            return dict(start)
+        return self._limiter.limit_ends(start, from_offsets, latest)
 
     def _expired_log_starts(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]

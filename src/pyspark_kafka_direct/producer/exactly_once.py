@@ -3,7 +3,7 @@
 The correctness depends on the order of the steps:
 
 1. Read the newest sink state record whose transaction has ended. If it belongs to another query, or has a newer ticket,
-   reject the batch. Nobody was fenced.
+   reject the batch. No writer was fenced.
 2. Acquire the transactional id. This fences every earlier writer and ends its open transaction.
 3. Read the sink state record again, and decide from it whether to send, skip or reject the batch
    (``planning/commit_decision.py``).
@@ -195,7 +195,8 @@ class _BatchCommitter:
         self._attempt = attempt
         self._transactional_id = options.transactional_id(attempt)
         self._unconfirmed: CommitResult | None = None  # of a commit without a response, which may have succeeded
-        self._timeout_error: BrokerTimeoutError | None = None  # to raise if the transaction was not committed
+        # Of the transaction, to raise in the next attempt if the sink state shows that it was not committed.
+        self._timeout_error: BrokerTimeoutError | None = None
 
     @property
     def outcome_is_unknown(self) -> bool:

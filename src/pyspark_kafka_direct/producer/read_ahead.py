@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.client.system import start_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
+
+    from pyarrow.fs import FileSystem
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.producer.staged_frames import StagedFile
@@ -27,10 +29,16 @@ class _Range(NamedTuple):
 
 
 class ReadAhead:
-    """Reads files in a given order."""
+    """Reads files in a given order. Reading starts at once, in threads, up to ``_RANGES`` ranges ahead."""
 
-    def __init__(self, files: Any, staged: Sequence[StagedFile], system: System, timeout: float) -> None:
-        self._files = files
+    def __init__(
+        self,
+        file_system: FileSystem,
+        staged: Sequence[StagedFile],
+        system: System,
+        timeout: float,  # of a range, in seconds
+    ) -> None:
+        self._file_system = file_system
         self._system = system
         self._timeout = timeout
         self._pending = deque(
@@ -43,9 +51,10 @@ class ReadAhead:
         self._start_reads()
 
     def chunks(self, path: str) -> Iterator[memoryview]:
-        """Yield the content of the next file, which has this path; raise ``OSError`` if it cannot be read in time.
+        """Yield the content of the next non-empty file, which must have this path; a chunk is valid until the next.
 
-        A chunk is valid until the next one is requested.
+        Raises:
+            OSError: The file cannot be read, or not in time.
         """
         while self._reads and self._reads[0][0].path == path:
             _, buffer, future = self._reads[0]
@@ -68,7 +77,7 @@ class ReadAhead:
             self._reads.append((part, buffer, future))
 
     def _read(self, part: _Range, buffer: bytearray) -> int:
-        with self._files.open_input_file(part.path) as source:
+        with self._file_system.open_input_file(part.path) as source:
             source.seek(part.offset)
             received_bytes = 0
             with memoryview(buffer)[: part.size] as view:

@@ -147,11 +147,12 @@ class RecordEncoder(Protocol):
 
         Columns are ``value``, ``timestamp`` (int64, milliseconds since 1970, no nulls), and optionally ``key``,
         ``headers`` (list of struct with ``key`` and ``value``) and ``partition`` (int32). All but the timestamp may
-        contain nulls. Keys and values are binary or string, with 32-bit or 64-bit offsets, and so are lists. Other
-        columns are ignored.
+        contain nulls. Keys and values are binary or string. Their Arrow offsets, and those of lists, have 32 or 64
+        bits. Other columns are ignored.
 
-        The partition column chooses a row's partition; else murmur2 of the key, as in the Java client; rows without a
-        key (or with ``ignore_keys``) go to one partition for 16 KiB (or ``batch_bytes``), then to the next one.
+        The partition column chooses a row's partition; else murmur2 of the key, as in the Java client. Rows without a
+        key (or with ``ignore_keys``) go to one partition until they fill 16 KiB or ``batch_bytes``, whichever is less,
+        and then to the next one.
 
         A ColumnError or RecordTooLargeError names the row, counted from 0 over all calls; the encoder is unusable
         afterwards.

@@ -60,7 +60,7 @@ class NativeDecoder:
                 records, [(producer_id, first_offset) for producer_id, first_offset in aborted]
             )
         except _native.DecodeError as error:
-            raise self._error(error) from None
+            raise self._record_error(error) from None
         if not accepted:
             from pyspark_kafka_direct.records.python import PythonDecoder
 
@@ -71,6 +71,7 @@ class NativeDecoder:
         if self._legacy_decoder is not None:
             batch = self._legacy_decoder.read()
             if batch is None:
+                # All bytes are decoded; the next `feed` uses the native decoder again.
                 self._native.advance_to(self._legacy_decoder.next_offset)
                 self._legacy_counts += self._legacy_decoder.counts
                 self._legacy_decoder = None
@@ -78,7 +79,7 @@ class NativeDecoder:
         try:
             return self._native.read()
         except _native.DecodeError as error:
-            raise self._error(error) from None
+            raise self._record_error(error) from None
 
     @property
     def next_offset(self) -> int:
@@ -93,7 +94,7 @@ class NativeDecoder:
         counts = DecodeCounts(*self._native.counts) + self._legacy_counts
         return counts if self._legacy_decoder is None else counts + self._legacy_decoder.counts
 
-    def _error(self, error: _native.DecodeError) -> RecordError:
+    def _record_error(self, error: _native.DecodeError) -> RecordError:
         kind, message, offset = error.args
         request = self._request
         return record_error(kind, message, topic=request.topic, partition=request.partition, offset=offset)

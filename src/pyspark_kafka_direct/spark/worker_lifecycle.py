@@ -161,6 +161,8 @@ def _request_quick_ack(jvm: socket.socket, phase: str, info: dict[str, int]) -> 
 
 
 class _StderrHandler(logging.Handler):
+    """Writes to the current ``sys.stderr``, unless the user has configured a handler."""
+
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(logging.Formatter(_LOG_FORMAT, _LOG_TIME_FORMAT))

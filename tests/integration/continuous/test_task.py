@@ -251,7 +251,7 @@ class TestEpochRequests:
             run.coordinator._handle_message = lambda *_: None  # type: ignore[method-assign]
             run.start_task(0, heartbeat_timeout=0.3).join(TIMEOUT)
             assert isinstance(run.failures[0], QueryRunError)
-            assert "The query's driver did not answer a heartbeat for 0.3 s" in str(run.failures[0])
+            assert "The query's driver did not respond to a heartbeat for 0.3 s" in str(run.failures[0])
 
     def test_a_driver_that_closes_the_connection(self, bench: Workbench) -> None:
         source, sink = bench.make_topic(), RecordingSink()

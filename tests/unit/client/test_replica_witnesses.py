@@ -61,8 +61,8 @@ def freeze(brokers: list[FakeBroker], *, frozen: bool = True) -> None:
 
 def ask(cluster: ClusterClient, witnesses: ReplicaWitnesses, seconds: float = 0.3) -> tuple[set[int], bool]:
     """Return which brokers have reported, and whether their reports suffice."""
-    reports, unsettled = witnesses.ask({TOPIC: TOPIC_ID}, [PARTITION], cluster.deadline(seconds))
-    return {report.node_id for report in reports[TOPIC]}, unsettled is None
+    reports, unresolved = witnesses.request_reports({TOPIC: TOPIC_ID}, [PARTITION], cluster.deadline(seconds))
+    return {report.node_id for report in reports[TOPIC]}, unresolved is None
 
 
 @pytest.fixture

@@ -143,12 +143,12 @@ def test_a_broker_that_responds_with_an_error_is_no_witness(three: list[FakeBrok
     for broker in three[:2]:
         broker.topic_error = lambda: UNKNOWN
         broker.error = lambda: ErrorCode.REQUEST_TIMED_OUT
-    reports, unsettled = Witnesses(cluster).ask([TOPIC], (), cluster.deadline())
+    reports, unresolved = Witnesses(cluster).request_reports([TOPIC], (), cluster.deadline())
     assert [(report.node_id, report.leader_epochs) for report in reports[TOPIC]] == [(3, {0: 5})]
-    assert unsettled.keys() == {1, 2}
+    assert unresolved.keys() == {1, 2}
     three[2].error = lambda: ErrorCode.REQUEST_TIMED_OUT
     with pytest.raises(BrokerTimeoutError, match=r"REQUEST_TIMED_OUT.*;.*REQUEST_TIMED_OUT.*;.*REQUEST_TIMED_OUT"):
-        Witnesses(cluster).ask([TOPIC], (), cluster.deadline())
+        Witnesses(cluster).request_reports([TOPIC], (), cluster.deadline())
 
 
 def test_the_id_of_a_recreated_topic_is_reported(three: list[FakeBroker], pool: ConnectionPool) -> None:
@@ -177,7 +177,7 @@ def test_frozen_brokers_leave_most_of_the_time(
     for seconds, expected in ((60.0, [3.0, 3.0, 30.0]), (4.0, [1.0, 1.0, 2.0])):
         limits.clear()
         with pytest.raises(BrokerUnreachableError):
-            Witnesses(cluster).ask([TOPIC], (), cluster.deadline(seconds))
+            Witnesses(cluster).request_reports([TOPIC], (), cluster.deadline(seconds))
         assert limits == expected
 
 
@@ -503,11 +503,11 @@ def test_an_epoch_that_a_fetch_response_names_is_no_floor_before_metadata_confir
     elect(three[2:], leader=3, epoch=7)
     replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, None, pool)
     deadline = Deadline.after(60, system=pool.system)
-    replica.confirm_epoch(99, deadline)
+    replica.raise_outdated_epoch_floor(99, deadline)
     assert not replica._cluster.is_deposed(PARTITION, TOPIC_ID, 7), "nobody confirms 99"
     assert replica._cluster.is_deposed(PARTITION, TOPIC_ID, 5)
     requests = three[0].request_counts["Metadata"]
-    replica.confirm_epoch(-1, deadline)
+    replica.raise_outdated_epoch_floor(-1, deadline)
     assert three[0].request_counts["Metadata"] == requests, "not an epoch"
 
 

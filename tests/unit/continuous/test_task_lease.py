@@ -33,17 +33,17 @@ def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> Non
     lease = TaskLease(lambda _: None, 10, 100.0, SYSTEM)
     lease._sent.extend([(1, 101.0), (2, 104.0), (3, 107.0)])
     assert lease.expires_at == 110.0
-    lease.answered(2)
+    lease.extend(2)
     assert lease.expires_at == 114.0
-    lease.answered(1)
-    lease.answered(7)
+    lease.extend(1)
+    lease.extend(7)
     assert lease.expires_at == 114.0
 
 
 def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[..., CoordinatorThread]) -> None:
     driver = drivers(settings=LEASES)
     channels = driver.start_tasks()
-    with channels[0].hold_lease(0.3) as lease:
+    with channels[0].begin_lease(0.3) as lease:
         until = time.monotonic() + 20
         while SYSTEM.monotonic() < lease.expires_at + 0.3 and time.monotonic() < until:
             time.sleep(0.01)  # the user's function
@@ -55,9 +55,9 @@ def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[
 def test_an_unanswered_task_ends(drivers: Callable[..., CoordinatorThread]) -> None:
     driver = drivers()
     channel = driver.connect(0)  # the other task does not connect
-    with channel.hold_lease(0.2) as lease:
+    with channel.begin_lease(0.2) as lease:
         driver.coordinator._handle_message = lambda *_: None  # type: ignore[method-assign]
-        with pytest.raises(QueryRunError, match=r"did not answer a heartbeat for 0\.2 s, .* raise heartbeatTimeout"):
+        with pytest.raises(QueryRunError, match=r"not respond to a heartbeat for 0\.2 s, .* raise heartbeatTimeout"):
             channel.wait_for_start()
         assert lease.expired
 
@@ -104,7 +104,7 @@ def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..
     channels = driver.start_tasks()
     fail(driver, channels[0])
     driver.advance(20)
-    with channels[1].hold_lease(0.01):
+    with channels[1].begin_lease(0.01):
         driver._thread.join(0.2)
     driver.advance(11)
     driver.failure()

@@ -70,7 +70,7 @@ class FakeCluster:
         max_records: Of consumers that are opened.
         on_request: Called after each request was recorded.
         reports: What the brokers of replicas report next, instead of the current state; the last one remains.
-        unsettled: Why the reports do not suffice.
+        unresolved: Why the reports do not suffice.
     """
 
     def __init__(self, partitions: int = 1, *, start: int = 0) -> None:
@@ -93,7 +93,7 @@ class FakeCluster:
         self.on_request: Callable[[], object] = lambda: None
         self.epochs = dict.fromkeys(self.starts, 3)
         self.reports: list[list[TopicReport]] = []
-        self.unsettled: TransientBrokerError | None = None
+        self.unresolved: TransientBrokerError | None = None
 
     def deadline(self, seconds: float) -> Deadline:
         self.timeouts.append(seconds)
@@ -115,18 +115,20 @@ class FakeCluster:
     def replica_witnesses(self) -> Self:
         return self
 
-    def ask(self, topic_ids: Mapping[str, UUID | None], partitions: object, deadline: Deadline) -> ReplicaReports:
+    def request_reports(
+        self, topic_ids: Mapping[str, UUID | None], partitions: object, deadline: Deadline
+    ) -> ReplicaReports:
         self._record_request("replicas")
         [(topic, topic_id)] = topic_ids.items()
         if self.reports:
             reports = self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
-            return ReplicaReports({topic: reports}, self.unsettled)
-        unsettled = self.unsettled
+            return ReplicaReports({topic: reports}, self.unresolved)
+        unresolved = self.unresolved
         if self.topic_id not in (None, topic_id):
-            unsettled = TransientBrokerError("another topic id")
+            unresolved = TransientBrokerError("another topic id")
         epochs = {each.partition: self.epochs.get(each, 0) for each in self.ends}
         report = TopicReport(1, self.topic_id, None if self.topic_id is None else epochs)
-        return ReplicaReports({topic: [report]}, unsettled)
+        return ReplicaReports({topic: [report]}, unresolved)
 
     def known_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         return {each: PartitionLeader(Node(1, "broker", 1), self.epochs.get(each, 0)) for each in partitions}

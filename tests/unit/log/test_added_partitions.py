@@ -91,7 +91,7 @@ def test_a_broker_that_does_not_know_an_added_partition_is_not_believed(
 ) -> None:
     """A replica's broker reports it; the one that describes the topic lags behind."""
     cluster.add_partition(end=1)
-    reports = cluster.ask({TOPIC: cluster.topic_id}, (), cluster.deadline(1)).by_topic[TOPIC]
+    reports = cluster.request_reports({TOPIC: cluster.topic_id}, (), cluster.deadline(1)).by_topic[TOPIC]
     del cluster.ends[tp(1)], cluster.starts[tp(1)]
     cluster.reports = [reports]
     future = harness.read_to_end()

@@ -476,12 +476,12 @@ def test_ends_of_a_deposed_leader_complete_no_read(cluster: FakeCluster, harness
 
 
 def test_a_read_waits_for_the_report_of_each_replica(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.unsettled = BrokerTimeoutError("The broker of a replica does not respond.")
+    cluster.unresolved = BrokerTimeoutError("The broker of a replica does not respond.")
     future = harness.read_to_end()
     harness.run_times(5)
     assert not future.done()
-    assert harness.worker.last_error is cluster.unsettled
-    cluster.unsettled = None
+    assert harness.worker.last_error is cluster.unresolved
+    cluster.unresolved = None
     harness.run_until_done(future)
     assert future.exception() is None
 

@@ -69,7 +69,7 @@ def test_missing_offsets() -> None:
     pending_reads.add_read_past(second, {tp(0): 5})
     read = add_read_to_end(pending_reads)
     pending_reads.activate(0)
-    pending_reads.ends = {tp(0): 4, tp(2): 2}
+    pending_reads.set_ends({tp(0): 4, tp(2): 2})
     assert pending_reads.missing_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
     pending_reads.complete_reached({tp(0): 3, tp(1): 1, tp(2): 2})
     assert [each.done() for each in (first, second, read)] == [True, False, False]

@@ -109,11 +109,12 @@ class TestFormatting:
 
     def test_the_summary(self) -> None:
         assert self.lag().summary == (
-            "query orders, batch 7: 5 offsets behind in 2 partitions (min 0, max 5, average 2.5, 0.0 s), 15 offsets/s"
+            "query orders, batch 7: 5 offsets behind in 2 partitions (min 0, max 5, average 2.5, at most 0.0 s), 15 "
+            "offsets/s"
         )
 
     def test_the_full_text(self) -> None:
         assert str(self.lag()).splitlines()[1:] == [
-            "  t-0: offset 10, latest 15, lag 5 (unknown s), 5/s",
+            "  t-0: offset 10, latest 15, lag 5 (time unknown), 5/s",
             "  t-1: offset 20, latest 20, lag 0 (0.0 s), 10/s",
         ]

@@ -56,7 +56,7 @@ class FakeOffsetReader:
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: self.high.get(tp, self.logs[tp][1]) for tp in partitions}
 
-    def max_records(
+    def record_limits(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
         return None if self.limit is None else dict.fromkeys(from_offsets, self.limit)
@@ -118,7 +118,7 @@ def test_limits_do_not_count_deleted_records() -> None:
 
 def test_deleted_records_do_not_count_in_a_rate_shared_by_lag() -> None:
     class SharedRate(FakeOffsetReader):
-        def max_records(
+        def record_limits(
             self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, int]:
             lags = {tp: latest[tp] - from_offsets[tp] for tp in from_offsets}

@@ -208,7 +208,7 @@ def _certificate_message(error: ssl.SSLCertVerificationError, settings: Connecti
     code = error.verify_code
     if code in _HOSTNAME_MISMATCH:
         return (
-            f"The broker's certificate is not valid for {host!r} ({_shorten(error.verify_message)}); use the name "
+            f"The broker's certificate is not valid for {host!r} ({_without_host(error.verify_message)}); use the name "
             "in the certificate in kafka.bootstrap.servers and in the broker's advertised.listeners, or, if "
             "unavoidable, disable the check with an empty kafka.ssl.endpoint.identification.algorithm."
         )
@@ -276,6 +276,6 @@ def _has_client_certificate(settings: ConnectionSettings) -> bool:
     return tls is not None and bool(tls.keystore_location or tls.certificate_chain or tls.certificate_location)
 
 
-def _shorten(message: str) -> str:
+def _without_host(message: str) -> str:
     # "Hostname mismatch, certificate is not valid for 'x'." repeats the name.
     return message.split(",")[0].rstrip(".")
