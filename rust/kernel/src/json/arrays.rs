@@ -54,7 +54,10 @@ pub(super) fn struct_array(
     rows: usize,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    let arrays = fields.iter().zip(columns).map(|(field, column)| column.finish(field.data_type()));
+    let arrays = fields.iter().zip(columns).map(|(field, column)| {
+        column.pad(rows);
+        column.finish(field.data_type())
+    });
     let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
     Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), arrays, nulls, rows)?))
 }
@@ -63,6 +66,10 @@ pub(super) fn struct_array(
 pub(super) fn null_buffer(null_rows: &mut Vec<u32>, rows: usize) -> Option<NullBuffer> {
     if null_rows.is_empty() {
         return None;
+    }
+    if null_rows.len() == rows {
+        null_rows.clear();
+        return Some(NullBuffer::new_null(rows));
     }
     let mut valid = BooleanBufferBuilder::new(rows);
     valid.append_n(rows, true);

@@ -204,22 +204,36 @@ impl Column {
         self.rows += 1;
         fixed_width!(&mut self.values, values => values.push(Default::default()),
             Values::Text { ends, data } => ends.push(data.len() as i32),
-            Values::Struct { object, .. } => object.columns.iter_mut().for_each(Column::push_null),
+            Values::Struct { .. } => {},
             Values::List { ends, element } => ends.push(element.rows as i32),
+        );
+    }
+
+    /// Appends nulls until there are `rows` rows.
+    #[inline(never)]
+    pub fn pad(&mut self, rows: usize) {
+        self.nulls.extend(self.rows as u32..rows as u32);
+        self.rows = rows;
+        fixed_width!(&mut self.values, values => values.resize(rows, Default::default()),
+            Values::Text { ends, data } => ends.resize(rows + 1, data.len() as i32),
+            Values::Struct { .. } => {},
+            Values::List { ends, element } => ends.resize(rows + 1, element.rows as i32),
         );
     }
 
     /// Removes the rows from `rows` on, of which the last one may be incomplete.
     #[inline(never)]
     pub fn truncate(&mut self, rows: usize) {
-        self.rows = self.rows.min(rows);
-        self.nulls.truncate(self.nulls.partition_point(|&row| (row as usize) < rows));
+        self.rows = rows;
+        while self.nulls.last().is_some_and(|&row| row as usize >= rows) {
+            self.nulls.pop();
+        }
         fixed_width!(&mut self.values, values => values.truncate(rows),
             Values::Text { ends, data } => {
                 ends.truncate(rows + 1);
                 data.truncate(ends.last().map_or(0, |&end| end as usize));
             }
-            Values::Struct { object, .. } => object.columns.iter_mut().for_each(|column| column.truncate(rows)),
+            Values::Struct { object, .. } => object.truncate(rows),
             Values::List { ends, element } => {
                 ends.truncate(rows + 1);
                 element.truncate(ends.last().map_or(0, |&end| end as usize));
@@ -230,6 +244,12 @@ impl Column {
     /// Removes the rows from `from` to `until`, and so moves later rows.
     #[inline(never)]
     pub fn remove(&mut self, from: usize, until: usize) {
+        if self.rows <= until {
+            if self.rows > from {
+                self.truncate(from);
+            }
+            return;
+        }
         self.rows -= until - from;
         let moved = self.nulls.split_off(self.nulls.partition_point(|&row| (row as usize) < from));
         self.nulls.extend(moved.iter().filter(|&&row| row as usize >= until).map(|row| row - (until - from) as u32));

@@ -76,7 +76,6 @@ impl JsonDecoder {
             let input = Input { bytes, end, ascii };
             let misfit = if values.nulls().is_some_and(|nulls| nulls.is_null(row)) {
                 null_structs.push(row as u32);
-                self.object.fill_row(row);
                 None
             } else {
                 match self.decode_value(input, start, row) {
@@ -87,17 +86,17 @@ impl JsonDecoder {
                         self.state.misfit
                     }
                     Err(error) => {
-                        self.object.columns.iter_mut().for_each(|column| column.truncate(row));
-                        self.object.fill_row(row);
+                        self.object.truncate(row);
                         Some(error)
                     }
                 }
             };
             if let Some(Malformed { at, reason }) = misfit {
                 malformed.push(row, at - start, reason);
-            }
-            if let Some(corrupt) = &mut self.corrupt_record {
-                corrupt.push(misfit.is_some().then(|| &bytes[start..end]), ascii);
+                if let Some(CorruptRecords { column, .. }) = &mut self.corrupt_record {
+                    column.pad(row);
+                    column.push_text(&bytes[start..end], ascii);
+                }
             }
         }
         let structs = self.finish(rows, null_structs)?;
@@ -113,7 +112,6 @@ impl JsonDecoder {
         if input.byte(at) != b'{' {
             at = input.blanks(at);
             if at == input.end {
-                self.object.fill_row(row);
                 return Ok(true);
             }
             if input.byte(at) != b'{' {
@@ -142,16 +140,6 @@ impl JsonDecoder {
                 *column = columns.remove(*index);
                 structs
             }
-        }
-    }
-}
-
-impl CorruptRecords {
-    #[inline(always)]
-    fn push(&mut self, value: Option<&[u8]>, ascii: bool) {
-        match value {
-            None => self.column.push_null(),
-            Some(value) => self.column.push_text(value, ascii),
         }
     }
 }

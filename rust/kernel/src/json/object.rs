@@ -19,7 +19,8 @@ const KNOWN_KEYS: usize = 256;
 /// With separator, quotes, colon and a blank, such a key fits into 16 bytes.
 const MAX_KNOWN_KEY: usize = 10;
 
-/// The fields of an object, one column each.
+/// The fields of an object, one column each. A column has fewer rows than objects if its last ones are null: they are
+/// appended when it gets another value, or at the end (`Column::pad`).
 pub(super) struct Object {
     pub columns: Vec<Column>,
     names: Vec<Vec<u8>>,
@@ -41,13 +42,12 @@ impl Object {
         Ok(Object { columns, names, predictions: Vec::new(), known_keys: vec![KnownKey::default(); KNOWN_KEYS] })
     }
 
-    /// Decodes the object at `start` into row `row` of all columns; returns the position after it.
+    /// Decodes the object at `start` into row `row` of its columns; returns the position after it.
     #[inline(always)]
     pub fn decode(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
         let mut at = start;
-        let mut filled = 0;
         let mut slot = 0;
-        let end = loop {
+        loop {
             let column = match self.predictions.get(slot) {
                 Some(prediction) if prediction.matches(input, at) => {
                     at += prediction.length;
@@ -59,14 +59,14 @@ impl Object {
                 }
                 _ => {
                     if slot > 0 && input.byte(at) == b'}' {
-                        break at + 1;
+                        return Ok(at + 1);
                     }
                     match self.key(input, state, at, slot)? {
                         Key::Value { at: value, column } => {
                             at = value;
                             column
                         }
-                        Key::End(end) => break end,
+                        Key::End(end) => return Ok(end),
                     }
                 }
             };
@@ -78,18 +78,16 @@ impl Object {
                 if column.rows > row {
                     at = decode_duplicate(column, input, state, at, row)?;
                 } else {
+                    if column.rows < row {
+                        column.pad(row);
+                    }
                     at = column.decode(input, state, at)?;
-                    filled += 1;
                 }
             }
             if at > input.end {
                 return Err(Malformed { at: input.end, reason: Reason::Truncated });
             }
-        };
-        if filled < self.columns.len() {
-            self.fill_row(row);
         }
-        Ok(end)
     }
 
     /// The same for an object within another one.
@@ -98,11 +96,12 @@ impl Object {
         self.decode(input, state, start, row)
     }
 
-    /// Appends null to the columns that have no row `row`.
-    pub fn fill_row(&mut self, row: usize) {
+    /// Removes the rows from `rows` on from the columns that have them.
+    #[inline(always)]
+    pub fn truncate(&mut self, rows: usize) {
         for column in &mut self.columns {
-            if column.rows == row {
-                column.push_null();
+            if column.rows > rows {
+                column.truncate(rows);
             }
         }
     }
