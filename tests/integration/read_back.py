@@ -9,7 +9,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as ClientPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
 _DEADLINE = 60  # seconds
 
@@ -25,32 +25,64 @@ class Consumed(NamedTuple):
     timestamp: int
 
 
+class TopicReader:
+    """Reads a topic from its start with one consumer, for tests that wait for records.
+
+    A new consumer for each check of the condition would use most of the CPU time of the wait.
+    """
+
+    def __init__(self, servers: str, topic: str, isolation_level: str = "read_uncommitted") -> None:
+        self._topic = topic
+        self._consumer: Any = KafkaConsumer(
+            bootstrap_servers=servers.split(","), enable_auto_commit=False, isolation_level=isolation_level
+        )
+        self._records: list[Consumed] = []
+        numbers = self._consumer.partitions_for_topic(topic)
+        if not numbers:
+            self._consumer.close()
+            raise AssertionError(f"there is no topic {topic}")
+        self._partitions = [ClientPartition(topic, number) for number in numbers]
+        self._consumer.assign(self._partitions)
+        self._consumer.seek_to_beginning(*self._partitions)
+
+    def __enter__(self) -> TopicReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> list[Consumed]:
+        """Wait a moment for more records, and return all records so far, by partition and offset."""
+        for records in self._consumer.poll(timeout_ms=200).values():
+            for each in records:
+                headers = list(each.headers)
+                self._records.append(
+                    Consumed(each.partition, each.offset, each.key, each.value, headers, each.timestamp)
+                )
+        self._records.sort(key=lambda each: (each.partition, each.offset))
+        return self._records
+
+    def read_to_end(self) -> list[Consumed]:
+        """Read up to the current ends, and return all records."""
+        ends = self._consumer.end_offsets(self._partitions)
+        deadline = time.monotonic() + _DEADLINE
+        while any(self._consumer.position(each) < ends[each] for each in self._partitions):
+            assert time.monotonic() < deadline, f"{self._topic} could not be read within {_DEADLINE} s"
+            self.read()
+        return self._records
+
+
 def consume(servers: str, topic: str, isolation_level: str = "read_uncommitted") -> list[Consumed]:
     """Read all records of a topic, by partition and offset."""
-    return sorted(_consume(servers, topic, isolation_level), key=lambda each: (each.partition, each.offset))
+    with TopicReader(servers, topic, isolation_level) as reader:
+        return reader.read_to_end()
 
 
 def values(servers: str, topic: str) -> list[str]:
     """Read the values of a topic, sorted."""
-    return sorted((each.value or b"").decode() for each in consume(servers, topic))
+    return values_of(consume(servers, topic))
 
 
-def _consume(servers: str, topic: str, isolation_level: str) -> Iterator[Consumed]:
-    consumer: Any = KafkaConsumer(
-        bootstrap_servers=servers.split(","), enable_auto_commit=False, isolation_level=isolation_level
-    )
-    try:
-        partitions = [ClientPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-        assert partitions, f"there is no topic {topic}"
-        ends = consumer.end_offsets(partitions)
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(*partitions)
-        deadline = time.monotonic() + _DEADLINE
-        while any(consumer.position(each) < ends[each] for each in partitions):
-            assert time.monotonic() < deadline, f"{topic} could not be read within {_DEADLINE} s"
-            for records in consumer.poll(timeout_ms=200).values():
-                for each in records:
-                    headers = list(each.headers)
-                    yield Consumed(each.partition, each.offset, each.key, each.value, headers, each.timestamp)
-    finally:
-        consumer.close()
+def values_of(records: Iterable[Consumed]) -> list[str]:
+    """Return the values of records, sorted."""
+    return sorted((each.value or b"").decode() for each in records)

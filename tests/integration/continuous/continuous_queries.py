@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.read_back import values
+from tests.integration.read_back import TopicReader, values_of
 from tests.integration.stream_queries import produce
 from tests.integration.waiting import wait_until
 
@@ -57,19 +57,19 @@ class Queries:
     def expect(self, topic: str, expected: Iterable[object], query: ContinuousQuery | None = None) -> None:
         """Wait until a topic has these values and no others."""
         expected_values = sorted(map(str, expected))
-        found: list[str] = []
+        with TopicReader(self.bench.bootstrap_servers, topic) as reader:
 
-        def has_arrived() -> bool:
-            if query is not None and (error := query.exception()) is not None:
-                raise error
-            found[:] = values(self.bench.bootstrap_servers, topic)
-            return len(found) >= len(expected_values)
+            def has_arrived() -> bool:
+                if query is not None and (error := query.exception()) is not None:
+                    raise error
+                return len(reader.read()) >= len(expected_values)
 
-        try:
-            wait_until(has_arrived, "the output", TIMEOUT)
-        finally:
-            if len(found) < 50:
-                print(f"{topic} has {found}")
+            try:
+                wait_until(has_arrived, "the output", TIMEOUT)
+            except AssertionError:
+                print(f"{topic} has {values_of(reader.read())[:50]}")
+                raise
+            found = values_of(reader.read_to_end())
         assert found == expected_values
 
     def expect_all(
@@ -77,15 +77,15 @@ class Queries:
     ) -> None:
         """Wait until a topic has all these values, possibly repeated, but committed ones (``once``) only once."""
         expected_values = set(map(str, expected))
-        found: list[str] = []
+        with TopicReader(self.bench.bootstrap_servers, topic) as reader:
 
-        def has_arrived() -> bool:
-            if (error := query.exception()) is not None:
-                raise error
-            found[:] = values(self.bench.bootstrap_servers, topic)
-            return expected_values <= set(found)
+            def has_arrived() -> bool:
+                if (error := query.exception()) is not None:
+                    raise error
+                return expected_values <= set(values_of(reader.read()))
 
-        wait_until(has_arrived, "the output", TIMEOUT)
+            wait_until(has_arrived, "the output", TIMEOUT)
+            found = values_of(reader.read_to_end())
         assert set(found) == expected_values
         assert [found.count(value) for value in map(str, once)] == [1] * len(list(once)), found
 

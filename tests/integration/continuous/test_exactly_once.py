@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.stream_queries import produce
+from confluent_kafka import Producer
+from tests.integration.read_back import TopicReader
 from tests.integration.transactional_batches import committed
 from tests.integration.waiting import wait_until
 
@@ -55,8 +55,10 @@ class CopyQuery:
         self._producer.start()
 
     def _produce(self) -> None:
-        while not self._stopping.wait(0.005):
-            produce(self.servers, self.source, [self.sent], partition=self.sent % 2)
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        while not self._stopping.wait(0.02):
+            producer.produce(self.source, b"%d" % self.sent, partition=self.sent % 2)
+            assert producer.flush(60) == 0
             self.sent += 1
 
     def start(
@@ -77,7 +79,8 @@ class CopyQuery:
         return Counter(int(value) for value in committed(self.servers, self.output, 2))
 
     def wait_for(self, count: int) -> None:
-        wait_until(lambda: len(self.found()) >= count, f"{count} rows", 90)
+        with TopicReader(self.servers, self.output, "read_committed") as reader:
+            wait_until(lambda: len(reader.read()) >= count, f"{count} rows", 90)
 
     def micro_batch(self) -> None:
         """Process all available records with a micro-batch query."""
@@ -159,40 +162,27 @@ def test_handover_to_a_micro_batch_query_and_back(copy_query: CopyQuery) -> None
 
 
 def test_handover_to_a_micro_batch_query_after_a_killed_driver_and_recovery(copy_query: CopyQuery) -> None:
-    for number in range(2):
-        before = len(copy_query.found())
-        command = [
-            sys.executable,
-            str(APP),
-            copy_query.servers,
-            copy_query.source,
-            copy_query.output,
-            copy_query.checkpoint,
-        ]
-        process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
-        try:
-            copy_query.wait_for(before + 40)
-            time.sleep(0.03 * number)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        recovered = recover_checkpoint(
-            copy_query.spark,
-            copy_query.checkpoint,
-            {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options},
-        )
-        assert recovered is not None
-        assert sum(recovered.values()) >= before + 40
-        assert (
-            recover_checkpoint(
-                copy_query.spark,
-                copy_query.checkpoint,
-                {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options},
-            )
-            == recovered
-        )
-        copy_query.micro_batch()
-        assert copy_query.found() == Counter(range(len(copy_query.found())))
+    command = [
+        sys.executable,
+        str(APP),
+        copy_query.servers,
+        copy_query.source,
+        copy_query.output,
+        copy_query.checkpoint,
+    ]
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        copy_query.wait_for(40)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    options = {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options}
+    recovered = recover_checkpoint(copy_query.spark, copy_query.checkpoint, options)
+    assert recovered is not None
+    assert sum(recovered.values()) >= 40
+    assert recover_checkpoint(copy_query.spark, copy_query.checkpoint, options) == recovered
+    copy_query.micro_batch()
+    assert copy_query.found() == Counter(range(len(copy_query.found())))
     query = copy_query.start()  # and a continuous query afterwards
     try:
         copy_query.expect_each_record_once()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from tests.integration.read_back import values
+from tests.integration.read_back import TopicReader
 from tests.integration.stream_queries import produce
 from tests.integration.waiting import wait_until
 from tests.soak.processes import task_workers, wait_until_ended
@@ -43,7 +43,8 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
                 )
             )
-        wait_until(lambda: len(values(kafka.bootstrap_servers, output)) == 5, "the output", 120)
+        with TopicReader(kafka.bootstrap_servers, output) as reader:
+            wait_until(lambda: len(reader.read()) == 5, "the output", 120)
         workers = task_workers(started[-1].pid)
         assert workers
         return App(started[-1], workers, tmp_path)

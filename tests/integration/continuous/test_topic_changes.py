@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.continuous.continuous_queries import await_failure
-from tests.integration.read_back import values
+from tests.integration.read_back import TopicReader, values, values_of
 from tests.integration.stream_queries import produce
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
@@ -135,13 +135,15 @@ def test_a_recreated_topic(queries: Queries, make_topic: MakeTopic, admin: Admin
         query.processAllAvailable()
     queries.put(topic, ["last"])
 
-    def arrived() -> bool:
-        if (error := query.exception()) is not None:
-            raise error
-        return "last" in values(queries.bench.bootstrap_servers, output)
+    with TopicReader(queries.bench.bootstrap_servers, output) as reader:
 
-    wait_until(arrived, "the last record", 120)
-    output_values = values(queries.bench.bootstrap_servers, output)
+        def arrived() -> bool:
+            if (error := query.exception()) is not None:
+                raise error
+            return "last" in values_of(reader.read())
+
+        wait_until(arrived, "the last record", 120)
+        output_values = values_of(reader.read_to_end())
     if running:
         assert output_values == sorted([*map(str, range(5)), *(f"new {number}" for number in range(records)), "last"])
     else:
