@@ -1,4 +1,4 @@
-"""The short form of ``make soak``: a query that is killed three times reads each record exactly once."""
+"""Short forms of ``make soak``: a query that is killed reads each record exactly once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,33 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-ROUNDS = (
-    Round("in batch 0", batches=0, delay=0.05, extra="none", extra_delay=0),
-    Round("later", batches=1, delay=0.2, extra="task worker", extra_delay=0.3),
-    Round("later", batches=2, delay=0.5, extra="none", extra_delay=0),
+LATER = Round("later", batches=1, delay=0.2, extra="task worker", extra_delay=0.3)
+ONE_KILL = Plan(seed=0, start="latest", rounds=(LATER,), grows=0, deletes=0)
+THREE_KILLS = Plan(
+    seed=0,
+    start="latest",
+    rounds=(
+        Round("in batch 0", batches=0, delay=0.05, extra="none", extra_delay=0),
+        LATER,
+        Round("later", batches=2, delay=0.5, extra="none", extra_delay=0),
+    ),
+    grows=1,
+    deletes=2,
 )
 
 
-@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(ONE_KILL, marks=pytest.mark.smoke, id="one"),
+        pytest.param(THREE_KILLS, marks=pytest.mark.soak, id="three"),
+    ],
+)
 @pytest.mark.spark_app
 @pytest.mark.timeout(600)
-def test_each_record_is_read_once_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    plan = Plan(seed=0, start="latest", rounds=ROUNDS, grows=1, deletes=2)
+def test_each_record_is_read_once_after_kills(kafka: EmbeddedKafka, tmp_path: Path, plan: Plan) -> None:
     outcome = SoakQuery(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
-    assert outcome.kills.total() == len(ROUNDS)
+    assert outcome.kills.total() == len(plan.rounds)
     assert outcome.extras == {"task worker": 1}
     assert outcome.changes == {"created": 1, "deleted and recreated": 1}
     assert outcome.records > 0

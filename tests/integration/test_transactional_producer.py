@@ -290,6 +290,7 @@ def test_init_transactions_is_required(producer_of: ProducerFactory) -> None:
         producer.send("any", batch_of([b"a"]))
 
 
+@pytest.mark.soak  # tests/simulation/test_transcripts.py compares a simulated broker with recorded responses
 def test_another_producer_id_is_assigned_when_epochs_run_out(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     """After 32,767 transactions, here empty ones, which are fast."""
     servers, name, topic = kafka.bootstrap_servers, new_transactional_id(), make_topic()

@@ -111,7 +111,7 @@ def test_network_faults_neither_lose_nor_duplicate_records(
 def test_killed_brokers_neither_lose_nor_duplicate_records(
     three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
 ) -> None:
-    """Brokers are killed one after the other at random steps; coordinators and leaders move."""
+    """Two brokers are killed at random steps; coordinators and leaders move. ``make soak-sink`` kills more."""
     servers = three_brokers.bootstrap_servers
     topic = topics_on(servers)(PARTITIONS, replication=3)
     query = RestartingQuery(servers, topic, lambda: cluster_of(servers, request_timeout_ms=5000))
@@ -131,7 +131,7 @@ def test_killed_brokers_neither_lose_nor_duplicate_records(
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        while len(killed_brokers) < 4:
+        while len(killed_brokers) < 2:
             query.run(10)
     finally:
         done.set()

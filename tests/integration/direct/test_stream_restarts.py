@@ -45,8 +45,8 @@ class App:
     folder: Path
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self, **variables: str) -> None:
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    def start(self) -> None:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         command = [sys.executable, "-W", "ignore", str(APP), self.servers, self.topic, str(self.folder)]
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
@@ -175,10 +175,6 @@ def test_a_graceful_stop_commits_completed_batches_and_a_restart_resumes(app: Ap
     values = [value for event in app.events("done")[count_before:] for value in event["values"]]
     assert sorted(values) == list(range(40, 60)), "no older record"
     assert committed(app) == {0: 30, 1: 30}, "committed with the reference in the restored function"
-    app.start(PYSPARK_PIN_THREAD="false")
-    assert app.process is not None
-    assert app.process.wait(DEADLINE / 2) != 0
-    assert "a direct stream requires PYSPARK_PIN_THREAD=true" in (app.folder / "output").read_text()
 
 
 RESULTS = BatchResults()

@@ -176,7 +176,7 @@ def test_a_save_whose_transaction_timed_out_is_retried(monkeypatch: pytest.Monke
             assert store.load() == {PARTITION: 3}
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "3.9.2"])
+@pytest.mark.parametrize("version", ["4.3.0", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def test_a_run_continues_after_its_transactional_id_expired(version: str) -> None:
     """Brokers expire a transactional id after a week without use, here after two seconds."""
     short_expiration = {
