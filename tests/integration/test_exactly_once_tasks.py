@@ -103,9 +103,8 @@ def test_speculative_tasks_are_written_once(
         options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
         pipe = new_pipe(spark, **options)
         numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
-        for job in ("one", "two"):
-            write(hurt(numbers, tried, PAUSE), pipe, jobId=job)
-            pipe.check([*range(ROWS)] * (1 if job == "one" else 2))
+        write(hurt(numbers, tried, PAUSE), pipe, jobId="one")
+        pipe.check(range(ROWS))
         assert 1 in attempts(tried)  # else nothing was speculated
 
         pipe = new_pipe(spark, **options)

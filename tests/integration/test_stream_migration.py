@@ -55,7 +55,7 @@ def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("formats", [[JVM, DIRECT, JVM, DIRECT], [DIRECT, JVM, DIRECT, JVM]])
+@pytest.mark.parametrize("formats", [[JVM, DIRECT], [DIRECT, JVM]])
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_a_checkpoint_can_move_both_ways(
     session: SparkSession,

@@ -265,16 +265,15 @@ def test_a_notebook_cell_that_runs_twice(
         contexts.append(ssc)
         ssc.start()
         try:
-            for again in range(3):
-                for topic in topics:
-                    put(topic, [4 * number + again])
-                wait_for_all(range(4 * number + again + 1))
-                second = StreamingContext.getOrCreate(str(tmp_path), must_not_be_called)
-                with pytest.raises(Exception, match="Only one StreamingContext may be started"):
-                    second.start()
             for topic in topics:
-                put(topic, [4 * number + 3])
-            wait_for_all(range(4 * number + 4))
+                put(topic, [2 * number])
+            wait_for_all(range(2 * number + 1))
+            second = StreamingContext.getOrCreate(str(tmp_path), must_not_be_called)
+            with pytest.raises(Exception, match="Only one StreamingContext may be started"):
+                second.start()
+            for topic in topics:
+                put(topic, [2 * number + 1])
+            wait_for_all(range(2 * number + 2))
             ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises the error of a batch
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
