@@ -35,9 +35,10 @@ PYTEST := $(BIN)/python -m pytest
 UNIT := tests/unit tests/simulation
 SHARDS := $(BIN)/python -m tests.shards --at-once 4 $(MAKE)
 
-# Shards are split into parts so that four run until the end: shard-spark-1-3 is the first of three parts.
-INTEGRATION := shard-plain-1-4 shard-spark-1-3 shard-plain-2-4 shard-spark-2-3 shard-plain-3-4 shard-spark-3-3 shard-plain-4-4 \
-	shard-cluster shard-direct shard-apps-1-2 shard-apps-2-2
+# Shards are split into parts so that four run until the end: shard-spark-1-3 is the first of three parts. The longest come
+# first, and those that mostly wait (for brokers that restart, for applications) run beside those that compute.
+INTEGRATION := shard-cluster shard-spark-1-3 shard-apps-1-2 shard-spark-2-3 shard-broker shard-spark-3-3 shard-apps-2-2 \
+	shard-plain-1-3 shard-direct shard-plain-2-3 shard-plain-3-3
 
 .PHONY: help
 help:  ## show this list

@@ -21,7 +21,7 @@ from pyspark_kafka_direct.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, NewTopic
 
 
 # Examples have no time limit, because a busy machine is slow.
@@ -107,8 +107,7 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
     def make(partitions: int = 1, *, replication: int = 1, prefix: str = "test", **configs: object) -> str:
         name = f"{prefix}-{run}-{next(numbers)}"
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        created = admin.create_topics([NewTopic(name, partitions, replication, config=config)], operation_timeout=60)
-        created[name].result(timeout=60)
+        _create(admin, NewTopic(name, partitions, replication, config=config))
         # The controller has created the topic; each broker learns of it a moment later. A new client sends its request
         # to the one bootstrap broker; a client with metadata may send it to any broker.
         for each in [admin] if len(servers) == 1 else [AdminClient({"bootstrap.servers": one}) for one in servers]:
@@ -116,6 +115,21 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
         return name
 
     return make
+
+
+def _create(admin: AdminClient, topic: NewTopic) -> None:
+    """Create a topic. A broker that was stopped or suspended is fenced for a moment, and has no replica meanwhile."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            admin.create_topics([topic], operation_timeout=60)[topic.topic].result(timeout=60)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:

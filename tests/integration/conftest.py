@@ -32,15 +32,16 @@ import_quickly()
 @pytest.fixture(autouse=True)
 def _no_spark_in_shards_without_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make Spark fail to start in a test that is in a shard for tests without it."""
-    if shard_of(request.node) in ("cluster", "plain"):
+    if shard_of(request.node) in ("cluster", "broker", "plain"):
         monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--a-test-that-starts-spark-is-marked-spark_app")
 
 
 @pytest.fixture(autouse=True)
-def _all_three_brokers_run(request: pytest.FixtureRequest) -> None:
-    if "three_brokers" in request.fixturenames:
-        for node in (1, 2, 3):
-            request.getfixturevalue("three_brokers").start_broker(node)
+def _all_brokers_run(request: pytest.FixtureRequest) -> None:
+    for cluster, nodes in (("three_brokers", (1, 2, 3)), ("stoppable_kafka", (1,))):
+        if cluster in request.fixturenames:
+            for node in nodes:
+                request.getfixturevalue(cluster).start_broker(node)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +56,18 @@ def three_brokers() -> Iterator[EmbeddedKafka]:
     """Three brokers for the whole run. A test may stop and kill them; before the next test they are started again."""
     properties = {"default.replication.factor": "3", "min.insync.replicas": "2"}
     with EmbeddedKafka(3, security=["SSL"], properties=properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def stoppable_kafka() -> Iterator[EmbeddedKafka]:
+    """One broker for the whole run, which enforces ACLs; anonymous clients are super users.
+
+    A test may stop, kill and suspend it; before the next test it is started again.
+    """
+    # Sessions over TLS last three seconds, because tests read over their end.
+    short_sessions = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
+    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=short_sessions) as cluster:
         yield cluster
 
 

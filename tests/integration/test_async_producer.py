@@ -16,7 +16,6 @@ from tests.integration.producer_rows import cluster, read_back
 from tests.integration.waiting import suspend, wait_until
 from tests.proxy import PRODUCE, Fault, Network
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
     TopicsOn = Callable[[str], MakeTopic]
 
@@ -174,8 +175,9 @@ def test_callbacks_may_send_and_raise(
     assert len(read_back(kafka.bootstrap_servers, topic, 2)) == 600
 
 
-def test_sending_resumes_after_a_broker_restart(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka() as kafka, async_producer_of(kafka.bootstrap_servers) as producer:
+def test_sending_resumes_after_a_broker_restart(stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    kafka = stoppable_kafka
+    with async_producer_of(kafka.bootstrap_servers) as producer:
         topic = topics_on(kafka.bootstrap_servers)(3)
         sent: dict[bytes, Future[RecordMetadata]] = {}
         stop = threading.Event()
@@ -211,8 +213,11 @@ def test_sending_resumes_after_a_broker_restart(topics_on: TopicsOn) -> None:
         assert all(numbers == sorted(numbers) for numbers in values.values())
 
 
-def test_records_and_waits_time_out_when_the_broker_is_down(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka() as kafka, async_producer_of(kafka.bootstrap_servers, delivery_timeout_ms=6_000) as producer:
+def test_records_and_waits_time_out_when_the_broker_is_down(
+    stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn
+) -> None:
+    kafka = stoppable_kafka
+    with async_producer_of(kafka.bootstrap_servers, delivery_timeout_ms=6_000) as producer:
         topic = topics_on(kafka.bootstrap_servers)(1)
         producer.send(topic, b"k", b"there").result(TIMEOUT)
         kafka.kill_broker(1)
@@ -232,36 +237,35 @@ def test_records_and_waits_time_out_when_the_broker_is_down(topics_on: TopicsOn)
         producer.close(0.5)
         assert time.monotonic() - start < 5
         assert isinstance(futures[0].exception(0), BrokerTimeoutError)
-        kafka.start_broker(1)
         with pytest.raises(RuntimeError, match="closed"):
             producer.send(topic, b"k", b"v")
 
 
-def test_a_hanging_broker_does_not_block_callers(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka() as kafka:
-        topic = topics_on(kafka.bootstrap_servers)(1)
-        pool = ConnectionPool()
-        client = cluster(kafka.bootstrap_servers, pool, request_timeout_ms=1_000)
-        producer = AsyncProducer(client, ProducerSettings(delivery_timeout_ms=6_000))
-        producer.send(topic, b"k", b"there").result(TIMEOUT)
-        suspend(kafka.pids[1])
-        try:
-            start = time.monotonic()
-            future = producer.send(topic, b"k", b"v")
-            assert "may have been written" in str(future.exception(TIMEOUT))
-            assert time.monotonic() - start < 20
-            incomplete = producer.send(topic, b"k", b"v")
-            start = time.monotonic()
-            producer.close(0.3)
-            assert time.monotonic() - start < 5
-            assert isinstance(incomplete.exception(0), BrokerTimeoutError)
-        finally:
-            os.kill(kafka.pids[1], signal.SIGCONT)
-        wait_until(
-            lambda: not any("kafka-direct-producer" in thread.name for thread in threading.enumerate()),
-            "the thread's end",
-        )
-        pool.close()
+def test_a_hanging_broker_does_not_block_callers(stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    kafka = stoppable_kafka
+    topic = topics_on(kafka.bootstrap_servers)(1)
+    pool = ConnectionPool()
+    client = cluster(kafka.bootstrap_servers, pool, request_timeout_ms=1_000)
+    producer = AsyncProducer(client, ProducerSettings(delivery_timeout_ms=6_000))
+    producer.send(topic, b"k", b"there").result(TIMEOUT)
+    suspend(kafka.pids[1])
+    try:
+        start = time.monotonic()
+        future = producer.send(topic, b"k", b"v")
+        assert "may have been written" in str(future.exception(TIMEOUT))
+        assert time.monotonic() - start < 20
+        incomplete = producer.send(topic, b"k", b"v")
+        start = time.monotonic()
+        producer.close(0.3)
+        assert time.monotonic() - start < 5
+        assert isinstance(incomplete.exception(0), BrokerTimeoutError)
+    finally:
+        os.kill(kafka.pids[1], signal.SIGCONT)
+    wait_until(
+        lambda: not any("kafka-direct-producer" in thread.name for thread in threading.enumerate()),
+        "the thread's end",
+    )
+    pool.close()
 
 
 def test_a_late_request_of_a_failed_record_is_not_written_behind_a_newer_one(

@@ -86,28 +86,28 @@ def test_replication_factor_is_limited_by_brokers() -> None:
         assert cluster.topics([name])[name].partitions[0].replicas == (1,)
 
 
-def test_principal_without_permission_gets_authorization_error() -> None:
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
-        create_topic(
-            ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection),
-            "theirs",
-            1,
-            {},
-        )
-        user = kafka.users[0]
-        settings = parse_client_params(
-            {
-                "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": user.username,
-                "sasl.password": user.password,
-            }
-        )
-        cluster = ClusterClient(settings.connection)
-        with pytest.raises(AuthorizationError):
-            create_topic(cluster, new_name(), 1, {})
-        with pytest.raises(AuthorizationError):
-            describe_topic_config(cluster, "theirs", ["cleanup.policy"])
-        with pytest.raises(AuthorizationError):
-            describe_broker_config(cluster, ["transaction.max.timeout.ms"])
+def test_principal_without_permission_gets_authorization_error(stoppable_kafka: EmbeddedKafka) -> None:
+    kafka = stoppable_kafka
+    create_topic(
+        ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection),
+        "theirs",
+        1,
+        {},
+    )
+    user = kafka.users[0]
+    settings = parse_client_params(
+        {
+            "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user.username,
+            "sasl.password": user.password,
+        }
+    )
+    cluster = ClusterClient(settings.connection)
+    with pytest.raises(AuthorizationError):
+        create_topic(cluster, new_name(), 1, {})
+    with pytest.raises(AuthorizationError):
+        describe_topic_config(cluster, "theirs", ["cleanup.policy"])
+    with pytest.raises(AuthorizationError):
+        describe_broker_config(cluster, ["transaction.max.timeout.ms"])

@@ -26,7 +26,7 @@ from pyspark_kafka_direct.cli.sample_flights import INITIAL_RECORDS, RECORDS_PER
 from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
 
@@ -55,11 +55,24 @@ def has_exited(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+def broker_of(program: subprocess.Popen[str]) -> psutil.Process:
+    [broker] = [child for child in psutil.Process(program.pid).children(recursive=True) if child.name() == "java"]
+    return broker
+
+
 def config_of(kafka: EmbeddedKafka, kind: ResourceType, name: str) -> dict[str, str]:
     resource = ConfigResource(kind, name)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # it must outlive its futures
     described = admin.describe_configs([resource])[resource].result(60)
     return {key: entry.value for key, entry in described.items()}
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[EmbeddedKafka]:
+    """A broker with all listeners, ACLs, and a property; tests that stop it start it again."""
+    names = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
+    with EmbeddedKafka(security=names, authorizer=True, properties={"message.max.bytes": "12345"}) as kafka:
+        yield kafka
 
 
 def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
@@ -104,89 +117,83 @@ def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsO
     assert not folder.exists()
 
 
-def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka(3) as kafka:
-        assert len(kafka.bootstrap_servers.split(",")) == 3
-        assert sorted(kafka.pids) == [1, 2, 3]
-        topic = topics_on(kafka.bootstrap_servers)(replication=3)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    kafka = three_brokers
+    assert len(kafka.bootstrap_servers.split(",")) == 3
+    assert sorted(kafka.pids) == [1, 2, 3]
+    topic = topics_on(kafka.bootstrap_servers)(replication=3)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
-        def leader() -> int:
-            return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+    def leader() -> int:
+        return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
 
-        def another_leader() -> bool:
-            try:
-                return leader() not in (first, -1)
-            except KafkaException:  # the dead broker was asked
-                return False
+    def another_leader() -> bool:
+        try:
+            return leader() not in (first, -1)
+        except KafkaException:  # the dead broker was asked
+            return False
 
-        first = leader()
-        write(kafka.bootstrap_servers, topic, [b"one"])
-        kafka.kill_broker(first)
-        wait_until(another_leader, "another leader")
-        write(kafka.bootstrap_servers, topic, [b"two"])
-        kafka.start_broker(first)
-        wait_until(lambda: len(admin.list_topics(timeout=60).brokers) == 3, "three brokers again")
-        assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
-        assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
-
-
-def test_the_old_version_serves_and_logs_its_version(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka(version=OLD_VERSION) as kafka:
-        topic = topics_on(kafka.bootstrap_servers)()
-        write(kafka.bootstrap_servers, topic, [b"old"])
-        assert read(kafka.bootstrap_servers, topic, 1) == [b"old"]
-        assert f"Kafka version: {OLD_VERSION}" in kafka.log_file().read_text()
+    first = leader()
+    write(kafka.bootstrap_servers, topic, [b"one"])
+    kafka.kill_broker(first)
+    wait_until(another_leader, "another leader")
+    write(kafka.bootstrap_servers, topic, [b"two"])
+    kafka.start_broker(first)
+    wait_until(lambda: len(admin.list_topics(timeout=60).brokers) == 3, "three brokers again")
+    assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
+    assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
 
 
-@pytest.mark.parametrize("version", [None, OLD_VERSION])
-def test_every_listener_accepts_its_clients_and_rejects_others(version: str | None, tmp_path: Path) -> None:
-    names = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
-    with EmbeddedKafka(version=version, security=names) as kafka:
-        certificates, alice = kafka.certificates, kafka.users[0]
-        trusted = {"ssl.ca.location": str(certificates.ca)}
-        pair = {"ssl.certificate.location": str(certificates.client), "ssl.key.location": str(certificates.client_key)}
-        store = {"ssl.keystore.location": str(certificates.client_p12), "ssl.keystore.password": certificates.password}
-        other = make_certificates(tmp_path)
-        untrusted = {"ssl.certificate.location": str(other.client), "ssl.key.location": str(other.client_key)}
-        user = {"sasl.username": alice.username, "sasl.password": alice.password}
-        token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
-
-        def connection_error(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 60) -> str | None:
-            conf = {"bootstrap.servers": kafka.listener(name), "security.protocol": protocol, "log_level": 0}
-            try:
-                AdminClient({**conf, "reconnect.backoff.ms": 500, **settings}).list_topics(timeout=seconds)
-            except KafkaException as error:
-                return str(error)
-            return None
-
-        assert connection_error("SSL", "SSL", trusted) is None
-        assert connection_error("MTLS", "SSL", trusted | pair) is None
-        assert connection_error("MTLS", "SSL", trusted | store) is None
-        assert connection_error("SSL", "SSL", {"ssl.ca.location": str(other.ca)}, 2)
-        assert connection_error("MTLS", "SSL", trusted, 2)
-        assert connection_error("MTLS", "SSL", trusted | untrusted, 2)
-        for name, options in (("SASL_PLAINTEXT", {}), ("SASL_SSL", trusted)):
-            for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-                assert connection_error(name, name, {**options, **user, "sasl.mechanism": mechanism}) is None, (
-                    name,
-                    mechanism,
-                )
-            assert connection_error(name, name, {**options, **token}) is None, name
-        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
-            wrong = {**user, "sasl.password": "wrong", "sasl.mechanism": mechanism}
-            assert connection_error("SASL_PLAINTEXT", "SASL_PLAINTEXT", wrong, 2)
+def test_the_old_version_serves_and_logs_its_version(kafka39: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(kafka39.bootstrap_servers)()
+    write(kafka39.bootstrap_servers, topic, [b"old"])
+    assert read(kafka39.bootstrap_servers, topic, 1) == [b"old"]
+    assert f"Kafka version: {OLD_VERSION}" in kafka39.log_file().read_text()
 
 
-def test_acls_are_enforced_and_properties_are_applied(topics_on: TopicsOn) -> None:
-    properties = {"message.max.bytes": "12345"}
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True, properties=properties) as kafka:
-        assert config_of(kafka, ResourceType.BROKER, "1")["message.max.bytes"] == "12345"
-        topic = topics_on(kafka.bootstrap_servers)()  # clients of the PLAINTEXT listener are super users
-        bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": kafka.users[1].password}
-        servers = {"bootstrap.servers": kafka.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
-        metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=60)
-        assert "TOPIC_AUTHORIZATION_FAILED" in str(metadata.topics[topic].error)
+def test_every_listener_accepts_its_clients_and_rejects_others(secured: EmbeddedKafka, tmp_path: Path) -> None:
+    certificates, alice = secured.certificates, secured.users[0]
+    trusted = {"ssl.ca.location": str(certificates.ca)}
+    pair = {"ssl.certificate.location": str(certificates.client), "ssl.key.location": str(certificates.client_key)}
+    store = {"ssl.keystore.location": str(certificates.client_p12), "ssl.keystore.password": certificates.password}
+    other = make_certificates(tmp_path)
+    untrusted = {"ssl.certificate.location": str(other.client), "ssl.key.location": str(other.client_key)}
+    user = {"sasl.username": alice.username, "sasl.password": alice.password}
+    token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
+
+    def connection_error(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 60) -> str | None:
+        conf = {"bootstrap.servers": secured.listener(name), "security.protocol": protocol, "log_level": 0}
+        try:
+            AdminClient({**conf, "reconnect.backoff.ms": 500, **settings}).list_topics(timeout=seconds)
+        except KafkaException as error:
+            return str(error)
+        return None
+
+    assert connection_error("SSL", "SSL", trusted) is None
+    assert connection_error("MTLS", "SSL", trusted | pair) is None
+    assert connection_error("MTLS", "SSL", trusted | store) is None
+    assert connection_error("SSL", "SSL", {"ssl.ca.location": str(other.ca)}, 1)
+    assert connection_error("MTLS", "SSL", trusted, 1)
+    assert connection_error("MTLS", "SSL", trusted | untrusted, 1)
+    for name, options in (("SASL_PLAINTEXT", {}), ("SASL_SSL", trusted)):
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            assert connection_error(name, name, {**options, **user, "sasl.mechanism": mechanism}) is None, (
+                name,
+                mechanism,
+            )
+        assert connection_error(name, name, {**options, **token}) is None, name
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+        wrong = {**user, "sasl.password": "wrong", "sasl.mechanism": mechanism}
+        assert connection_error("SASL_PLAINTEXT", "SASL_PLAINTEXT", wrong, 1)
+
+
+def test_acls_are_enforced_and_properties_are_applied(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    assert config_of(secured, ResourceType.BROKER, "1")["message.max.bytes"] == "12345"
+    topic = topics_on(secured.bootstrap_servers)()  # clients of the PLAINTEXT listener are super users
+    bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": secured.users[1].password}
+    servers = {"bootstrap.servers": secured.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
+    metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=60)
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(metadata.topics[topic].error)
 
 
 def test_brokers_die_with_their_owner_even_if_it_is_killed() -> None:
@@ -239,14 +246,15 @@ def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyP
             assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).brokers) == 1
 
 
-def test_a_broker_that_finds_a_port_in_use_when_it_returns_is_an_error() -> None:
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"]) as kafka:
-        kafka.stop_broker(1)
-        host, _, port = kafka.listener("SASL_PLAINTEXT").partition(":")
+def test_a_broker_that_finds_a_port_in_use_when_it_returns_is_an_error(secured: EmbeddedKafka) -> None:
+    secured.stop_broker(1)
+    host, _, port = secured.listener("SASL_SSL").partition(":")
+    try:
         # Kafka binds its listeners one after the other, so it responds at the first one and then exits.
         with socket.create_server((host, int(port))), pytest.raises(BrokerError, match="Address already in use"):
-            kafka.start_broker(1)
-        kafka.start_broker(1)
+            secured.start_broker(1)
+    finally:
+        secured.start_broker(1)
 
 
 def test_a_requested_port_in_use_is_an_error() -> None:
@@ -256,8 +264,7 @@ def test_a_requested_port_in_use_is_an_error() -> None:
             pass
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Signals) -> None:
+def test_the_program_runs_in_the_foreground_until_interrupted() -> None:
     [port] = free_ports(1)
     command = [
         sys.executable,
@@ -276,8 +283,8 @@ def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Sig
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
         assert len(admin.list_topics(timeout=60).brokers) == 1
-        [broker] = [child for child in psutil.Process(program.pid).children(recursive=True) if child.name() == "java"]
-        program.send_signal(ending)
+        broker = broker_of(program)
+        program.send_signal(signal.SIGINT)
         _, stderr = program.communicate(timeout=120)
     assert program.returncode == 0
     assert stderr.endswith("Stopped.\n")
@@ -285,7 +292,7 @@ def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Sig
     assert has_exited(broker.pid)
 
 
-def test_the_program_creates_topics_and_produces_a_sample() -> None:
+def test_the_program_creates_topics_and_produces_a_sample_until_it_is_terminated() -> None:
     [port] = free_ports(1)
     command = [sys.executable, "-m", "pyspark_kafka_direct.broker", "--port", str(port), "--sample", "flights"]
     pipe = subprocess.PIPE
@@ -309,8 +316,10 @@ def test_the_program_creates_topics_and_produces_a_sample() -> None:
 
         wait_until(live_flights_arrived, "flights that are written live")
         consumer.close()
+        broker = broker_of(program)
         program.send_signal(signal.SIGTERM)
         _, stderr = program.communicate(timeout=120)
+    assert has_exited(broker.pid)
     assert sorted(flights) == list(range(len(flights)))
     assert example_code(f"127.0.0.1:{port}", "flights") in stderr
     assert program.returncode == 0

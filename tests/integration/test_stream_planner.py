@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from tests.integration.stream_queries import produce
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.errors import BrokerError, DataLossError
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
 # Spark before 4.2 has no limits and another reader.
@@ -90,23 +90,25 @@ def test_offsets_are_sorted_and_an_idle_result_is_the_identical_json(
     assert stream.partitions(unsorted_end, end) == []
 
 
-def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str], MakeTopic]) -> None:
-    with EmbeddedKafka() as kafka:
-        topic = topics_on(kafka.bootstrap_servers)(2)
-        options = {"failOnDataLoss": "true", "kafka_default_api_timeout_ms": "200000"}  # a restart may take a while
-        stream = reader(kafka.bootstrap_servers, topic, **options)
-        produce(kafka.bootstrap_servers, topic, range(10))
-        start = stream.initialOffset()
-        end = next_end(stream, start)
-        assert read(stream, start, end) == list(range(10))
-        kafka.stop_broker(1)
-        back = threading.Timer(2.0, kafka.start_broker, [1])
-        back.start()
-        assert stream.latestOffset(end, ReadAllAvailable()) == end, "waits until the broker is back"
-        back.join()
-        produce(kafka.bootstrap_servers, topic, range(10, 15))
-        last = next_end(stream, end)
-        assert read(stream, end, last) == list(range(10, 15))
+def test_the_planner_survives_a_restart_of_the_broker(
+    stoppable_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
+) -> None:
+    kafka = stoppable_kafka
+    topic = topics_on(kafka.bootstrap_servers)(2)
+    options = {"failOnDataLoss": "true", "kafka_default_api_timeout_ms": "200000"}  # a restart may take a while
+    stream = reader(kafka.bootstrap_servers, topic, **options)
+    produce(kafka.bootstrap_servers, topic, range(10))
+    start = stream.initialOffset()
+    end = next_end(stream, start)
+    assert read(stream, start, end) == list(range(10))
+    kafka.stop_broker(1)
+    back = threading.Timer(2.0, kafka.start_broker, [1])
+    back.start()
+    assert stream.latestOffset(end, ReadAllAvailable()) == end, "waits until the broker is back"
+    back.join()
+    produce(kafka.bootstrap_servers, topic, range(10, 15))
+    last = next_end(stream, end)
+    assert read(stream, end, last) == list(range(10, 15))
 
 
 def test_the_planner_survives_the_death_of_a_leader(
@@ -126,17 +128,18 @@ def test_the_planner_survives_the_death_of_a_leader(
     assert read(stream, end, last) == [9, 10, 11]
 
 
-def test_a_dead_broker_is_an_error_in_time(topics_on: Callable[[str], MakeTopic]) -> None:
-    with EmbeddedKafka() as kafka:
-        topic = topics_on(kafka.bootstrap_servers)(1)
-        stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="5000")
-        start = stream.initialOffset()
-        servers = kafka.bootstrap_servers
-        kafka.kill_broker(1)
-        started_at = time.monotonic()
-        with pytest.raises(BrokerError, match="127"):
-            stream.latestOffset(start, ReadAllAvailable())
-        assert time.monotonic() - started_at < HANG
+def test_a_dead_broker_is_an_error_in_time(
+    stoppable_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
+) -> None:
+    servers = stoppable_kafka.bootstrap_servers
+    topic = topics_on(servers)(1)
+    stream = reader(servers, topic, kafka_default_api_timeout_ms="5000")
+    start = stream.initialOffset()
+    stoppable_kafka.kill_broker(1)
+    started_at = time.monotonic()
+    with pytest.raises(BrokerError, match="127"):
+        stream.latestOffset(start, ReadAllAvailable())
+    assert time.monotonic() - started_at < HANG
     with pytest.raises(BrokerError):
         reader(servers, topic, kafka_default_api_timeout_ms="1000").initialOffset()
 

@@ -20,7 +20,6 @@ from tests.integration.test_transactions_histories import BatchCommitter, new_qu
 from tests.integration.transactional_batches import batch_of, cluster_of, committed
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.records import EncodedBatch
 
 DEADLINE = 60
@@ -188,21 +188,15 @@ class SecuredQuery:
         )
 
 
-@pytest.fixture(scope="module")
-def secured_kafka() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
-        yield kafka
-
-
-def test_the_documented_permissions_are_enough(secured_kafka: EmbeddedKafka) -> None:
-    query = SecuredQuery(secured_kafka)
+def test_the_documented_permissions_are_enough(stoppable_kafka: EmbeddedKafka) -> None:
+    query = SecuredQuery(stoppable_kafka)
     query.grant(query.needed())
     assert query.commit_batch(0).newly_committed
     assert query.commit_batch(1).newly_committed
     key = query.options.query_transactional_id
     job = query.commit(lambda store: BatchAttempt.of_job("monday", store.append_ticket(key)), b"monday")
     assert job.newly_committed
-    values = committed(secured_kafka.bootstrap_servers, query.topic)
+    values = committed(stoppable_kafka.bootstrap_servers, query.topic)
     assert values == [b"0", b"1", b"monday"]
 
 
@@ -215,15 +209,15 @@ def test_the_documented_permissions_are_enough(secured_kafka: EmbeddedKafka) -> 
     ],
 )
 def test_without_a_permission_on_the_sink_state_topic_nothing_is_written(
-    secured_kafka: EmbeddedKafka, missing: AclOperation, words: str
+    stoppable_kafka: EmbeddedKafka, missing: AclOperation, words: str
 ) -> None:
-    query = SecuredQuery(secured_kafka)
+    query = SecuredQuery(stoppable_kafka)
     query.grant([each for each in query.needed() if each[1] != query.store.topic or each[2] is not missing])
     with pytest.raises(AuthorizationError) as caught:
         query.commit_batch(0)
     assert words in str(caught.value)
     assert query.store.topic in str(caught.value)
-    assert committed(secured_kafka.bootstrap_servers, query.topic) == []
+    assert committed(stoppable_kafka.bootstrap_servers, query.topic) == []
 
 
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["between batches", "in a transaction"])
@@ -236,9 +230,9 @@ def test_without_a_permission_on_the_sink_state_topic_nothing_is_written(
     ],
 )
 def test_a_permission_that_is_lost_fails_the_batch_and_its_return_repeats_it(
-    secured_kafka: EmbeddedKafka, resource: str, operation: AclOperation, error: str, in_transaction: bool
+    stoppable_kafka: EmbeddedKafka, resource: str, operation: AclOperation, error: str, in_transaction: bool
 ) -> None:
-    query = SecuredQuery(secured_kafka)
+    query = SecuredQuery(stoppable_kafka)
     query.grant(query.needed())
     assert query.commit_batch(0).newly_committed
     (lost,) = (each for each in query.needed() if each[1].startswith(resource) and each[2] is operation)
@@ -250,11 +244,11 @@ def test_a_permission_that_is_lost_fails_the_batch_and_its_return_repeats_it(
     query.grant([lost])
     assert query.commit_batch(1).newly_committed
     assert query.commit_batch(2).newly_committed
-    assert committed(secured_kafka.bootstrap_servers, query.topic) == [b"0", b"1", b"2"]
+    assert committed(stoppable_kafka.bootstrap_servers, query.topic) == [b"0", b"1", b"2"]
 
 
-def test_a_permission_to_read_the_sink_state_that_is_lost_fails_the_batch(secured_kafka: EmbeddedKafka) -> None:
-    query = SecuredQuery(secured_kafka)
+def test_a_permission_to_read_the_sink_state_that_is_lost_fails_the_batch(stoppable_kafka: EmbeddedKafka) -> None:
+    query = SecuredQuery(stoppable_kafka)
     query.grant(query.needed())
     assert query.commit_batch(0).newly_committed
     lost = (ResourceType.TOPIC, query.store.topic, AclOperation.READ)
@@ -263,4 +257,4 @@ def test_a_permission_to_read_the_sink_state_that_is_lost_fails_the_batch(secure
         query.commit_batch(1)
     query.grant([lost])
     assert query.commit_batch(1).newly_committed
-    assert committed(secured_kafka.bootstrap_servers, query.topic) == [b"0", b"1"]
+    assert committed(stoppable_kafka.bootstrap_servers, query.topic) == [b"0", b"1"]

@@ -12,7 +12,6 @@ from tests.integration.topics import Admin
 from tests.integration.transactional_batches import cluster_of, new_transactional_producer
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
     from tests.integration.workbench import Workbench
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 
 @pytest.fixture
@@ -133,21 +134,21 @@ def test_a_topic_that_is_not_compacted_is_rejected(kafka: EmbeddedKafka, bench: 
         SinkStateStore(cluster_of(kafka.bootstrap_servers), topic).ensure_topic()
 
 
-def test_without_permission_the_error_has_the_acl_and_the_command() -> None:
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
-        user = kafka.users[0]
-        settings = parse_client_params(
-            {
-                "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": user.username,
-                "sasl.password": user.password,
-            }
-        )
-        with pytest.raises(AuthorizationError, match=r"CREATE.*kafka-topics\.sh --create --topic sink-state") as caught:
-            SinkStateStore(ClusterClient(settings.connection), "sink-state").ensure_topic()
-        assert "cleanup.policy=compact" in str(caught.value)
+def test_without_permission_the_error_has_the_acl_and_the_command(stoppable_kafka: EmbeddedKafka) -> None:
+    kafka = stoppable_kafka
+    user = kafka.users[0]
+    settings = parse_client_params(
+        {
+            "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user.username,
+            "sasl.password": user.password,
+        }
+    )
+    with pytest.raises(AuthorizationError, match=r"CREATE.*kafka-topics\.sh --create --topic sink-state") as caught:
+        SinkStateStore(ClusterClient(settings.connection), "sink-state").ensure_topic()
+    assert "cleanup.policy=compact" in str(caught.value)
 
 
 def test_tickets_of_each_process_have_the_id_of_the_topic(kafka: EmbeddedKafka, store: SinkStateStore) -> None:

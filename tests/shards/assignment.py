@@ -11,6 +11,8 @@
     test``.
 ``cluster``
     Tests of other modules that use ``three_brokers``, one cluster for all of them.
+``broker``
+    Other tests that use ``stoppable_kafka``, one broker for all of them.
 ``plain``
     All other tests. They do not use Spark.
 
@@ -37,13 +39,13 @@ from tests.shards.durations import ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SHARDS = ("spark", "direct", "apps", "cluster", "plain", "soak")
+SHARDS = ("spark", "direct", "apps", "cluster", "broker", "plain", "soak")
 
 COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 """All collected tests, including those of other shards."""
 
 _MAKER = "make_spark"
-_THREE = "three_brokers"
+_CLUSTERS = {"three_brokers": "cluster", "stoppable_kafka": "broker"}  # fixtures, and their shards
 _DIRECT = "direct"  # the shard, and its folder
 _SECONDS_PER_TEST = 1.0  # of a module without a recorded duration
 
@@ -54,8 +56,9 @@ def shard_of(item: pytest.Item) -> str:
         return "soak"
     if item.get_closest_marker("spark_app") is not None:
         return "apps"
-    if _MAKER not in _fixtures(item):
-        return "cluster" if _THREE in _fixtures(item) else "plain"
+    fixtures = _fixtures(item)
+    if _MAKER not in fixtures:
+        return next((shard for fixture, shard in _CLUSTERS.items() if fixture in fixtures), "plain")
     return _DIRECT if item.path.parent.name == _DIRECT else "spark"
 
 

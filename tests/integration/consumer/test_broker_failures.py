@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
 )
 from tests.integration.waiting import suspend
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, CorruptRecordError
@@ -33,22 +32,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tests.integration.workbench import Workbench
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
 BATCHES, BATCH_SIZE = 10, 10
 COUNT = BATCHES * BATCH_SIZE
 ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 
 
 @pytest.fixture(scope="module")
-def own_kafka() -> Iterator[EmbeddedKafka]:
-    """A broker that tests may stop and must restart. SASL sessions over TLS last three seconds."""
-    reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
-    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def bench(own_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
-    return workbench_for(own_kafka)
+def bench(stoppable_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(stoppable_kafka)
 
 
 @pytest.fixture
@@ -65,9 +58,9 @@ def rest_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def secured(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
+def secured(stoppable_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
     """Settings for TLS with SASL; the user may read topics whose name starts with ``test``."""
-    user = own_kafka.users[0]
+    user = stoppable_kafka.users[0]
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule"
     permission = (
         ResourceType.TOPIC,
@@ -83,11 +76,11 @@ def secured(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
     # The broker learns of it a moment after the controller.
     bench.wait_until(lambda: bench.admin.describe_acls(AclBindingFilter(*permission)).result(30) == [acl], "the ACL")
     return {
-        "bootstrap_servers": own_kafka.listener("SASL_SSL"),
+        "bootstrap_servers": stoppable_kafka.listener("SASL_SSL"),
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "PLAIN",
         "sasl_jaas_config": f'{jaas} required username="{user.username}" password="{user.password}";',
-        "ssl_truststore_location": own_kafka.certificates.ca,
+        "ssl_truststore_location": stoppable_kafka.certificates.ca,
     }
 
 
@@ -123,7 +116,7 @@ def test_read_that_outlives_its_authentication(bench: Workbench, topic: str, sec
     assert (counts.retries, counts.fetches) == (0, undisturbed.fetches)  # reauthenticated in time, without a retry
 
 
-def test_broker_restart(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
+def test_broker_restart(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
     """Two reads are in progress, one without and one with TLS and SASL."""
     plain, secure = ReadCounts(), ReadCounts()
     reads = [
@@ -131,15 +124,15 @@ def test_broker_restart(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, 
         bench.open(bench.request(topic, 0, COUNT), secure, **ONE_BATCH, **secured),
     ]
     first_offsets = [next(batches).column("offset").to_pylist() for batches in reads]
-    own_kafka.stop_broker(1)
-    rest = read_rest_during_restart(own_kafka, reads)
+    stoppable_kafka.stop_broker(1)
+    rest = read_rest_during_restart(stoppable_kafka, reads)
     assert [start + end for start, end in zip(first_offsets, rest, strict=True)] == [list(range(COUNT))] * 2
     assert plain.retries > 0  # the other read may continue only after the restart
     for counts in (plain, secure):
         assert (counts.records, counts.lost, counts.gaps) == (COUNT, 0, 0)
 
 
-def test_broker_failure(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
+def test_broker_failure(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
     """Of three reads, one times out with the reason, and the others continue after the restart."""
     secure = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH, **secured)
     long_timeout = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
@@ -147,7 +140,7 @@ def test_broker_failure(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, 
     offsets = next(long_timeout).column("offset").to_pylist()
     assert next(short_timeout).column("offset").to_pylist() == offsets
     assert next(secure).column("offset").to_pylist() == offsets
-    own_kafka.kill_broker(1)
+    stoppable_kafka.kill_broker(1)
     started = time.monotonic()
     with pytest.raises(BrokerTimeoutError, match=r"5 s \(option kafkaConsumer\.pollTimeoutMs\)") as caught:
         rest_of(short_timeout)
@@ -155,20 +148,20 @@ def test_broker_failure(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, 
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     assert caught.value.broker == bench.bootstrap_servers
     assert "refused" in caught.value.message
-    assert read_rest_during_restart(own_kafka, [long_timeout, secure]) == [list(range(len(offsets), COUNT))] * 2
+    assert read_rest_during_restart(stoppable_kafka, [long_timeout, secure]) == [list(range(len(offsets), COUNT))] * 2
 
 
-def test_unresponsive_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+def test_unresponsive_broker(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     """Its process is stopped, so connections stay open without responses."""
     long_timeout = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
     offsets = next(long_timeout).column("offset").to_pylist()
     short_timeout = bench.request(topic, 0, COUNT, poll_timeout=3)
-    suspend(own_kafka.pids[1])
+    suspend(stoppable_kafka.pids[1])
     try:
         with pytest.raises(BrokerTimeoutError, match=r"3 s.*stuck.*the limit is kafkaConsumer\.pollTimeoutMs"):
             bench.run(short_timeout)
     finally:
-        os.kill(own_kafka.pids[1], signal.SIGCONT)
+        os.kill(stoppable_kafka.pids[1], signal.SIGCONT)
     assert offsets + rest_of(long_timeout) == list(range(COUNT))
 
 
@@ -189,20 +182,20 @@ def segment(kafka: EmbeddedKafka, topic: str, offset: int = 0) -> Path:
 
 
 @pytest.fixture(scope="module")
-def changed_segments(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, str]:
+def changed_segments(stoppable_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, str]:
     """Topics whose segments were changed while the broker was down, by the change."""
     topics = {name: bench.make_topic() for name in ("gap at the end", "format 0", "format 1")}
     for topic in topics.values():
         bench.write(topic, *([b"value-%d" % offset for offset in range(start, start + 10)] for start in (0, 10, 20)))
-    own_kafka.stop_broker(1)
+    stoppable_kafka.stop_broker(1)
     try:
         # An empty segment that starts at 50: offsets 30 to 49 have no records, and none follow.
-        segment(own_kafka, topics["gap at the end"], 50).touch()
+        segment(stoppable_kafka, topics["gap at the end"], 50).touch()
         for magic in (0, 1):
-            path = segment(own_kafka, topics[f"format {magic}"])
+            path = segment(stoppable_kafka, topics[f"format {magic}"])
             path.write_bytes(b"".join(legacy_message(magic, offset) for offset in range(30)))
     finally:
-        own_kafka.start_broker(1)
+        stoppable_kafka.start_broker(1)
     return topics
 
 
@@ -220,8 +213,8 @@ def legacy_message(magic: int, offset: int) -> bytes:
     return struct.pack(">qi", offset, len(message)) + message
 
 
-def test_a_wrong_checksum(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
-    path = segment(own_kafka, topic)
+def test_a_wrong_checksum(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    path = segment(stoppable_kafka, topic)
     position = path.read_bytes().index(b"value-15")
     with path.open("r+b") as file:
         file.seek(position)
@@ -237,8 +230,8 @@ def test_a_wrong_checksum(own_kafka: EmbeddedKafka, bench: Workbench, topic: str
     assert bench.read(topic, 0, 30, kafka={"check.crcs": "false"}).offsets == list(range(30))
 
 
-def test_unreadable_segment_on_the_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
-    path = segment(own_kafka, topic)
+def test_unreadable_segment_on_the_broker(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    path = segment(stoppable_kafka, topic)
     content = path.read_bytes()
     # The first batch claims to be shorter than its header.
     path.write_bytes(content[:8] + struct.pack(">i", 5) + content[12:])

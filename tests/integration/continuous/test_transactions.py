@@ -10,7 +10,6 @@ from tests.integration.continuous.exactly_once_driver import ExactlyOnceDriver, 
 from tests.integration.topics import Admin
 from tests.integration.transactional_batches import cluster_of, committed
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.continuous import sink_delivery
 from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_offset_entry
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 STEPS = ("written", "sent", "offsets", "one ended", "all ended", "offsets/N", "commits/N")
 
@@ -386,13 +387,12 @@ def test_the_prefix_may_change_only_after_a_recovery(query: Query) -> None:
     assert query.committed_counts() == [4, 4]
 
 
-def test_input_and_output_in_different_clusters_are_rejected(query: Query) -> None:
-    with EmbeddedKafka() as other_kafka:
-        driver = query.driver()
-        source = cluster_of(other_kafka.bootstrap_servers).settings
-        driver.delivery = ExactlyOnceDelivery(driver.delivery._options, source, driver.logs, 10.0)
-        with pytest.raises(OptionError, match="requires that input and output are in one cluster"):
-            driver.start()
+def test_input_and_output_in_different_clusters_are_rejected(query: Query, stoppable_kafka: EmbeddedKafka) -> None:
+    driver = query.driver()
+    source = cluster_of(stoppable_kafka.bootstrap_servers).settings
+    driver.delivery = ExactlyOnceDelivery(driver.delivery._options, source, driver.logs, 10.0)
+    with pytest.raises(OptionError, match="requires that input and output are in one cluster"):
+        driver.start()
     assert driver.files.list_names("transactions") == []
 
 

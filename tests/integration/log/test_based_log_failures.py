@@ -6,11 +6,10 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -31,7 +30,6 @@ from tests.integration.log.log_helpers import (
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.waiting import suspend, wait_until
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerTimeoutError,
@@ -48,33 +46,18 @@ if TYPE_CHECKING:
 
     from tests.integration.workbench import Workbench
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.log import LogRecord
 
 
 @pytest.fixture(scope="module")
-def own_kafka() -> Iterator[EmbeddedKafka]:
-    """A broker that tests stop and freeze; authenticated users need permissions."""
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def bench(own_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
-    return workbench_for(own_kafka)
+def bench(stoppable_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(stoppable_kafka)
 
 
 @pytest.fixture
 def topic(bench: Workbench) -> str:
-    """A topic; a broker that was frozen or stopped is fenced for a moment and rejects new topics."""
-    topics: list[str] = []
-
-    def is_created() -> bool:
-        with suppress(KafkaException):
-            topics.append(bench.make_topic())
-        return bool(topics)
-
-    wait_until(is_created, "a topic", TIMEOUT)
-    return topics[0]
+    return bench.make_topic()
 
 
 @contextmanager
@@ -95,7 +78,7 @@ def at_most(seconds: float) -> Iterator[None]:
     assert time.monotonic() - started < seconds
 
 
-def test_a_read_survives_a_broker_restart(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     """A transaction stays open during the restart, so the read to the end is pending."""
     seen = Recorder()
     producer = new_transactional_producer(bench, topic)
@@ -105,10 +88,10 @@ def test_a_read_survives_a_broker_restart(own_kafka: EmbeddedKafka, bench: Workb
         end = log.read_to_end()
         with pytest.raises(TimeoutError):
             end.result(1)
-        own_kafka.kill_broker(1)
+        stoppable_kafka.kill_broker(1)
         with pytest.raises(TimeoutError):
             end.result(3)
-        own_kafka.start_broker(1)
+        stoppable_kafka.start_broker(1)
         with pytest.raises(TimeoutError):
             end.result(1)
         producer.commit_transaction(60)
@@ -120,27 +103,27 @@ def test_a_read_survives_a_broker_restart(own_kafka: EmbeddedKafka, bench: Workb
 
 
 def test_a_read_requested_while_the_broker_is_down_completes_later(
-    own_kafka: EmbeddedKafka, bench: Workbench, topic: str
+    stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str
 ) -> None:
     seen = Recorder()
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen) as log:
-        own_kafka.kill_broker(1)
+        stoppable_kafka.kill_broker(1)
         try:
             sent = log.send_with_receipt(b"k", b"v")
             end = log.read_to_end()
             with pytest.raises(TimeoutError):
                 end.result(2)
         finally:
-            own_kafka.start_broker(1)
+            stoppable_kafka.start_broker(1)
         assert wait_result(sent).offset == 0
         wait_result(end)
         assert seen.values() == [b"v"]
 
 
-def test_stopping_with_a_frozen_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+def test_stopping_with_a_frozen_broker(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
     log.start()
-    with frozen(own_kafka):
+    with frozen(stoppable_kafka):
         sent = log.send_with_receipt(b"k", b"v")
         end = log.read_to_end()
         time.sleep(0.5)
@@ -151,11 +134,11 @@ def test_stopping_with_a_frozen_broker(own_kafka: EmbeddedKafka, bench: Workbenc
     wait_for_no_thread(topic)
 
 
-def test_stopping_while_end_offsets_are_fetched(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+def test_stopping_while_end_offsets_are_fetched(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     """The request blocks the thread for some seconds: the stop does not wait for it, and the thread ends by itself."""
     log = KafkaBasedLog(topic, params(bench.bootstrap_servers), read_only=True)
     log.start()
-    with frozen(own_kafka):
+    with frozen(stoppable_kafka):
         end = log.read_to_end()
         time.sleep(0.5)
         with at_most(3.5):  # the request times out after five
@@ -164,17 +147,17 @@ def test_stopping_while_end_offsets_are_fetched(own_kafka: EmbeddedKafka, bench:
         wait_for_no_thread(topic)
 
 
-def test_stopping_while_the_broker_is_down(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+def test_stopping_while_the_broker_is_down(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
     log.start()
-    own_kafka.kill_broker(1)
+    stoppable_kafka.kill_broker(1)
     try:
         log.send(b"k", b"v")
         with at_most(10):
             log.stop(2)
         wait_for_no_thread(topic)
     finally:
-        own_kafka.start_broker(1)
+        stoppable_kafka.start_broker(1)
 
 
 def test_stopping_while_a_callback_hangs(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -340,8 +323,10 @@ def test_a_start_timeout_names_the_open_transaction(bench: Workbench, topic: str
     producer.abort_transaction(30)
 
 
-def test_a_start_timeout_with_an_unresponsive_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
-    with frozen(own_kafka):
+def test_a_start_timeout_with_an_unresponsive_broker(
+    stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str
+) -> None:
+    with frozen(stoppable_kafka):
         log = KafkaBasedLog(topic, params(bench.bootstrap_servers), start_timeout=3)
         with at_most(20), pytest.raises((BrokerTimeoutError, BrokerUnreachableError)) as caught:
             log.start()
@@ -458,7 +443,7 @@ def wait_for_acls(bench: Workbench, rule: Any, expected: list[AclBinding]) -> No
 
 
 @pytest.fixture
-def alice(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[str, object]:
+def alice(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[str, object]:
     """Properties of a user who may read and write the topic."""
     for operation in (AclOperation.READ, AclOperation.WRITE):
         allowed = ("User:alice", "*", operation, AclPermissionType.ALLOW)
@@ -466,7 +451,7 @@ def alice(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[str, o
         bench.admin.create_acls([acl])[acl].result(30)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return params(
-        own_kafka.listener("SASL_PLAINTEXT"),
+        stoppable_kafka.listener("SASL_PLAINTEXT"),
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
         sasl_jaas_config=f'{module} required username="alice" password="alice-secret";',

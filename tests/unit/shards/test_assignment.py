@@ -37,6 +37,7 @@ def item(file: str, *fixtures: str, mark: str = "", module: Any = None) -> Any:
         (item("integration/direct/a", "make_spark"), "direct"),
         (item("integration/direct/a", "kafka"), "plain"),
         (item("a", "kafka", mark="spark_app"), "apps"),
+        (item("a", "kafka", "stoppable_kafka"), "broker"),
         (item("a", "make_spark", mark="spark_app"), "apps"),
         (item("integration/direct/a", "make_spark", mark="soak"), "soak"),
     ],
