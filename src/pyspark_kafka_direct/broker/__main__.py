@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
 from pyspark_kafka_direct.cli.sample_flights import FLIGHTS_TOPIC, RECORDS_PER_SECOND, FlightsProducer
 from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics, parse_topics
-from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             create_topics(kafka.bootstrap_servers, topics)
             producer = stack.enter_context(FlightsProducer(kafka.bootstrap_servers)) if args.sample else None
             if producer is not None:
-                producer.produce_due()
+                _produce_due(kafka, producer)
             print(kafka.bootstrap_servers, flush=True)
             _print_status(f"Kafka {args.version} is running with temporary data. Press Ctrl-C to stop it.")
             _print_status(_usage_message(kafka.bootstrap_servers, topics, producer))
@@ -148,13 +148,21 @@ def _run_until_exit(kafka: EmbeddedKafka, producer: FlightsProducer | None) -> i
                 _print_status("".join(kafka.log_file(node).read_text(errors="replace").splitlines(keepends=True)[-20:]))
                 return 1
         if producer is not None:
-            try:
-                producer.produce_due()
-            except KafkaDirectError:
-                if all(kafka.is_alive(node) for node in nodes):
-                    raise
-                continue  # the next iteration prints the broker's log
+            _produce_due(kafka, producer)
         time.sleep(_POLL_INTERVAL_S)
+
+
+def _produce_due(kafka: EmbeddedKafka, producer: FlightsProducer) -> None:
+    """Produce the flights that are due; after a transient error, the next call retries."""
+    try:
+        producer.produce_due()
+    except KafkaDirectError as error:
+        if not all(kafka.is_alive(node) for node in kafka.pids):
+            return  # the caller prints the broker's log
+        if not isinstance(error, TransientBrokerError):
+            raise
+        _print_status(f"{error}\nThe broker is running, and the sample retries. Some flights may be in the topic twice.")
+        producer.reconnect()
 
 
 def _parse_property(argument: str) -> tuple[str, str]:

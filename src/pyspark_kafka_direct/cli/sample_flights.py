@@ -77,6 +77,11 @@ class FlightsProducer:
         if due_count > self.written:
             self._write(range(self.written, min(due_count, self.written + INITIAL_RECORDS)))
 
+    def reconnect(self) -> None:
+        """Replace the writer, which cannot be used after an error."""
+        self._writer.close()
+        self._writer = TopicWriter(self.servers, self.topic)
+
     def _write(self, numbers: range) -> None:
         first_departure = self._started_at - self.backlog / self.rate
         times = [int((first_departure + number / self.rate) * 1000) for number in numbers]

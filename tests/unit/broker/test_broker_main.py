@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafka_direct.broker.__main__ import _run_until_exit, example_code, main
 from pyspark_kafka_direct.cli.topic_writer import TopicWriter
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +85,36 @@ def test_a_broker_that_exits_while_the_sample_is_produced_is_reported_with_its_l
     alive = cast("Any", FakeKafka(log, survives=True))
     with pytest.raises(BrokerError, match="not acknowledged"):
         _run_until_exit(alive, alive)
+
+
+class SlowKafka(FakeKafka):
+    """A broker that is too slow for the first flights, and exits after the second ones."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log, survives=True)
+        self.calls: list[str] = []
+
+    def produce_due(self) -> None:
+        self._alive = not self.calls
+        self.calls.append("produce_due")
+        if self._alive:
+            raise BrokerTimeoutError("Records were not acknowledged within 30 s.")
+
+    def reconnect(self) -> None:
+        self.calls.append("reconnect")
+
+
+def test_the_sample_retries_if_a_running_broker_does_not_acknowledge_the_flights_in_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    slow = SlowKafka(log)
+    assert _run_until_exit(cast("Any", slow), cast("Any", slow)) == 1
+    assert slow.calls == ["produce_due", "reconnect", "produce_due"]
+    stderr = capsys.readouterr().err
+    assert "Records were not acknowledged within 30 s." in stderr
+    assert "the sample retries" in stderr
 
 
 def test_the_sample_has_a_short_delivery_timeout() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from pyspark_kafka_direct.cli import sample_flights
 from pyspark_kafka_direct.cli.sample_flights import INITIAL_RECORDS, FlightsProducer, flight_record
-
-if TYPE_CHECKING:
-    import pytest
+from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 
 class FakeWriter:
@@ -17,6 +17,10 @@ class FakeWriter:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def write(self, keys: Any, values: Any, timestamps: Any) -> None:
         assert len(keys) == len(values) == len(timestamps)
@@ -35,6 +39,24 @@ def test_after_a_pause_the_flights_due_are_produced_in_several_calls(
         flights.produce_due()
     assert writer.rows == [INITIAL_RECORDS] * 3
     assert flights.written == 3 * INITIAL_RECORDS
+
+
+def test_after_an_error_the_same_flights_are_produced_by_another_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = writers = [FakeWriter(), FakeWriter()]
+    remaining = iter(writers)
+    monkeypatch.setattr(sample_flights, "TopicWriter", lambda servers, topic: next(remaining))
+
+    def fail(keys: Any, values: Any, timestamps: Any) -> None:
+        raise BrokerTimeoutError("Records were not acknowledged within 30 s.")
+
+    monkeypatch.setattr(first, "write", fail)
+    flights = FlightsProducer("b:1")
+    with pytest.raises(BrokerTimeoutError):
+        flights.produce_due()
+    flights.reconnect()
+    flights.produce_due()
+    assert first.closed
+    assert (second.rows, flights.written) == ([INITIAL_RECORDS], INITIAL_RECORDS)
 
 
 def test_a_number_always_has_the_same_flight() -> None:
