@@ -161,7 +161,7 @@ def _produce_due(kafka: EmbeddedKafka, producer: FlightsProducer) -> None:
             return  # the caller prints the broker's log
         if not isinstance(error, TransientBrokerError):
             raise
-        _print_status(f"{error}\nThe broker is running, and the sample retries. Some flights may be in the topic twice.")
+        _print_status(f"{error}\nThe broker is running, and the sample retries: flights may be there twice.")
         producer.reconnect()
 
 
