@@ -43,7 +43,7 @@ def call_any_broker(
     deadline: Deadline,
     *,
     tries: int = 1,  # attempts of the same request so far, including this one
-    shift: int = 0,  # how many known brokers to skip at the start; they are called later
+    shift: int = 0,  # how many of the known brokers are moved to the end of the list
 ) -> _T:
     """Call brokers one after the other until one responds; raise ``BrokerError`` if none does."""
     addresses = order_brokers(known_addresses, settings.bootstrap_servers, pool.last_failure_time, pool.rotation, shift)
@@ -77,7 +77,7 @@ def order_brokers(
 
 
 def rotate(brokers: list[_T], rotation: float, shift: int) -> list[_T]:
-    """Return brokers from the one at a fraction of the list and some later, so that processes begin with others."""
+    """Return the list rotated by a fraction of its length and by ``shift``: processes begin with other brokers."""
     first = (int(rotation * len(brokers)) + shift) % max(len(brokers), 1)
     return [*brokers[first:], *brokers[:first]]
 

@@ -62,7 +62,7 @@ class ClusterClient:
         settings: ConnectionSettings,
         *,
         retries: int | None = None,
-        retry_interval: float | None = None,
+        retry_interval: float | None = None,  # seconds
         pool: ConnectionPool | None = None,  # None: that of the process
     ) -> None:
         self.settings = settings
@@ -129,7 +129,7 @@ class ClusterClient:
         self,
         names: Collection[str],
         *,
-        partitions: Collection[TopicPartition] = (),  # with the replicas to ask; by default all of the topics
+        partitions: Collection[TopicPartition] = (),  # whose replicas get requests; by default all of the topics
         deadline: Deadline | None = None,
     ) -> None:
         """Accept no leader of an epoch lower than the highest that the replicas' brokers report: it was deposed."""

@@ -88,7 +88,7 @@ class CoordinatorClient:
                 if retriable.same_coordinator:
                     short_retry.wait_or_raise(retriable.error)
                     continue
-                if isinstance(retriable.error, TopicNotFoundError) and self._is_missing(retriable.error, deadline):
+                if isinstance(retriable.error, TopicNotFoundError) and self._confirm_missing(retriable.error, deadline):
                     raise retriable.error from None
                 self._node = None
                 retry.wait_or_raise(retriable.error)
@@ -96,7 +96,7 @@ class CoordinatorClient:
                 self._node = None
                 retry.wait_or_raise(error)
 
-    def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
+    def _confirm_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
         if error.topic is None:
             return True
         suspects = {TopicPartition(error.topic, error.partition or 0): None}

@@ -71,7 +71,7 @@ def parse_producer(parsed: ParsedConfig, warnings: list[str]) -> ProducerSetting
     fields = parsed.fields_for(ProducerSettings, roles=["produce"])
     return ProducerSettings(
         acks=acks,
-        idempotent=_is_idempotent(parsed, acks, fields["max_in_flight"], warnings),
+        idempotent=_parse_idempotence(parsed, acks, fields["max_in_flight"], warnings),
         level=_compression_level(parsed, fields["codec"]),
         **fields,
     )
@@ -87,8 +87,8 @@ def _bootstrap_servers(parsed: ParsedConfig) -> tuple[tuple[str, int], ...]:
     return tuple(addresses)
 
 
-def _is_idempotent(parsed: ParsedConfig, acks: int, max_in_flight: int, warnings: list[str]) -> bool:
-    """Apply the rules of Java's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs``."""
+def _parse_idempotence(parsed: ParsedConfig, acks: int, max_in_flight: int, warnings: list[str]) -> bool:
+    """Return whether the producer is idempotent (``ProducerConfig.postProcessAndValidateIdempotenceConfigs``)."""
     name = parsed.name_of("enable.idempotence")
     if not parsed.get_boolean("enable.idempotence"):
         return False

@@ -38,7 +38,7 @@ class ContinuousSettings:
     task_setup_timeout: float  # until the setups of all tasks are done
     task_start_timeout: float  # until all tasks of a run have started
     epoch_timeout: float  # from an epoch request until all tasks have flushed
-    heartbeat_timeout: float  # a task writes for so long after a heartbeat that the driver answered
+    heartbeat_timeout: float  # how long a task writes after its last heartbeat with a response
     max_restarts: int  # within `restart_window`
     restart_window: float
     discovery_interval: float  # of new partitions

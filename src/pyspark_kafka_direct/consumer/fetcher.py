@@ -253,10 +253,10 @@ class Fetcher:
                 self._back_off(error)
 
     def _handle_gap(self, position: int, gap: OffsetGap) -> None:
-        """Skip offsets below the high watermark without records, once it is known what they are."""
+        """Skip offsets below the high watermark without records, once that is proven or has lasted long enough."""
         if self._no_data_since is None:
             self._no_data_since = self._system.monotonic()
-        # Until the request, because one response may take long.
+        # Only until the last request was sent, because its response may have taken long.
         no_data_seconds = self._system.monotonic() - self._fetch_seconds - self._no_data_since
         if no_data_seconds < CONFIRMATION_SECONDS:  # too early, wherever the local log begins
             self._back_off(gap.error)

@@ -95,7 +95,7 @@ class OffsetFetcher:
         self._background.start(lambda: self._fetch_log_states(out_of_range_fetches), on_success, on_error)
 
     def check_truncation(self, partition: TopicPartitionState, truncated_to: int) -> None:
-        """Raise a truncation that the leader reported, unless other brokers know of a later leader."""
+        """Raise a truncation that the leader reported, unless other brokers report a later leader."""
         tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
 
         def on_confirmed(_: object) -> None:

@@ -54,7 +54,7 @@ class TopicPartitionState:
         self.transient_error: KafkaDirectError | None = None
         self.failed_attempts = 0  # in a row
         self.next_fetch_at = 0.0
-        self.absence_check: AbsenceCheck | None = None  # while brokers do not know the partition
+        self.absence_check: AbsenceCheck | None = None  # while brokers lack the partition
         self.new_topic_id: UUID | None = None  # of the recreated topic, after ``TopicRecreatedError``
         self.epochs = EpochHistory()  # of the records that were read
         self.truncated_to: int | None = None  # of the last truncation that was raised, until the next seek

@@ -29,7 +29,7 @@ class RangeTask:
     offsets: OffsetRange
     topic_id: UUID | None = None  # at planning; another one means that the topic was recreated
     leader: PartitionLeader | None = None  # at planning; saves the task a metadata request
-    # Whether the user asked for the earliest offset: records that expire before the first read are then no loss.
+    # Whether the user requested the earliest offset: records that expire before the first read are then no loss.
     from_earliest: bool = False
 
 

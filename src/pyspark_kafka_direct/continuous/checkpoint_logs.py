@@ -77,7 +77,7 @@ class CheckpointLogs:
         self,
         file_manager: CheckpointFileManager,
         session_conf: Callable[[], Mapping[str, str]],
-        retain: int,
+        retained_epoch_count: int,
         driver: str,  # unique id
         system: System = SYSTEM,
     ) -> None:
@@ -90,7 +90,7 @@ class CheckpointLogs:
         self._conf: Mapping[str, str] | None = None
         self._watermark_ms = 0
         self._planned_epoch: int | None = None  # that the recovery found without a commit
-        self._retained_epoch_count = retain
+        self._retained_epoch_count = retained_epoch_count
         self._retained_epochs: set[int] = set()
         for folder in (_OFFSETS, _COMMITS):
             files.mkdirs(folder)

@@ -116,7 +116,7 @@ class TaskLoop:
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
         columns: Sequence[str],
         data_loss_handler: DataLossHandler,
-        heartbeat_timeout: float,
+        heartbeat_timeout: float,  # seconds
         system: System,
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
         batch_size: BatchSize | None = None,
@@ -340,6 +340,7 @@ def _run_task_loop(
     task_info = TaskInfo(plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)))
     max_rows = min([_MAX_ROWS, *(each.max_rows for each in plan.functions if each.max_rows is not None)])
     with _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
+        # A sink that stores positions itself resumes there. It may even be beyond the end of a planned epoch.
         stored = {tp: offset for tp, offset in sink.stored_positions().items() if tp in start_message.offsets}
         end_offsets = start_message.end_offsets
         stored_ahead = {tp: offset for tp, offset in stored.items() if tp in end_offsets and offset >= end_offsets[tp]}

@@ -4,7 +4,7 @@ A message is one line of JSON with its type and fields, such as ``{"type":"Epoch
 Both sides run the same version of this package, so a missing or unknown field is an error.
 
 After the handshake (see ``message_authentication``), the driver sends ``StartTask``, and one ``EpochRequest`` for each
-epoch, which the task answers with an ``EpochReport``. A task that fails sends ``TaskFailure``. Meanwhile the task sends
+epoch, and the task sends an ``EpochReport``. A task that fails sends ``TaskFailure``. Meanwhile the task sends
 heartbeats, which the driver returns (``task_lease``).
 """
 

@@ -116,7 +116,7 @@ class ControlSocket:
             del self._to_send[:sent_bytes]
 
     def end(self) -> None:
-        """Send nothing any more; the peer notices it, and its messages can still be received."""
+        """Send nothing any more; the peer receives an end of file, and its messages can still be received."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 

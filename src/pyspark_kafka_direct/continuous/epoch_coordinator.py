@@ -1,7 +1,7 @@
 """The driver's side of a run: waits for the tasks, requests epochs and merges the reports. Spark: ``EpochCoordinator``.
 
 One thread with one wait. Any failure of a task ends the run: ``run`` raises the error and closes all connections, and
-the tasks end when they notice that. The caller decides whether to restart.
+the tasks end because of that. The caller decides whether to restart.
 """
 
 from __future__ import annotations
@@ -316,7 +316,8 @@ class EpochCoordinator:
     ) -> None:
         deadline = self._system.monotonic() + seconds
         while not is_done():
-            expired = self._system.monotonic() >= deadline  # before: messages may arrive while the process is suspended
+            # Before `_poll`, which handles the messages that arrived while the process was suspended past the deadline.
+            expired = self._system.monotonic() >= deadline
             self._poll(deadline, may_disconnect=may_disconnect)
             if expired and not is_done():
                 raise error()
@@ -512,6 +513,7 @@ class EpochCommitter:
             self._on_done()
 
     def _next_call(self) -> Callable[[], None] | None:
+        """Wait for a call; return ``None`` to end the thread, after an error or if the committer is closed."""
         with self._changed:
             while self._pending is None and not self._is_closing and self._error is None:
                 self._system.wait(self._changed, None)

@@ -29,7 +29,7 @@ class PartitionDiscovery:
         self,
         offset_reader: OffsetReader,
         partitions: Collection[TopicPartition],
-        interval: float,
+        interval: float,  # seconds
         end_run: Callable[[], None],
         system: System,
     ) -> None:

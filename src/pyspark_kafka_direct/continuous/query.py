@@ -43,7 +43,7 @@ class ContinuousQuery:
         state: QueryState,
         execution: ContinuousExecution,
         end_offsets: Callable[[], Mapping[TopicPartition, int]],
-        stop_timeout: float,
+        stop_timeout: float,  # seconds
         system: System,
     ) -> None:
         self._state = state

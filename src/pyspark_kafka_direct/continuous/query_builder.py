@@ -264,7 +264,7 @@ class ContinuousQueryBuilder:
             taskSetupTimeout: How long the ``setup`` of ``map_batches`` may take. Default: 600 seconds.
             epochTimeout: How long tasks may take to flush at the end of an epoch, and how long the checkpoint's file
                 system may take to store it. A function or sink that takes longer is cancelled. Default: 60 seconds.
-            heartbeatTimeout: A task whose heartbeats the driver does not answer for this time writes nothing more, and
+            heartbeatTimeout: A task whose heartbeats get no response for this time writes nothing more, and
                 ends. After a failure the query waits for so long for lost tasks. Default: 10 seconds.
             maxRestarts: How often the query may restart after failures within ``restartWindow``. Default: 3.
             restartWindow: The time over which restarts are counted. Default: 600 seconds.

@@ -258,7 +258,7 @@ class UnwrittenBatches:
         for time_ms in {now_ms, *pending} - self._failed:
             self._done_at.setdefault(time_ms, None)
         newest = max(self._done_at)
-        # The first time that is not submitted yet; a window that looks back asks for an earlier batch than the newest.
+        # The first time that is not submitted yet; a window that looks back requests an earlier batch than the newest.
         next_ms = newest if newest == now_ms else newest + 1
         for time_ms in sorted(self._done_at):
             done_at = self._done_at[time_ms]

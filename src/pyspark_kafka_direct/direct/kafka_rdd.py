@@ -124,7 +124,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         value_decoder: Decoder | None,
         *,
         assume_consecutive: bool,
-        timeout: float,
+        timeout: float,  # seconds
     ) -> None:
         config = ReadConfig(
             parameters.executor_connection,

@@ -52,7 +52,7 @@ class KafkaUtils:
         """Create an RDD of the records of offset ranges, with one partition per range, in the given order.
 
         The equivalent of Spark's ``KafkaUtils.createRDD``. The call requests the topic ids and the partition
-        leaders, and asks several brokers about partitions that seem to be missing. So ``PreferBrokers``, which Spark
+        leaders, and queries several brokers about partitions that seem to be missing. So ``PreferBrokers``, which Spark
         rejects here, works as well.
 
         Args:

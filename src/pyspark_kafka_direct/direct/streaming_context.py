@@ -224,8 +224,8 @@ def bind_restored_stream(stream: CheckpointedStream, rdd: RDD[Any]) -> Streaming
     )
 
 
-# Spark generates a batch by asking all output streams of the graph, in order and under the graph's lock, for their
-# jobs. If one of them raises, Spark submits no job of that batch, but the RDDs that the others generated stay in
+# To generate a batch, Spark requests the jobs of all output streams of the graph, in order and under the graph's
+# lock. If one of them raises, Spark submits no job of that batch, but the RDDs that the others generated stay in
 # ``generatedRDDs``, where windows and states of later batches find them. Therefore the first and the last output stream
 # are callbacks: streams that return no RDD, so they have no job and no row in Spark's UI. If the first callback runs
 # and the last one does not, the generation has failed. This is detected before anything of the next generation runs.

@@ -143,7 +143,7 @@ class KafkaBasedLog:
             self._producer = self._clients.open_producer()
             if self._producer is not None:
                 self._sent_records = SentRecords(self._producer, self._worker, self._reads_partition)
-            self._thread.run()
+            self._thread.start_thread()
             self._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
             self._stop(_CLEANUP_SECONDS)

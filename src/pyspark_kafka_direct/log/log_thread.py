@@ -46,8 +46,7 @@ class LogThread:
             if self.state == "starting":
                 self.state = "started"
 
-    def run(self) -> None:
-        """Start the thread."""
+    def start_thread(self) -> None:
         self._is_running, self._end = True, Future()
         try:
             self._system.start_thread(self._run, f"pyspark-kafka-direct-log-{self._topic}")

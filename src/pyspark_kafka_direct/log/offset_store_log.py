@@ -63,7 +63,7 @@ class OffsetStoreLog:
         new_producer: Callable[[], TransactionalProducer],
         query: str,
         run: StoreRun,
-        transaction_timeout: float,
+        transaction_timeout: float,  # seconds
     ) -> None:
         self._cluster = cluster
         self._log = log

@@ -31,7 +31,7 @@ _log = logging.getLogger("pyspark_kafka_direct.log")
 class LogFuture(Future[None]):
     """The future of a pending read. Callbacks run in the log's thread. It cannot be cancelled.
 
-    A read to the end is dropped if nobody has its future, and the future has no callback.
+    A read to the end is dropped if its future was garbage-collected and has no callback.
     """
 
     def __init__(self, is_own_thread: Callable[[], bool], system: System) -> None:

@@ -41,7 +41,7 @@ class SentRecords(DeliveryListener):
         return context
 
     def on_acknowledged(self, report: DeliveryReport) -> None:
-        """Tell the worker where records were written."""
+        """Report to the worker where records were written."""
         first = report.records[0]
         assert first.partition is not None
         if not self._reads_partition(first.partition):

@@ -74,19 +74,18 @@ def enable(spark: SparkSession) -> Monitor:
             spark.streams.addListener(MonitorQueryListener(spark, monitor))
             add_monitor(session, monitor)
             if folder is not None:
-                _receive_losses(spark, folder)
+                _start_loss_receiver(spark, folder)
             if committer is not None:
                 atexit.register(_flush_commits_at_exit, spark, committer)
             _monitors[session] = monitor
         return _monitors[session]
 
 
-def _receive_losses(spark: SparkSession, folder: Path) -> None:
+def _start_loss_receiver(spark: SparkSession, folder: Path) -> None:
     """Receive what tasks of the application skip; without a port for that, only what planners skip is counted."""
-    for ended in [
-        each for each in _loss_receivers if not each.exists()
-    ]:  # Spark deletes the folder with the application
-        _loss_receivers.pop(ended).close()
+    # Spark deletes the folder of an application that has ended.
+    for ended_folder in [each for each in _loss_receivers if not each.exists()]:
+        _loss_receivers.pop(ended_folder).close()
     if folder in _loss_receivers:
         return
     conf = spark.sparkContext.getConf()

@@ -144,7 +144,7 @@ def clamp_ends(
     return {tp: min(from_offsets[tp] + records[tp], end) for tp, end in ends.items()}
 
 
-# Spark reports durations of batches to a query listener on the driver, but not to the planner. Both know the end of a
+# Spark reports durations of batches to a query listener on the driver, but not to the planner. Both have the end of a
 # finished batch: the listener from the progress report, the planner as the start of the next batch. So the listener
 # writes each measurement to a shared folder (spark.shared_folder) under a name derived from the batch's end, and the
 # planner looks up those of the batches that it planned. datasource reads the files, monitor writes them.
@@ -213,9 +213,8 @@ class BackpressureLimit:
         self._interval_ms = DEFAULT_INTERVAL_MS
         self._rate = options.initial_rate
         self._controller: PIDRateEstimator | None = None
-        self._unmeasured_batches: OrderedDict[str, _PendingBatch] = (
-            OrderedDict()
-        )  # by the measurement's file name, oldest first
+        # By the measurement's file name, oldest first.
+        self._unmeasured_batches: OrderedDict[str, _PendingBatch] = OrderedDict()
         self._max_offsets: int | None = None
         self._consecutive_unmeasured = 0
 

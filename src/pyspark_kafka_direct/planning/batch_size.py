@@ -14,8 +14,8 @@ _MIN_THROUGHPUT_SHARE: Final = 0.6
 class BatchSize:
     """Adapts the size to the measured time of a call, because epoch requests wait until the call returns.
 
-    A call should take at most a second. If smaller batches take as long as larger ones, the time of a call hardly
-    depends on its rows, so it may take longer.
+    A call should take at most ``_TARGET_SECONDS``. If smaller batches take as long as larger ones, the time of a call
+    hardly depends on its rows, so it may take longer.
     """
 
     def __init__(self, max_rows: int, max_rows_per_second: float | None = None) -> None:
@@ -23,13 +23,13 @@ class BatchSize:
         if max_rows_per_second is not None:
             max_rows = max(1, min(max_rows, int(max_rows_per_second * _RATE_INTERVAL)))
         self._max_rows = max_rows
-        self._target = _TARGET_SECONDS
+        self._target = _TARGET_SECONDS  # of a call; grows if fewer rows take as long
         self._larger: tuple[int, float] | None = None  # rows and seconds of the call after which the size was reduced
         self.rows = min(_FIRST_ROWS, max_rows)
         self.next_at = 0.0  # when the rate allows the next call
 
     def adapt(self, rows: int, started_at: float, ended_at: float) -> None:
-        """Take a call into account. Times are those of the monotonic clock."""
+        """Adapt the size after a call. Times are those of the monotonic clock."""
         seconds = ended_at - started_at
         if self._max_rows_per_second is not None:
             self.next_at = max(self.next_at, started_at) + rows / self._max_rows_per_second

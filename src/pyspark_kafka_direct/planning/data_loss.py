@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_specs import ResolvedOffset
 
-MAX_WITNESSES: Final = 3  # how many brokers are asked at once
+MAX_WITNESSES: Final = 3  # how many brokers get a request at once
 CONFIRMATION_SECONDS: Final = 5.0  # metadata of a healthy broker lags by less
 UNPROVEN_GAP_SECONDS: Final = 60.0  # other brokers return nothing while they fetch old records from slow storage
 
@@ -128,7 +128,7 @@ class TopicReport:
 
     node_id: int
     topic_id: UUID | None = None  # None without topic ids (before Kafka 2.8)
-    leader_epochs: Mapping[int, int] | None = None  # by partition; None if the broker does not know the topic
+    leader_epochs: Mapping[int, int] | None = None  # by partition; None if the broker lacks the topic
     error_code: int = 0  # any but UNKNOWN_TOPIC_OR_PARTITION: the topic may exist
 
     def has(self, partition: int, topic_id: UUID | None) -> bool:
@@ -228,7 +228,7 @@ def has_later_leader(
 
 
 def are_lower_ends_confirmed(responses: int, max_attempts: int) -> bool:
-    """Return whether so many responses with lower ends suffice; the first one comes before witnesses are asked."""
+    """Return whether so many responses with lower ends suffice; the first one precedes the requests to witnesses."""
     return responses >= max(2, max_attempts)
 
 

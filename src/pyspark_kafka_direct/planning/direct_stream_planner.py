@@ -131,7 +131,7 @@ def plan_direct_batch(position: StreamPosition, offset_reader: DirectOffsetReade
         failure: KafkaDirectError
         try:
             batch = _plan_assigned(position, assigned, offset_reader)
-        except TopicNotFoundError as error:  # it was deleted since the metadata refresh, or one broker does not know it
+        except TopicNotFoundError as error:  # it was deleted since the metadata refresh, or one broker lacks it
             failure = error
         else:
             if are_topic_ids_current(batch.topic_ids, offset_reader.known_topic_ids):

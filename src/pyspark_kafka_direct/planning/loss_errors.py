@@ -80,7 +80,7 @@ def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> Tru
 
 
 def truncated_at_unknown_offset_error(tp: TopicPartition, position: int) -> TruncatedError:
-    """Return the error for a log that was truncated, without leader epochs that tell where it differs."""
+    """Return the error for a log that was truncated, without leader epochs that show where it differs."""
     return TruncatedError(
         "an unclean leader election truncated the log. It is not known which of the records before offset "
         f"{position} are lost or replaced. Resume at the end of the log, or read it again from its start.",
@@ -105,7 +105,7 @@ def unproven_gap_error(
 
 
 def missing_error(tp: TopicPartition) -> TopicNotFoundError:
-    """Return the error for a topic that brokers do not know."""
+    """Return the error for a topic that brokers report as unknown."""
     return TopicNotFoundError(
         "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
         topic=tp.topic,

@@ -274,7 +274,7 @@ class MicroBatchPlanner:
         self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Return where an unfinished first batch starts now, for partitions whose first records were deleted since."""
-        initial_offsets = self._initial_offsets or {}
+        initial_offsets = self._initial_offsets or {}  # of this run; a later one shows that the log start has moved
         suspects = [
             tp
             for tp, offset in from_offsets.items()
@@ -465,11 +465,11 @@ class BatchLimiter:
         *,
         immediately: bool,  # the batch must not wait, however small it is
     ) -> bool:
-        """Return whether a batch would be too small and can wait for more records."""
+        """Return whether a batch would be too small and can wait for more records; otherwise begin the next delay."""
         if self._gate is None:
             return False
         known = {tp: offset for tp, offset in from_offsets.items() if tp in start}  # new partitions count from 0
-        return not self._gate.passes(count_new_offsets(known, end_offsets), self._clock(), immediately=immediately)
+        return not self._gate.admit(count_new_offsets(known, end_offsets), self._clock(), immediately=immediately)
 
     def limit_ends(
         self,

@@ -274,7 +274,7 @@ class SnapshotReader:
 
 
 def contradicting_metadata_error(partitions: Iterable[TopicPartition]) -> BrokerTimeoutError:
-    """Return the error for partitions that some brokers do not know although others do, again and again."""
+    """Return the error for partitions that some brokers repeatedly lack although others have them."""
     return BrokerTimeoutError(
         f"some brokers do not know all of {listed(sorted(partitions))}, although others do, in "
         f"{MAX_METADATA_RESPONSES} responses. Check whether each broker can reach the controller."

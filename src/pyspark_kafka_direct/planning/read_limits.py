@@ -94,8 +94,8 @@ class MinOffsetsGate:
         self._max_delay = max_delay
         self._last_batch_at: float | None = None
 
-    def passes(self, new_offsets: int, now: float, *, immediately: bool = False) -> bool:
-        """Return whether a batch may run; the first batch with any offset always does."""
+    def admit(self, new_offsets: int, now: float, *, immediately: bool = False) -> bool:
+        """Return whether a batch may run, and then begin the next delay; the first batch with any offset always may."""
         if new_offsets <= 0:
             return True  # there is nothing to delay
         if (

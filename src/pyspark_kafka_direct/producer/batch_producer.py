@@ -156,7 +156,7 @@ class BatchProducer:
             size = len(batch.data)
             topic_partition = TopicPartition(topic, batch.partition)
             self._enqueue_batch(topic_partition, batch.records, batch.data, 0, callback, created_at)
-            if more_follows and self._should_defer(batch):
+            if more_follows and self._defer_small_batch(batch):
                 return
             self._run_once()
             while self._buffered_bytes > max(self._settings.buffer_bytes, size):
@@ -238,8 +238,8 @@ class BatchProducer:
         self._producer_ids.save_sequences(self._partitions.values())
         self._closed = True
 
-    def _should_defer(self, batch: EncodedBatch) -> bool:
-        """Count a queued batch, and return whether it waits for later ones, to share a request with them."""
+    def _defer_small_batch(self, batch: EncodedBatch) -> bool:
+        """Let a queued batch wait for later ones if it is small, to share a request; return whether it does."""
         self._deferred_bytes += len(batch.data)
         # Encoders return a batch when it is nearly full, or when they are flushed. A batch that is not half full was
         # flushed, unless its records are very large, so others follow at once.

@@ -130,6 +130,7 @@ class BrokerChannel:
     def _ensure_connected(self, deadline: Deadline) -> ProduceChannel:
         channel = self._channel
         if channel is not None and self.idle and channel.connection.has_response():
+            # No response is due, so the socket is readable because the broker has closed the connection.
             self.disconnect()
             channel = None
             if self._settings.acks == 0:

@@ -240,7 +240,7 @@ class _BatchCommitter:
         if state is None or self._was_committed(stored):
             return
         if stored.undecided is not None and stored.undecided.value is not None:
-            # The control records follow shortly after the response to EndTxn.
+            # It may be committed already: control records are written shortly after the response to EndTxn.
             following = SinkState.from_json(stored.undecided.value)
             if following.query == self._attempt.query and not following.ticket.is_newer_than(self._attempt.ticket):
                 return

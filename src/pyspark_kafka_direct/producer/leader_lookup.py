@@ -34,7 +34,7 @@ class LeaderLookup:
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
-        # Of topics and partitions that brokers do not know; the partition of a topic is None.
+        # Of topics and partitions that brokers lack; the partition of a topic is None.
         self._absence_checks: dict[tuple[str, int | None], AbsenceCheck] = {}
 
     def find(self, partitions: Sequence[PartitionQueue], deadline: Deadline) -> Iterator[LeaderResult]:
@@ -47,7 +47,7 @@ class LeaderLookup:
                 [partition.topic_partition for partition in partitions], deadline, refresh_retry=refresh_retry
             )
         except TopicNotFoundError as error:
-            is_missing = self._is_missing(error, deadline)
+            is_missing = self._step_absence_check(error, deadline)
             for partition in partitions:
                 topic, partition_id = partition.topic_partition
                 is_concerned = topic == error.topic and error.partition in (None, partition_id)
@@ -75,8 +75,8 @@ class LeaderLookup:
                     error_for(code, WRITING, topic=topic, partition=partition_id) if leader is None else leader.node,
                 )
 
-    def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
-        """Take a step to find out whether a topic or partition is missing, and return whether that is certain."""
+    def _step_absence_check(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
+        """Make one step of the check whether a topic or partition is missing; return whether that is confirmed."""
         key = error.topic or "", error.partition
         tp = TopicPartition(key[0], error.partition or 0)
         check = self._absence_checks.setdefault(key, self._cluster.absence_check({tp: None}))

@@ -1,6 +1,6 @@
 """Sink state records and tickets in a compacted topic: one record per transactional id, written with its batches.
 
-A ticket is the offset of a record that a driver appends when it plans a batch. Nobody reads it. It is a tombstone, so
+A ticket is the offset of a record that a driver appends when it plans a batch. It is never read. It is a tombstone, so
 compaction deletes it.
 """
 

@@ -1,7 +1,7 @@
 """Writes transactions of one transactional id, one after the other.
 
 With ``transaction.version`` 2 each transaction increments the producer epoch; after 32,767 epochs the coordinator
-assigns another producer id. With older versions the epoch stays the same, unless a try of EndTxn was not answered.
+assigns another producer id. With older versions the epoch stays the same, unless a request of EndTxn got no response.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TransactionalProducer:
         self._producer: BatchProducer | None = None
         self.in_transaction = False  # whether records or offsets were sent since the last transaction
         self._started_at: float | None = None  # of the open transaction, or of one that could not be ended
-        self._may_repeat_offsets = False  # in the next transaction, by a try that was not answered
+        self._may_repeat_offsets = False  # in the next transaction, by a request without a response
         self._fencing_error: ProducerFencedError | None = None
         self._epoch_error: KafkaDirectError | None = None  # why there is no epoch for the next transaction
 

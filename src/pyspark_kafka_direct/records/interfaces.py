@@ -29,7 +29,7 @@ MAX_STICKY_BYTES = 16 << 10
 
 
 WritableBytes: TypeAlias = bytearray | memoryview
-"""The native encoder returns views of its own memory, and reuses it when the last one is gone."""
+"""The native encoder returns views of its own memory, and reuses it when the last one is deleted."""
 
 
 class AbortedTransaction(NamedTuple):

@@ -124,20 +124,20 @@ class FakeSampler:
 
 def test_the_gate_as_in_sparks_test_of_min_offsets() -> None:
     gate = MinOffsetsGate(15, 5.0)
-    assert gate.passes(3, 100.0)  # the first batch always passes
-    assert not gate.passes(6, 101.0)
-    assert gate.passes(18, 102.0)
-    assert not gate.passes(10, 106.9)
-    assert gate.passes(10, 107.0)
-    assert not gate.passes(14, 108.0)
+    assert gate.admit(3, 100.0)  # the first batch always passes
+    assert not gate.admit(6, 101.0)
+    assert gate.admit(18, 102.0)
+    assert not gate.admit(10, 106.9)
+    assert gate.admit(10, 107.0)
+    assert not gate.admit(14, 108.0)
 
 
 def test_an_idle_poll_is_not_the_first_batch_for_the_gate() -> None:
     gate = MinOffsetsGate(15, 5.0)
-    assert gate.passes(0, 1.0)
-    assert gate.passes(1, 2.0)
-    assert gate.passes(0, 6.9)
-    assert gate.passes(1, 7.0)
+    assert gate.admit(0, 1.0)
+    assert gate.admit(1, 2.0)
+    assert gate.admit(0, 6.9)
+    assert gate.admit(1, 7.0)
 
 
 def test_unknown_partitions_count_from_zero() -> None:
