@@ -379,7 +379,7 @@ class Connection:
             if end == self._frame_size:
                 return True
             # The buffer grows with the received bytes, not with the declared size. The buffer is replaced, not resized,
-            # because a caller may still hold a view of it.
+            # because a caller may still have a view of it.
             larger_buffer = bytearray(min(self._frame_size, max(2 * end, _MIN_BUFFER_GROWTH)))
             larger_buffer[:end] = memoryview(self._buffer)[:end]
             self._buffer = larger_buffer

@@ -28,9 +28,8 @@ class DecodeOptions(NamedTuple):
     max_rows: int  # of an Arrow batch
     max_bytes: int  # of an Arrow batch
     max_batch_bytes: int  # of a decompressed record batch
-    max_retained_bytes: (
-        int  # of a response: after a larger one the decoder is replaced, because its memory does not shrink
-    )
+    # Of a response: after a larger one the decoder is replaced, because its memory does not shrink.
+    max_retained_bytes: int
 
     @property
     def decoded_columns(self) -> tuple[str, ...]:

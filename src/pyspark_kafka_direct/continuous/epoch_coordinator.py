@@ -151,7 +151,7 @@ class EpochCoordinator:
     def run(self) -> EpochResult | None:
         """Run epochs until ``stop``; return the last one, or ``None`` if not all tasks had started."""
         try:
-            start = self._prepare_run() if self._wait_for_tasks() else None
+            start = self._wait_for_preparation() if self._wait_for_tasks() else None
             if start is None:
                 return None
             self._start_tasks(start)
@@ -176,7 +176,7 @@ class EpochCoordinator:
         finally:
             self.disconnect()
 
-    def _prepare_run(self) -> RunStart | None:
+    def _wait_for_preparation(self) -> RunStart | None:
         """Call ``RunPlan.prepare`` in the committer's thread; return ``None`` if the run is stopped meanwhile."""
         starts: list[RunStart | None] = []
         self._committer.submit(lambda: starts.append(self._plan.prepare(self.stop)))

@@ -37,7 +37,7 @@ def prepare_staging(staging: StagingConfig, checkpoint: str | None) -> StagingCo
             _log.info("%s", error)
     folder = os.path.join(tempfile.gettempdir(), f"pyspark-kafka-direct-staging-{os.getuid()}")
     temporary = dataclasses.replace(staging, location=folder, is_default=True)
-    _check_owner(folder)
+    _create_own_folder(folder)
     return _prepared(temporary)
 
 
@@ -74,7 +74,7 @@ def _is_openable(uri: str) -> bool:
     return True
 
 
-def _check_owner(folder: str) -> None:
+def _create_own_folder(folder: str) -> None:
     """Create a folder; raise if other users could replace files in it."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -230,8 +230,8 @@ class KafkaBasedLog:
             BrokerTimeoutError: The timeout expired.
             IllegalLogStateError: The log is not started or stopped, or this is called in one of its own callbacks.
             TypeError: The target is something else, such as the future that ``send_with_receipt`` returns.
-            ValueError: The log does not read the partition, or the metadata has no offset (``acks=0``). If brokers do
-                not know the partition, this is raised after they have reported so for five seconds.
+            ValueError: The log does not read the partition, or the metadata has no offset (``acks=0``). If brokers lack
+                the partition, this is raised after they have reported so for five seconds.
         """
         self._thread.check_started("wait_for()")
         self._reads.read_past(target, timeout)

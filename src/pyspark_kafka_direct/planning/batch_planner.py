@@ -41,9 +41,8 @@ class BatchPlan:
     """The plan of a batch."""
 
     ranges: tuple[OffsetRange, ...]  # one per task, none empty, ordered by topic, partition, offset
-    from_earliest: frozenset[OffsetRange] = (
-        frozenset()
-    )  # those that start at "earliest": deleted records at their start are no loss
+    # Those that start at "earliest": deleted records at their start are no loss.
+    from_earliest: frozenset[OffsetRange] = frozenset()
     warnings: tuple[str, ...] = ()
     losses: tuple[SkippedLoss, ...] = ()
 

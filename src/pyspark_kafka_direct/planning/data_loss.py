@@ -4,8 +4,8 @@ A loss is an offset below the log start offset or beyond the end of the log, a d
 was truncated after it was read. Compaction gaps, control records and aborted records are normal. Planners, tasks,
 continuous queries, the direct stream and the log follow the same rules:
 
-1. Only the leader of the highest known epoch reports on its log (``EpochFloors``). A leader that was deposed may not
-   know it, and a broker that lags behind may still name it.
+1. Only the leader of the highest known epoch reports on its log (``EpochFloors``). A leader that was deposed while it
+   was paused still responds, and a broker that lags behind still names it.
 2. A topic or partition is missing, or was recreated, if all brokers that can be reached say so, at most three at a
    time, for at least five seconds (``AbsenceEvidence``).
 3. An empty response below the high watermark proves a gap only if the broker reports where its local log begins

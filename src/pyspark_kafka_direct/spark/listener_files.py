@@ -1,6 +1,6 @@
 """The folder in which the listener of ``enable(spark)`` and the processes of queries exchange small files.
 
-These are processes on the driver's host, and all of them know Spark's folder for the application's files. Files need no
+These processes are on the driver's host, and use Spark's folder for the application's files. Files need no
 authentication, because the folder is private to the application's user, and Spark deletes them with the application.
 """
 
