@@ -183,8 +183,8 @@ class TestCompleteRuns:
             report(channel, next_epoch_request(channel).epoch, offsets)
         assert isinstance(driver.wait().error, FileExistsError)
         with pytest.raises(QueryRunError, match="closed the connection"):
-            while True:  # on a busy machine, the next epoch may be requested before the commit fails
-                next_epoch_request(channels[0])
+            # On a busy machine, the next epoch may be requested before the commit fails.
+            list(iter(lambda: next_epoch_request(channels[0]), None))
 
     def test_the_port_is_released(self, drivers: Callable[..., CoordinatorThread]) -> None:
         first = drivers()
