@@ -217,6 +217,14 @@ fn strings_are_unescaped() {
 }
 
 #[test]
+fn a_character_that_two_values_share_is_invalid() {
+    let decoded = decode(&mut decoder(), &[b"{\"s\":\"\xc3", b"\xa9\"}", "{\"s\":\"\u{e9}\"}".as_bytes()]);
+    let corrupt: Vec<_> = column(structs(&decoded), "corrupt").as_string::<i32>().iter().collect();
+    assert_eq!(corrupt, [Some("{\"s\":\"\u{fffd}"), Some("\u{fffd}\"}"), None]);
+    assert_eq!(column(structs(&decoded), "s").as_string::<i32>().value(2), "\u{e9}");
+}
+
+#[test]
 fn other_values_become_strings_as_they_are_written() {
     for value in ["1.50", "true", "[1 , 2]", "{\"a\" : {}}", "NaN"] {
         assert_eq!(text(format!("{{\"s\": {value} }}").as_bytes()), value);

@@ -7,7 +7,7 @@ use arrow_array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, ListArray,
     StringArray, StructArray,
 };
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::column::{Column, Values};
@@ -33,7 +33,7 @@ impl Column {
             Values::Text { ends, data } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(spare.finish(ends)));
                 ends.push(0);
-                Arc::new(StringArray::try_new(offsets, spare.finish(data), nulls)?)
+                Arc::new(string_array(offsets, spare.finish(data), nulls)?)
             }
             Values::Struct { fields, object } => struct_array(fields, &mut object.columns, rows, nulls)?,
             Values::List { ends, element } => {
@@ -60,6 +60,24 @@ pub(super) fn struct_array(
     });
     let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
     Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), arrays, nulls, rows)?))
+}
+
+/// Returns an array of strings, in which U+FFFD replaces what is not UTF-8, as in Java. Arrow checks all bytes anyway.
+fn string_array(
+    offsets: OffsetBuffer<i32>,
+    data: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<StringArray, ArrowError> {
+    if let Ok(array) = StringArray::try_new(offsets.clone(), data.clone(), nulls.clone()) {
+        return Ok(array);
+    }
+    let (mut ends, mut replaced) = (vec![0], Vec::new());
+    for row in offsets.windows(2) {
+        replaced.extend_from_slice(String::from_utf8_lossy(&data[row[0] as usize..row[1] as usize]).as_bytes());
+        let end = i32::try_from(replaced.len());
+        ends.push(end.map_err(|_| ArrowError::InvalidArgumentError("2 GiB of strings are too many".to_owned()))?);
+    }
+    StringArray::try_new(OffsetBuffer::new(ends.into()), replaced.into(), nulls)
 }
 
 /// Empties a list of null rows.

@@ -8,7 +8,7 @@ use super::number::{Number, NumberKind, number};
 use super::object::Object;
 use super::scan::load16;
 use super::skip::{Input, State, skip};
-use super::text::{replace_invalid_utf8, unescape};
+use super::text::unescape;
 
 /// Levels of structs and arrays in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
@@ -34,9 +34,19 @@ pub(super) enum Values {
     Int64(Vec<i64>),
     Float32(Vec<f32>),
     Float64(Vec<f64>),
-    Text { ends: Vec<i32>, data: Vec<u8> },
-    Struct { fields: Fields, object: Box<Object> },
-    List { ends: Vec<i32>, element: Box<Column> },
+    /// Not checked for UTF-8 before the column is finished.
+    Text {
+        ends: Vec<i32>,
+        data: Vec<u8>,
+    },
+    Struct {
+        fields: Fields,
+        object: Box<Object>,
+    },
+    List {
+        ends: Vec<i32>,
+        element: Box<Column>,
+    },
 }
 
 /// Runs an expression for the vector of a column of fixed width.
@@ -295,24 +305,17 @@ fn string(data: &mut Vec<u8>, input: Input<'_>, at: usize) -> Parsed<usize> {
     } else {
         data.extend_from_slice(&input.bytes[at + 1..text.end]);
     }
-    if !input.ascii {
-        replace_invalid_utf8(data, start);
-    }
     Ok(text.end + 1)
 }
 
 /// Appends a string in single quotes without them, and any other value as it is written.
 #[inline(never)]
 fn other_text(data: &mut Vec<u8>, input: Input<'_>, state: &mut State, at: usize, first: u8) -> Parsed<usize> {
-    let start = data.len();
     let end = skip(input, state, at)?;
     if first == b'\'' {
         unescape(input.bytes, at + 1, end - 1, data)?;
     } else {
         data.extend_from_slice(&input.bytes[at..end]);
-    }
-    if !input.ascii {
-        replace_invalid_utf8(data, start);
     }
     Ok(end)
 }

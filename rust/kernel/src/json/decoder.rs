@@ -11,10 +11,6 @@ use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::malformed::{MalformedRows, MalformedValues};
 use super::object::Object;
 use super::skip::{Input, State};
-use super::text::replace_invalid_utf8;
-
-/// U+FFFD is three times as long as a byte that it replaces, and Arrow's offsets have 31 bits.
-const MAX_BYTES: usize = i32::MAX as usize / 3;
 
 /// Decodes columns of JSON objects into structs of the same fields. Memory is reused from batch to batch.
 pub struct JsonDecoder {
@@ -62,18 +58,12 @@ impl JsonDecoder {
 
     pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedJson, ArrowError> {
         let rows = values.value_offsets().len() - 1;
-        let first = values.value_offsets()[0] as usize;
         let bytes = &values.value_data()[..values.value_offsets()[rows] as usize];
-        let ascii = bytes[first..].is_ascii(); // then no string has to be checked for UTF-8
-        if !ascii && bytes.len() - first > MAX_BYTES {
-            let message = format!("{} bytes of JSON are too many, at most {MAX_BYTES}", bytes.len() - first);
-            return Err(ArrowError::InvalidArgumentError(message));
-        }
         let mut null_structs = Vec::new();
         let mut malformed = MalformedRows::default();
         for row in 0..rows {
             let (start, end) = (values.value_offsets()[row] as usize, values.value_offsets()[row + 1] as usize);
-            let input = Input { bytes, end, ascii };
+            let input = Input { bytes, end };
             let misfit = if values.nulls().is_some_and(|nulls| nulls.is_null(row)) {
                 null_structs.push(row as u32);
                 None
@@ -95,7 +85,7 @@ impl JsonDecoder {
                 malformed.push(row, at - start, reason);
                 if let Some(CorruptRecords { column, .. }) = &mut self.corrupt_record {
                     column.pad(row);
-                    column.push_text(&bytes[start..end], ascii);
+                    column.push_text(&bytes[start..end]);
                 }
             }
         }
@@ -146,13 +136,9 @@ impl JsonDecoder {
 
 impl Column {
     /// Appends a string to a column of strings.
-    fn push_text(&mut self, value: &[u8], ascii: bool) {
+    fn push_text(&mut self, value: &[u8]) {
         if let super::column::Values::Text { ends, data } = &mut self.values {
-            let start = data.len();
             data.extend_from_slice(value);
-            if !ascii {
-                replace_invalid_utf8(data, start);
-            }
             ends.push(data.len() as i32);
             self.rows += 1;
         }

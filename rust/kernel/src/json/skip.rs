@@ -13,8 +13,6 @@ pub(super) const MAX_DEPTH: usize = 1000;
 pub(super) struct Input<'a> {
     pub bytes: &'a [u8],
     pub end: usize,
-    /// Whether all bytes of the batch are ASCII.
-    pub ascii: bool,
 }
 
 impl<'a> Input<'a> {

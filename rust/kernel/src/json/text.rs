@@ -1,4 +1,4 @@
-//! Strings: their ends, their escapes, and their bytes as UTF-8.
+//! Strings: their ends and their escapes.
 
 use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::scan::{first_marked, load8, string_end_mask};
@@ -102,14 +102,4 @@ fn hex4(body: &[u8], at: usize) -> Option<u32> {
 fn surrogate_pair(high: u32, low: u32) -> Option<char> {
     let is_pair = (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low);
     if is_pair { char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)) } else { None }
-}
-
-/// Replaces what is not UTF-8 in `out[start..]` by U+FFFD, as Java does.
-#[inline(never)]
-pub(super) fn replace_invalid_utf8(out: &mut Vec<u8>, start: usize) {
-    if std::str::from_utf8(&out[start..]).is_err() {
-        let replaced = String::from_utf8_lossy(&out[start..]).into_owned();
-        out.truncate(start);
-        out.extend_from_slice(replaced.as_bytes());
-    }
 }
