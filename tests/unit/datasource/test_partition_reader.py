@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import IntegerType, StructField, StructType
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ReadConfig
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.consumer.range_task import RangeTask, with_client_rack
-from pyspark_kafka_direct.datasource.partition_reader import KafkaPartitionReader
+from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.records import arrow_schema
+from pyspark_kafka_direct.spark.loss_channel import LossReceiver
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 SETTINGS = parse_client_params({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
 CONFIG = ReadConfig(*SETTINGS, rack_environment_variable="MY_RACK")
@@ -52,3 +65,21 @@ def test_a_value_that_is_not_a_rack_is_neither_sent_nor_shown(monkeypatch: pytes
 def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
     reader = KafkaPartitionReader(RangeTaskReader(CONFIG), read_schema(kafka_schema(False)))
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_dropped_records_are_reported_to_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
+        for values in ([b'{"a":1}', b"{"], [b"[]"]):
+            yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
+
+    monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
+    schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
+    payloads = PayloadSettings(value_format="json", mode="DROPMALFORMED")
+    receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
+    try:
+        reader = KafkaPartitionReader(RangeTaskReader(CONFIG, receiver.channel), read_schema(schema, payloads))
+        (batch,) = reader.read(KafkaInputPartition(TASK))
+        assert batch.to_pylist() == [{"value": {"a": 1}}]
+        assert load_losses(tmp_path) == (LossTotal("t", 0, "malformed", 1, 2),)
+    finally:
+        receiver.close()
