@@ -220,6 +220,10 @@ bench-log: $(VENV)  ## compare loading a log of a million keys with Python clien
 bench-continuous: $(VENV)  ## compare continuous queries with Spark's JVM connector: 15 minutes
 	$(BIN)/python -m bench.continuous
 
+.PHONY: bench-typed
+bench-typed: $(VENV)  ## compare typed JSON with Spark's JVM connector and from_json: ten minutes
+	$(BIN)/python -m bench.typed
+
 .PHONY: fmt
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .

@@ -29,6 +29,7 @@ SCHEMA = """
     arr_time int, sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string,
     origin string, dest string, air_time int, distance int, hour int, minute int, time_hour timestamp
 """
+JSON_SCHEMA = SCHEMA.replace("timestamp", "string")  # the source decodes no timestamps from JSON
 KEY_COLUMNS = ["time_hour", "carrier", "flight", "origin"]  # no two flights share all four
 
 _BATCH_RECORDS = 1000
@@ -105,6 +106,11 @@ def as_frame(spark: SparkSession, folder: Path) -> DataFrame:
     with _open_csv() as raw, file.open("wb") as out:
         shutil.copyfileobj(raw, out)
     return spark.read.csv(str(file), SCHEMA, header=True, nullValue="NA")
+
+
+def with_time(flights: DataFrame) -> DataFrame:
+    """Convert the column ``time_hour`` of decoded JSON to a timestamp."""
+    return flights.withColumn("time_hour", flights["time_hour"].cast("timestamp"))
 
 
 def delete(bootstrap_servers: str, topics: list[str]) -> None:

@@ -130,9 +130,11 @@ def start_query(spark: SparkSession, servers: str, topics: _flights.Topics, chec
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topics.replayed)
         .option("startingOffsets", "earliest")
+        .option("valueFormat", "json")
+        .schema(f"value struct<{_flights.JSON_SCHEMA}>")
         .load()
     )
-    flights = df.select(F.from_json(F.col("value").cast("string"), _flights.SCHEMA).alias("flight")).select("flight.*")
+    flights = _flights.with_time(df.select("value.*"))
     counted = (
         flights.withWatermark("time_hour", "7 days")
         .groupBy(F.window("time_hour", "1 day", startTime="5 hours"), "origin")
@@ -164,10 +166,11 @@ def stream_result(spark: SparkSession, servers: str, topic: str) -> list[tuple[W
         .option("kafka.bootstrap.servers", servers)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topic)
+        .option("valueFormat", "json")
+        .schema("value struct<day string, origin string, flights long, departed long, minutes long>")
         .load()
     )
-    schema = "day date, origin string, flights long, departed long, minutes long"
-    rows = df.select(F.from_json(F.col("value").cast("string"), schema).alias("window")).select("window.*").collect()
+    rows = df.select("value.*").withColumn("day", F.to_date("day")).collect()
     return [((row.day, row.origin), (row.flights, row.departed, row.minutes)) for row in rows]
 
 
