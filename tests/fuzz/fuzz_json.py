@@ -1,0 +1,119 @@
+"""Feeds damaged JSON to both JSON decoders, which must return the same structs, errors, positions and reasons.
+
+``python -m tests.fuzz.fuzz_json --minutes 10 [--seed 1]``. A finding is printed with its seed and its values, and ends
+the run with status 1. Add such values to ``tests/integration/from_json_cases.py`` once they are understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+
+import pyarrow as pa
+from tests.unit.records.test_json_decoders import FIELDS, comparable, decoders
+
+REPORT_SECONDS = 30.0
+KEYS = (*FIELDS.names, "unwanted", "a key of more than sixteen bytes", "é", "x", "t", "\\u0069")
+SCALARS = (
+    *("null", "true", "false", "tru", "0", "-0", "1", "-128", "255", "256", "32768", "2147483648", "12345678", "01"),
+    *("9223372036854775807", "9223372036854775808", "123456789012345678901234567890", "1.", ".5", "+1", "-", "0.1"),
+    *("-0.0", "1.50", "1e3", "1E-7", "1e400", "1e39", "16777217.0", "9007199254740993", "7.0385307e-26", "NaN"),
+    *("Infinity", "-INF", "INF", '"NaN"', "'-Infinity'", '"1"', '""', "'q'", "'a\"b\\''", '"\\ud83d\\ude00"'),
+    *(
+        '"\\ud83d"',
+        '"\\x"',
+        '"\\u12"',
+        '"\\u00e9\\n\\/"',
+        '"é中"',
+        '"0123456789abcdef"',
+        '"\t"',
+        '"' + "long " * 20 + '"',
+    ),
+)
+DAMAGES = (b'"', b"'", b"\\", b"{", b"}", b"[", b"]", b",", b":", b" ", b"0", b"\x00", b"\xff", b"\xe2\x82")
+
+
+class Values:
+    """Random values, of which several in a row have the same keys, as those of a topic have."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def batch(self) -> list[bytes | None]:
+        shapes = [self._object(0).encode() for _ in range(self._random.randint(1, 3))]
+        return [self._value(self._random.choice(shapes)) for _ in range(self._random.randint(1, 12))]
+
+    def _value(self, shape: bytes) -> bytes | None:
+        match self._random.randrange(10):
+            case 0:
+                return None
+            case 1 | 2 | 3:
+                return shape
+            case 4 | 5:
+                return self._object(0).encode()
+        value = bytearray(shape)
+        for _ in range(self._random.randint(1, 3)):
+            at = self._random.randint(0, len(value))
+            match self._random.randrange(3):
+                case 0:
+                    del value[at:]
+                case 1:
+                    value[at:at] = self._random.choice(DAMAGES)
+                case 2:
+                    del value[at : at + 1]
+        return bytes(value)
+
+    def _object(self, depth: int) -> str:
+        space = self._random.choice(["", "", " ", "\n\t"])
+        keys = self._random.choices(KEYS, k=self._random.randint(0, 8))  # some of them twice
+        fields = [f'"{key}":{space}{self._any(depth + 1)}' for key in keys]
+        return "{" + f",{space}".join(fields) + "}"
+
+    def _any(self, depth: int) -> str:
+        match self._random.randrange(8) if depth < 5 else 7:
+            case 0 | 1:
+                return self._object(depth)
+            case 2:
+                return "[" + ",".join(self._any(depth + 1) for _ in range(self._random.randint(0, 3))) + "]"
+        return self._random.choice(SCALARS)
+
+
+def main() -> int:
+    """Runs until the time is over or until a finding."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    oracle, *others = decoders()
+    print(f"decoders {', '.join(type(each).__name__ for each in (oracle, *others))}; seed {options.seed}", flush=True)
+    values = Values(options.seed)
+    end = time.monotonic() + options.minutes * 60
+    reported_at = time.monotonic()
+    batches = malformed = 0
+    while time.monotonic() < end:
+        batch = values.batch()
+        array = pa.array(batch, pa.binary())
+        expected: object = None
+        difference: object
+        try:
+            decoded = oracle.decode(array)
+            expected = comparable(decoded)
+            difference = next((found for each in others if (found := comparable(each.decode(array))) != expected), None)
+        except BaseException as raised:  # a panic of the native decoder is not an Exception
+            difference = raised
+        if difference is not None:
+            print(f"seed {options.seed}, batch {batches}: {difference!r}, not {expected!r}\n{batch!r}", file=sys.stderr)
+            return 1
+        batches += 1
+        malformed += decoded.malformed is not None
+        if time.monotonic() - reported_at > REPORT_SECONDS:
+            reported_at = time.monotonic()
+            print(f"{batches:,} batches, {malformed:,} with malformed values", flush=True)
+    print(f"{batches:,} batches, {malformed:,} with malformed values, nothing found")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
