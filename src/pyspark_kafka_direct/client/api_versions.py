@@ -69,12 +69,17 @@ def negotiate_version(
     return version
 
 
+def newest_version(api_versions: Mapping[int, tuple[int, int]], api_key: int) -> int:
+    """Return the newest version of an API that the broker supports, or -1."""
+    return api_versions[api_key][1] if api_key in api_versions else -1
+
+
 def check_supported_broker(api_versions: Mapping[int, tuple[int, int]], broker: str, *, sasl: bool) -> None:
     """Raise ``UnsupportedBrokerError`` if a required request is missing or too old."""
     missing_requests = [
         f"{name} {version}"
         for key, (name, version) in _REQUIRED_VERSIONS.items()
-        if api_versions.get(key, (0, -1))[1] < version
+        if newest_version(api_versions, key) < version
     ]
     if sasl and _SASL_AUTHENTICATE not in api_versions:
         missing_requests.append("SaslAuthenticate 0")

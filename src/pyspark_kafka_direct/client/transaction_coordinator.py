@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.client.api_versions import kafka_release
+from pyspark_kafka_direct.client.api_versions import kafka_release, newest_version
 from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, raise_for_error_code
 from pyspark_kafka_direct.client.producer_ids import init_producer_id
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
@@ -190,12 +190,12 @@ def check_supports_transactions(connection: Connection) -> str | None:
     """Reject a broker that is too old for transactions; return a warning if it is older than Kafka 3.6."""
     versions = connection.api_versions
     release = f"it appears to be Kafka {kafka_release(versions)}"
-    if versions.get(INIT_PRODUCER_ID.key, (0, -1))[1] < _INIT_PRODUCER_ID_OF_KAFKA_2_5:
+    if newest_version(versions, INIT_PRODUCER_ID.key) < _INIT_PRODUCER_ID_OF_KAFKA_2_5:
         raise UnsupportedBrokerError(
             f"The broker is too old for transactions ({release}): exactly-once delivery requires Kafka 2.5 or newer.",
             broker=connection.broker,
         )
-    if versions.get(ADD_PARTITIONS_TO_TXN.key, (0, -1))[1] >= _ADD_PARTITIONS_OF_KAFKA_3_6:
+    if newest_version(versions, ADD_PARTITIONS_TO_TXN.key) >= _ADD_PARTITIONS_OF_KAFKA_3_6:
         return None
     return (
         f"The broker {connection.broker} is older than Kafka 3.6 ({release}): a late write can leave a hanging "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
 from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
@@ -124,7 +125,7 @@ class BrokerFetcher:
     @property
     def end_may_be_stale(self) -> bool:
         """Whether the broker is older than Kafka 2.2: its log end may be too low right after an election (KIP-207)."""
-        return self.connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < RELIABLE_END_VERSION
+        return newest_version(self.connection.api_versions, LIST_OFFSETS.key) < RELIABLE_END_VERSION
 
     def read_available(self) -> bool:
         """Read the available bytes of the response without blocking; return whether it is complete."""

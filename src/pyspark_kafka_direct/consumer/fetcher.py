@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
@@ -448,7 +449,7 @@ class ReadReplica:
         self.on_leader = node.id == leader.id
         self.broker = str(node)
         connection = self._cluster.connect(node, deadline)
-        self.end_may_be_stale = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < RELIABLE_END_VERSION
+        self.end_may_be_stale = newest_version(connection.api_versions, LIST_OFFSETS.key) < RELIABLE_END_VERSION
         try:
             self._channel = FetchChannel(
                 connection,
