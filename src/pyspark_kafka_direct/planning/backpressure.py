@@ -187,7 +187,7 @@ class BatchMeasurement:
 
 def measurement_file_name(end: Mapping[TopicPartition, int]) -> str:
     """Return the file name of the measurement of the batch with this end."""
-    return hashlib.sha256(partition_offsets_to_json(end).encode()).hexdigest()[:32] + ".json"
+    return hashlib.sha256(partition_offsets_to_json(end).encode()).hexdigest() + ".json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ def has_later_leader(
     """Return whether brokers report a later leader of a partition than the one whose epoch is given."""
     reported = [report.leader_epochs for report in reports if report.topic_id == topic_id and report.leader_epochs]
     return any(
-        0 <= epoch < max((each.get(tp.partition, -1) for each in reported), default=-1) for tp, epoch in epochs.items()
+        tp.partition in each and 0 <= epoch < each[tp.partition] for each in reported for tp, epoch in epochs.items()
     )
 
 

@@ -18,6 +18,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     are_lower_ends_confirmed,
     evaluate_gap,
     find_lost_partitions,
+    has_later_leader,
     loss_cause,
     out_of_range_error,
     reread_offset,
@@ -247,6 +248,29 @@ def test_what_one_report_says_of_a_partition(
     assert type(error) is error_type
     assert message in error.message
     assert (error.topic, error.partition) == TP
+    if isinstance(error, TopicRecreatedError):
+        assert error.topic_id == report.topic_id
+
+
+@pytest.mark.parametrize(
+    ("epoch", "reports", "expected"),
+    [
+        (4, [(ID, {3: 5})], True),
+        (4, [(ID, {3: 4}), (ID, {3: 5})], True),
+        (0, [(ID, {3: 1})], True),
+        (-1, [(ID, {3: 5})], False),
+        (5, [(ID, {3: 5})], False),
+        (4, [(ID, {0: 5})], False),
+        (4, [(NEW_ID, {3: 5})], False),
+        (4, [(ID, None)], False),
+        (4, [], False),
+    ],
+)
+def test_a_later_leader_is_one_of_the_same_topic_and_partition(
+    epoch: int, reports: list[tuple[UUID, dict[int, int] | None]], expected: bool
+) -> None:
+    found = [TopicReport(node, topic_id, epochs) for node, (topic_id, epochs) in enumerate(reports)]
+    assert has_later_leader({TP: epoch}, ID, found) is expected
 
 
 UNPROVEN_GAP = DataLossError("a gap")
