@@ -16,9 +16,10 @@ from tests.unit.client.fake_broker import (
     FakeBroker,
     error_sequence,
 )
+from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
 from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -34,6 +35,8 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.deadline import Deadline
 
 
 @pytest.fixture
@@ -267,3 +270,70 @@ def test_unreachable_cluster_fails_early() -> None:
     with pytest.raises(BrokerUnreachableError):
         ClusterClient(settings).refresh_brokers()
     assert time.monotonic() - started < 10
+
+
+@pytest.fixture
+def system() -> FakeTimeSystem:
+    return FakeTimeSystem()
+
+
+@pytest.fixture
+def pool(system: FakeTimeSystem) -> Iterator[ConnectionPool]:
+    pool = ConnectionPool(system)
+    yield pool
+    pool.close()
+
+
+def test_cached_metadata_is_used_up_to_its_maximum_age(
+    broker: FakeBroker, system: FakeTimeSystem, pool: ConnectionPool
+) -> None:
+    cluster = ClusterClient(replace(broker.settings, metadata_max_age_ms=8000), pool=pool)
+    requests = []
+    for seconds in (0, 8, 0.25):
+        system.now += seconds
+        assert cluster.leader(PARTITION).id == 1
+        requests.append(broker.request_counts["Metadata"])
+    assert requests == [1, 1, 2]
+
+
+def test_the_topic_ids_of_cached_metadata_are_known_without_a_request(broker: FakeBroker) -> None:
+    cluster = ClusterClient(broker.settings)
+    assert cluster.known_topic_ids([TOPIC]) == {}
+    cluster.topics([TOPIC])
+    assert cluster.known_topic_ids([TOPIC, "other"]) == {TOPIC: TOPIC_ID}
+    broker.topic_id = UUID(int=0)
+    cluster.topics([TOPIC])
+    assert cluster.known_topic_ids([TOPIC]) == {}, "brokers before Kafka 2.8 have none"
+    assert broker.request_counts["Metadata"] == 2
+
+
+def test_a_response_without_a_requested_topic_removes_it_from_the_cache(broker: FakeBroker) -> None:
+    cluster = ClusterClient(broker.settings)
+    cluster.topics([TOPIC])
+    broker.topic_error = lambda: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.refresh_brokers()
+    assert cluster.known_leaders([PARTITION]).keys() == {PARTITION}, "this request was for no topic"
+    assert cluster.all_topics() == {}
+    assert cluster.known_leaders([PARTITION]) == {}
+
+
+def test_each_round_of_requests_leaves_brokers_more_time(
+    broker: FakeBroker, system: FakeTimeSystem, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that does not respond gets a tenth of ``request.timeout.ms``, then twice as much; the last gets all."""
+    limits: list[float] = []
+
+    def fail(_: object, host: str, port: int, limit: Deadline) -> None:
+        limits.append(round(limit.remaining(), 3))
+        raise BrokerUnreachableError("frozen", broker=f"{host}:{port}")
+
+    monkeypatch.setattr(pool, "acquire", fail)
+    settings = replace(broker.settings, bootstrap_servers=(("a", 1), ("b", 1)), retry_backoff_ms=0)
+    cluster = ClusterClient(settings, retries=2, pool=pool)
+    with pytest.raises(BrokerUnreachableError):
+        cluster.topics([TOPIC], deadline=cluster.deadline(300))
+    assert limits == [3.0, 300.0, 6.0, 300.0, 12.0, 300.0]
+    limits.clear()
+    with pytest.raises(BrokerUnreachableError):
+        cluster.call_any_broker(lambda *_: None, cluster.deadline(300))
+    assert limits == [3.0, 300.0]

@@ -350,6 +350,19 @@ def test_epochs_that_the_cluster_lost_are_dropped_after_half_of_the_timeout(
     assert "all brokers report an earlier leader epoch of flights-0 than before (5)" in caplog.text
 
 
+def test_lost_epochs_are_dropped_when_half_of_the_timeout_has_passed(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    cluster = client(three, pool)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 9)
+    deposed = []
+    for seconds in (0, 9.75, 0.25):
+        pool.system.sleep(seconds)
+        cluster.topics([TOPIC])
+        deposed.append(cluster.is_deposed(PARTITION, TOPIC_ID, 5))
+    assert deposed == [True, True, False]
+
+
 def test_epochs_that_the_cluster_lost_are_dropped_from_cached_metadata(
     three: list[FakeBroker], pool: ConnectionPool
 ) -> None:

@@ -313,6 +313,10 @@ def test_stale_end_of_a_newly_elected_old_leader_is_retried(counts: ReadCounts) 
     replica.log, replica.end_may_be_stale = LeaderLogState(0, 25, TOPIC_ID), True
     with pytest.raises(DataLossError, match="beyond the end"):
         count(replica, counts)
+    replica = ScriptedReplica(*[response(high_watermark=5)] * 6)
+    replica.log, replica.end_may_be_stale = LeaderLogState(0, 5, TOPIC_ID), True
+    with pytest.raises(DataLossError, match="beyond the end"):
+        count(replica, counts)
     replica = ScriptedReplica(records(10, 30), response(high_watermark=25))
     replica.log = LeaderLogState(0, 25, TOPIC_ID)
     with pytest.raises(DataLossError, match="beyond the end"):

@@ -77,6 +77,22 @@ def test_rack_is_not_sent_after_the_switch_to_the_leader(broker: FakeBroker, mon
     assert racks_sent == [True, False]
 
 
+def test_rack_is_sent_to_a_follower_unless_the_leader_names_one_that_does_not_exist(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the leader names it again in each response, without records."""
+    racks_sent: list[bool] = []
+    monkeypatch.setattr(Connection, "send", lambda *arguments, **_: racks_sent.append(b"our-rack" in arguments[4]))
+    with FakeBroker() as follower:
+        broker.leaders = follower.leaders = [(1, broker), (2, follower)]
+        replica = ReadReplica(broker.settings, FetchSettings(client_rack="our-rack"), PARTITION, TOPIC_ID)
+        for broker_id in (2, 9):
+            replica.switch_to_replica(broker_id)
+            replica.send_fetch(0, 100, Deadline.after(60))
+        replica.release()
+    assert racks_sent == [True, False]
+
+
 def test_open_transaction_is_no_data_loss(broker: FakeBroker) -> None:
     broker.stable = 40
     replica = ReadReplica(broker.settings, FetchSettings(isolation_level="read_committed"), PARTITION, TOPIC_ID)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from tests.unit.producer.fake_coordinator import FakeTransactionalCluster
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous import sink_delivery
 from pyspark_kafka_direct.continuous.checkpoint_log_format import (
@@ -29,7 +31,7 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     parse_epoch_metadata,
     reset_token,
 )
-from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
+from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery, kafka_delivery
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     CheckpointFencedError,
@@ -41,6 +43,8 @@ from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark_kafka_direct.config.read_options import ContinuousOptions
 
 A0, A1, MISSING = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("missing", 0)
 ID = UUID(int=5)
@@ -131,6 +135,28 @@ def test_the_transaction_timeout_must_exceed_an_epoch(world: FakeCluster, max_se
         OptionError, match=rf"timeout\.ms is 60000, but a transaction can stay open for up to {max_seconds:g} s"
     ):
         world.delivery(max_transaction_seconds=max_seconds)
+
+
+@pytest.mark.parametrize(("has_timeout_option", "timeout_ms"), [(True, 60_000), (False, 52_000)])
+def test_without_the_option_the_transaction_timeout_covers_the_slowest_epoch(
+    world: FakeCluster, has_timeout_option: bool, timeout_ms: int
+) -> None:
+    options = world.options()
+    settings = parse_start_options({"checkpointLocation": "/c", "epochInterval": 2, "epochTimeout": 10})
+    read_options = cast("ContinuousOptions", SimpleNamespace(connection=options.connection))
+    delivery = kafka_delivery(options, has_timeout_option, read_options, open_logs_on(world.disk), settings)
+    delivery.prepare("q", [A0], 1)
+    assert world.cluster.requests_for("InitProducerId") == [("InitProducerId", "p.cont.0", timeout_ms)]
+
+
+def test_at_least_once_delivery_has_no_producer_ids(world: FakeCluster) -> None:
+    options = parse_sink_options({"kafka.bootstrap.servers": "b:1", "topic": "out"}, streaming=True)
+    settings = parse_start_options({"checkpointLocation": "/c"})
+    read_options = cast("ContinuousOptions", SimpleNamespace(connection=options.connection))
+    delivery = kafka_delivery(options, False, read_options, open_logs_on(world.disk), settings)
+    delivery.prepare("q", [A0], 1)
+    assert delivery.producers == ()
+    assert world.cluster.take_requests() == []
 
 
 def test_brokers_must_allow_the_transaction_timeout(world: FakeCluster) -> None:
