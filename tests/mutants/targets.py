@@ -57,6 +57,20 @@ TARGETS = {
         ),
         ("protocol", "client/test_multi_partition_fetch.py", "client/test_produce_channel.py"),
     ),
+    "producer": MutationTarget(
+        (
+            "producer/accumulator.py",
+            "producer/async_producer.py",
+            "producer/batch_producer.py",
+            "producer/broker_channel.py",
+            "producer/leader_lookup.py",
+            "producer/partition_queue.py",
+            "producer/produce_errors.py",
+            "producer/producer_id_manager.py",
+            "producer/record_future.py",
+        ),
+        ("producer", "client/test_produce_channel.py"),
+    ),
     "transactions": MutationTarget(
         ("producer/transactional_producer.py", "client/transaction_coordinator.py", "continuous/sink_delivery.py"),
         (
