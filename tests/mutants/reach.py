@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import threading
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,10 +90,12 @@ class _Traced:
     def __enter__(self) -> None:
         self._before = self._watch._current
         self._watch._current = self._name
+        threading.settrace(self._watch.note)  # for threads that the test starts
         sys.settrace(self._watch.note)
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        threading.settrace(None)
         self._watch._current = self._before
 
 
