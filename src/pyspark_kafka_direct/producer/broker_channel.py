@@ -114,11 +114,8 @@ class BrokerChannel:
     def disconnect(self) -> list[tuple[PartitionQueue, ProducerBatch]]:
         """Close the connection; return the batches whose responses are lost, oldest first."""
         lost_batches = [item for request in self._in_flight for item in request.batches.items()]
+        self.close()
         self._in_flight.clear()
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.connection.close()
-            self._cluster.release(channel.connection)
         return lost_batches
 
     def close(self) -> None:

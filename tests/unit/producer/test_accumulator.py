@@ -178,6 +178,17 @@ def test_a_missing_partition_fails_its_record_only() -> None:
     assert harness.outcomes[b"now"] == (5, 0)
 
 
+def test_a_partition_that_was_added_since_the_last_metadata_is_found() -> None:
+    cluster = FakeCluster()
+    harness = AccumulatorHarness(cluster)
+    harness.append(b"1", partition=0)
+    cluster.partitions = {"t": 6}
+    harness.append(b"2", partition=5)
+    harness.poll_until(b"1", b"2")
+    assert harness.outcomes == {b"1": (0, 0), b"2": (5, 0)}
+    assert cluster.requested_topics == ["t", "t"]
+
+
 def test_queued_records_of_a_missing_partition_fail_with_the_first_ones() -> None:
     """A recreated topic may have fewer partitions; each batch would take five seconds to be found missing."""
     cluster = FakeCluster()
@@ -331,6 +342,16 @@ def test_records_linger_for_the_configured_time() -> None:
     harness.poll_until(b"1", b"2")
     assert [each.at - start for each in cluster.sent] == [2.0]
     assert harness.sent() == [{0: [b"1", b"2"]}]
+
+
+def test_records_expire_while_they_linger() -> None:
+    cluster = FakeCluster()
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, linger=20.0, delivery_timeout_ms=10_000)
+    harness.append(b"1")
+    harness.poll_until(b"1")
+    assert cluster.system.now - start == 10
+    assert type(harness.error(b"1")) is BrokerTimeoutError
 
 
 def test_records_do_not_linger_for_a_flush_or_a_full_batch() -> None:

@@ -144,6 +144,13 @@ def test_the_metadata_has_the_topic_id_and_the_leader_epoch(producers: list[Asyn
     assert (metadata.topic_id, metadata.leader_epoch) == (None, -1), "it is in either topic"
 
 
+def test_without_acknowledgements_the_offsets_are_unknown(producers: list[AsyncProducer]) -> None:
+    producer = new_producer(producers, fake_cluster(), linger=100.0, acks=0)
+    futures = [producer.send("t", b"k", b"v") for _ in range(2)]
+    producer.flush(TIMEOUT)
+    assert [future.result(0).offset for future in futures] == [-1, -1]
+
+
 def test_log_append_time_replaces_the_record_timestamp(producers: list[AsyncProducer]) -> None:
     producer = new_producer(producers, fake_cluster(lambda _: FakeResponse(more={"log_append_time_ms": 77})))
     assert producer.send("t", b"k", b"v", timestamp=5).result(TIMEOUT) == RecordMetadata("t", 0, 0, 77)
@@ -328,6 +335,21 @@ def test_close_fails_incomplete_records_and_returns_in_time(
     cluster.proceed.set()
     wait_for_threads_to_end()
     assert not caplog.records, "no future was completed twice"
+
+
+def test_the_thread_ends_although_a_callback_that_close_calls_hangs(producers: list[AsyncProducer]) -> None:
+    cluster = BlockedCluster()
+    producer = new_producer(producers, cluster)
+    release = threading.Event()
+    producer.send("t", b"k", b"v").add_done_callback(lambda _: (release.wait(2 * TIMEOUT), None)[1])
+    assert cluster.connecting.wait(TIMEOUT)
+    producer.close(0.05)
+    cluster.proceed.set()
+    end = time.monotonic() + TIMEOUT
+    while any(thread.name == "pyspark-kafka-direct-producer" for thread in threading.enumerate()):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    release.set()
 
 
 def test_close_fails_incomplete_records_when_no_thread_can_be_started(

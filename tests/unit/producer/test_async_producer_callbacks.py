@@ -147,7 +147,8 @@ def test_records_count_as_completed_after_their_callbacks(producer: AsyncProduce
         listener.futures.append(future)
     assert (producer.sent_count, producer.completed_count) == (2, 0)
     OPEN.set()
-    producer.flush(HANG_SECONDS)
+    with at_most(10):
+        producer.flush(HANG_SECONDS)
     OPEN.clear()
     acknowledged = ([(0, 0), (1, 1)], False, 0)
     assert listener.notes == [acknowledged, ("callback", 0), ("callback", 0), (True, 2)]
