@@ -43,7 +43,13 @@ TARGETS = {
     ),
     "loss": MutationTarget(
         ("client/witnesses.py", "client/cluster_client.py", "consumer/fetcher.py", "consumer/fetch_response.py"),
-        ("consumer", "client/test_witnesses.py", "client/test_cluster_client.py", "planning/test_loss_evidence.py"),
+        (
+            "consumer",
+            "client/test_witnesses.py",
+            "client/test_replica_witnesses.py",
+            "client/test_cluster_client.py",
+            "planning/test_loss_evidence.py",
+        ),
     ),
     "records": MutationTarget(("records/python",), ("records",)),
     "config": MutationTarget(("config",), ("config", "direct/test_conf.py")),

@@ -368,7 +368,7 @@ class ClusterClient:
         deadline: Deadline,
         retry: Retry | None = None,
         *,
-        required: Callable[[str], bool] = lambda name: True,  # among all topics
+        required: Callable[[str], bool] | None = None,  # among all topics; None: each
     ) -> dict[str, TopicMetadata]:
         """Fetch metadata of topics (None: all), and retry until the deadline; missing topics are omitted."""
         if retry is None:
@@ -389,7 +389,7 @@ class ClusterClient:
             if names is not None:
                 self._drop_lost_epochs(metadata.topics.values(), deadline)
             for topic, error in metadata.topic_errors.items():
-                if names is None and (error.internal or not required(topic)):
+                if required is not None and (error.internal or not required(topic)):
                     continue
                 failure = error_for(error.code, "fetching metadata", topic=topic)
                 if not error_code_info(error.code).retriable:

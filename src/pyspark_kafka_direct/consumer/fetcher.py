@@ -115,12 +115,11 @@ class Fetcher:
         self._counts = counts
         self._prefetch = prefetch
         self._retry = FetchRetry(config, task.offsets.topic_partition, system)
-        self._absence_check: AbsenceCheck | None = None  # while metadata or the leader lacks the partition
-        self._out_of_range_responses = 0
-        self._stale_end_responses = 0
-        self._no_data_since: float | None = None
         self._fetch_seconds = 0.0  # until the last response
         self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
+        self._absence_check: AbsenceCheck | None  # while metadata or the leader lacks the partition
+        self._no_data_since: float | None
+        self._reset_retries()
 
     def run(self) -> Iterator[None]:
         """Yield each time the handler was fed, with the next fetch in flight, until the end of the range."""

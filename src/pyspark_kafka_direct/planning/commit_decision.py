@@ -60,7 +60,7 @@ class SinkState:
             "ticket": list(self.ticket),
             "digest": self.digest,
         }
-        return json.dumps(fields, separators=(",", ":"), sort_keys=True)
+        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SinkState:

@@ -24,6 +24,7 @@ from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
 from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
+    AuthorizationError,
     BrokerUnreachableError,
     ProtocolError,
     TopicNotFoundError,
@@ -315,6 +316,19 @@ def test_a_response_without_a_requested_topic_removes_it_from_the_cache(broker: 
     assert cluster.known_leaders([PARTITION]).keys() == {PARTITION}, "this request was for no topic"
     assert cluster.all_topics() == {}
     assert cluster.known_leaders([PARTITION]) == {}
+
+
+def test_of_all_topics_only_required_ones_that_are_not_internal_raise_their_error(broker: FakeBroker) -> None:
+    cluster = ClusterClient(broker.settings)
+    broker.failing_topics = [(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name[0] == "_") for name in ("orders", "__x")]
+    assert cluster.all_topics().keys() == {TOPIC}
+    assert cluster.all_topics(required=lambda name: name != "orders").keys() == {TOPIC}
+    with pytest.raises(AuthorizationError) as caught:
+        cluster.all_topics(required=lambda name: True)
+    assert caught.value.topic == "orders"
+    broker.topic_error = lambda: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(AuthorizationError):
+        cluster.topics([TOPIC])
 
 
 def test_each_round_of_requests_leaves_brokers_more_time(

@@ -13,10 +13,15 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.witnesses import Witnesses
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.metadata import Node
     from pyspark_kafka_direct.client.witnesses import ReplicaWitnesses
 
 
@@ -145,3 +150,38 @@ def test_a_replica_that_knows_another_topic_has_to_be_asked_again(
     assert ask(cluster, witnesses) == ({1, 2, 3}, True)
     three[1].topic_id = UUID(int=9)
     assert ask(cluster, witnesses) == ({1, 2, 3}, False)
+
+
+def test_witnesses_leave_brokers_more_time_while_some_do_not_respond(
+    three: list[FakeBroker], pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = client(three, pool)
+    cluster.refresh_brokers()
+    connect, reachable = cluster.connect, set[int]()
+    limits: list[float] = []
+
+    def connect_or_fail(node: Node, limit: Deadline) -> Connection:
+        limits.append(round(limit.remaining(), 3))
+        if node.id in reachable:
+            return connect(node, limit)
+        raise BrokerUnreachableError("frozen")
+
+    monkeypatch.setattr(cluster, "connect", connect_or_fail)
+    witnesses = Witnesses(cluster)
+
+    def ask() -> list[float]:
+        limits.clear()
+        with contextlib.suppress(BrokerUnreachableError):
+            witnesses.request_reports([TOPIC], (), cluster.deadline(60))
+        return limits
+
+    assert ask() == [3.0, 3.0, 30.0]
+    assert ask() == [6.0, 6.0, 30.0]
+    error = BrokerTimeoutError("frozen")
+    assert witnesses.track_unresolved({1: error}) is error
+    assert witnesses.track_unresolved({1: error}) is error
+    assert ask() == [15.0, 15.0, 30.0], "at most an equal share of the deadline"
+    assert witnesses.track_unresolved({}) is None
+    assert ask() == [3.0, 3.0, 30.0]
+    reachable.add(2)
+    assert ask() == [6.0, 6.0, 6.0], "a response of another one is due"

@@ -363,6 +363,20 @@ def test_lost_epochs_are_dropped_when_half_of_the_timeout_has_passed(
     assert deposed == [True, True, False]
 
 
+def test_epochs_are_not_dropped_while_no_broker_confirms_the_loss(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    cluster = client(three, pool)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 9)
+    cluster.topics([TOPIC])
+    pool.system.sleep(10)
+    responses = error_sequence(0, finally_=ErrorCode.REQUEST_TIMED_OUT)
+    for broker in three:
+        broker.error = responses
+    assert cluster.topics([TOPIC]).keys() == {TOPIC}
+    assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
 def test_epochs_that_the_cluster_lost_are_dropped_from_cached_metadata(
     three: list[FakeBroker], pool: ConnectionPool
 ) -> None:

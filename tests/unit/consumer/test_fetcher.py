@@ -104,6 +104,15 @@ def test_throttled_fetch_is_repeated_without_backoff(counts: ReadCounts) -> None
     assert (counts.throttled, counts.retries) == (1, 0)
 
 
+def test_the_time_without_data_restarts_after_a_metadata_refresh(counts: ReadCounts) -> None:
+    """Five seconds prove an offset gap; the responses before the refresh may come from a deposed leader."""
+    moved = response(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    replica = ScriptedReplica(*[response()] * 4, moved, *[response()] * 4, REST)
+    replica.response_seconds = 1.0
+    assert count(replica, counts) == 40
+    assert counts.gaps == 0
+
+
 def test_out_of_range_offset_in_the_log_is_fetched_again(counts: ReadCounts) -> None:
     assert count(ScriptedReplica(response(ErrorCode.OFFSET_OUT_OF_RANGE), REST), counts) == 40
     assert (counts.retries, counts.lost) == (1, 0)

@@ -132,6 +132,28 @@ def test_the_epoch_of_the_plan_is_sent_and_deposes_earlier_leaders(
         replica.check_leader(Deadline.after(60))
 
 
+@pytest.mark.parametrize(("newest", "metadata_requests"), [(12, 1), (13, 0)])
+def test_metadata_is_compared_with_the_plan_if_fetch_requests_have_no_topic_id(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, newest: int, metadata_requests: int
+) -> None:
+    epochs: list[int] = []
+    monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
+    monkeypatch.setitem(VERSIONS, API_KEY, (4, newest))
+    broker.epoch = 8
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, leader_of(broker, 7))
+    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.release()
+    assert broker.request_counts["Metadata"] == metadata_requests
+    assert epochs == [7 + metadata_requests]
+
+
+def test_a_partition_without_a_leader_is_a_transient_error(broker: FakeBroker) -> None:
+    broker.leaders = [(-1, broker)]
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
+    with pytest.raises(TransientBrokerError, match="LEADER_NOT_AVAILABLE"):
+        replica.send_fetch(0, 100, Deadline.after(60))
+
+
 def test_a_topic_with_another_id_is_reported(broker: FakeBroker) -> None:
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, UUID(int=99))
     with pytest.raises(TopicRecreatedError):
@@ -147,7 +169,7 @@ def test_only_the_leader_is_on_leader(broker: FakeBroker, monkeypatch: pytest.Mo
         broker.leaders = follower.leaders = [(1, broker), (2, follower)]
         replica = ReadReplica(broker.settings, FetchSettings(client_rack="r"), PARTITION, TOPIC_ID)
         found: list[tuple[bool, str | None]] = []
-        for switch in (None, 2, 9, None):
+        for switch in (None, 2, None, 9):
             if switch is not None:
                 replica.switch_to_replica(switch)
             elif found:

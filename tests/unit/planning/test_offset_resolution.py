@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
@@ -10,6 +11,7 @@ from pyspark_kafka_direct.planning.offset_resolution import (
     NO_RECORD,
     RangeSide,
     required_lookups,
+    resolve_known_start_offsets,
     resolve_offsets,
 )
 from pyspark_kafka_direct.planning.offset_specs import (
@@ -108,3 +110,10 @@ def test_otherwise_no_match_means_the_latest_offset(position: OffsetSpec, side: 
         A1: ResolvedOffset(20, "latest"),
         B0: ResolvedOffset(0, "timestamp"),
     }
+
+
+def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() -> None:
+    reader = FakeOffsetReader({A0: (3, 9), A1: (3, 9)})
+    start = SpecificOffsets({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
+    assert resolve_known_start_offsets(start, [A0, A1], reader) == {A0: 0, A1: 3, B0: 5}
+    assert resolve_known_start_offsets(GlobalTimestamp(10), [A0, A1], reader) == {}

@@ -70,6 +70,7 @@ def test_timestamps() -> None:
         {A0: 5, A1: 6}, "latest"
     )
     assert parse_global_timestamp(" 1700000000000 ", "o") == GlobalTimestamp(1_700_000_000_000)
+    assert parse_global_timestamp("0", "o") == GlobalTimestamp(0)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "-1", "-2", "9223372036854775808", "1_000", "1" * 5000])
