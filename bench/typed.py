@@ -105,6 +105,13 @@ def flights() -> Iterator[dict[str, Any]]:
             yield {name: _cell(name, row[name]) for name in _NAMES}
 
 
+def damaged(value: bytes, number: int, share: float) -> bytes:
+    """Truncate one of ``1 / share`` values, or remove a colon from it."""
+    if not share or number % (step := round(1 / share)):
+        return value
+    return value[: len(value) // 2] if number // step % 2 else value.replace(b'"carrier":', b'"carrier"', 1)
+
+
 def measure(jobs: Sequence[str], rounds: int, copies: int) -> tuple[list[Series], dict[str, Any]]:
     """Run each job with both connectors in turn, each round begun by another one; the first round does not count."""
     from pyspark_kafka_direct.broker import EmbeddedKafka, jars
@@ -121,8 +128,8 @@ def measure(jobs: Sequence[str], rounds: int, copies: int) -> tuple[list[Series]
             topics = {}
             for share in sorted({_SHARES_MALFORMED.get(job, 0.0) for job in jobs}):
                 say_to_stderr(f"Loading {len(values) * copies:,} flights, {share:.0%} malformed")
-                damaged = [_damaged(value, number, share) for number, value in enumerate(values)]
-                topics[share] = load.call(_load, f"flights-{share:g}", damaged, copies)
+                damaged_values = [damaged(value, number, share) for number, value in enumerate(values)]
+                topics[share] = load.call(_load, f"flights-{share:g}", damaged_values, copies)
         make_spark = partial(spark, SparkSettings(servers, connector, _CORES, kafka.pids[1]))
         with Host(make_spark, Path(scratch) / "spark.log") as host:
             environment = machine.describe(
@@ -161,8 +168,8 @@ def measure_decoder() -> dict[str, float]:
         "3 of 14 fields": (FEW_FIELDS, clean),
         "14 fields": (FIELDS, clean),
         "14 fields, keys in random order": (FIELDS, [json.dumps(flight).encode() for flight in shuffled]),
-        SOME_MALFORMED: (FIELDS, [_damaged(value, n, 0.01) for n, value in enumerate(clean)]),
-        ALL_MALFORMED: (FIELDS, [_damaged(value, n, 1.0) for n, value in enumerate(clean)]),
+        SOME_MALFORMED: (FIELDS, [damaged(value, n, 0.01) for n, value in enumerate(clean)]),
+        ALL_MALFORMED: (FIELDS, [damaged(value, n, 1.0) for n, value in enumerate(clean)]),
     }
     types = {"int": pa.int32(), "string": pa.string()}
     rates = {}
@@ -236,13 +243,6 @@ def _cell(name: str, text: str) -> str | int | None:
     if text in ("", "NA"):
         return None
     return text if name in ("carrier", "tailnum", "origin", "dest") else int(float(text))
-
-
-def _damaged(value: bytes, number: int, share: float) -> bytes:
-    """Truncate, or damage in the middle, one of ``1 / share`` values."""
-    if not share or number % round(1 / share):
-        return value
-    return value[: len(value) // 2] if number % 2 else value.replace(b'"carrier":', b'"carrier"', 1)
 
 
 class FlightsTopic(NamedTuple):
