@@ -33,12 +33,13 @@ BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
 UNIT := tests/unit tests/simulation
-SHARDS := $(BIN)/python -m tests.shards --at-once 4 $(MAKE)
+SHARDS := $(BIN)/python -m tests.shards --at-once 5 $(MAKE)
 
-# Shards are split into parts so that four run until the end: shard-spark-1-3 is the first of three parts. The longest come
-# first, and those that mostly wait (for brokers that restart, for applications) run beside those that compute.
-INTEGRATION := shard-cluster shard-spark-1-3 shard-apps-1-2 shard-spark-2-3 shard-broker shard-spark-3-3 shard-apps-2-2 \
-	shard-plain-1-3 shard-direct shard-plain-2-3 shard-plain-3-3
+# Shards are split into parts so that five run until the end: shard-spark-1-2 is the first of two parts. More parts would
+# start more brokers and Sparks. The longest come first; those that mostly wait (for brokers that restart, for applications)
+# run beside those that compute.
+INTEGRATION := shard-spark-1-2 shard-spark-2-2 shard-plain-1-2 shard-plain-2-2 shard-cluster shard-direct shard-apps-1-2 \
+	shard-apps-2-2 shard-broker
 
 .PHONY: help
 help:  ## show this list
@@ -49,7 +50,7 @@ demo: $(DEMO)  ## write and read 336,776 real flights with a real Kafka, as a ba
 	@$(dir $(DEMO))bin/python examples/demo.py
 
 .PHONY: test
-# Spark gives a Python worker ten seconds to start, so at most four shards run at once on two cores: two wait most of the
+# Spark gives a Python worker ten seconds to start, so at most five shards run at once on two cores: three wait most of the
 # time. The kernel is compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit
 # tests the newest Spark and Python: running them with both costs three minutes, and "make check" runs them with the pinned one.
 test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
@@ -90,7 +91,7 @@ SIMULATED = $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(SCENARIO),--scena
 simulation: $(VENV)
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first tree --keep-going $(SIMULATED)
 
-# shard-spark is the shard, shard-spark-2-3 its second part of three.
+# shard-spark is the shard, shard-spark-2-2 its second part of two.
 part = $(word $(1),$(subst -, ,$*))
 shard-%: $(VENV) $(CLASSES)
 	$(PYTEST) --durations=15 --junitxml build/tests/$@.xml --shard $(call part,1) \

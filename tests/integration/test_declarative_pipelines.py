@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 PAGE = "docs/declarative-pipelines.md"
 
 
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.spark_app
-@pytest.mark.timeout(900)  # two runs, each of which starts three JVMs
+@pytest.mark.timeout(900)  # each run starts three JVMs
 def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, runs: int
 ) -> None:
     servers, flights, alerts = kafka.bootstrap_servers, make_topic(2, prefix="flights"), make_topic(prefix="alerts")
     blocks = {block.language: block.text for block in fenced(PAGE)}
@@ -43,11 +44,10 @@ def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
 
     with TopicWriter(servers, flights) as writer:
         writer.write(["UA", "DL"], ['{"carrier": "UA", "dep_delay": 90}', '{"carrier": "DL", "dep_delay": 2}'], [1, 2])
-        run_pipeline(tmp_path)
-        assert late_carriers(servers, alerts) == ["UA"]
-        writer.write(["AA"], ['{"carrier": "AA", "dep_delay": 61}'], [3])
-        run_pipeline(tmp_path)
-    assert late_carriers(servers, alerts) == ["AA", "UA"]
+        for run in range(runs):
+            run_pipeline(tmp_path)
+            assert late_carriers(servers, alerts) == sorted(["UA"] + ["AA"] * run)
+            writer.write(["AA"], ['{"carrier": "AA", "dep_delay": 61}'], [3 + run])
 
 
 def run_pipeline(folder: Path) -> None:

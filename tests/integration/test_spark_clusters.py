@@ -54,6 +54,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.soak  # continuous/test_executors.py and direct/test_kafka_rdd_locations.py run such clusters, too
 def test_local_cluster(make_spark: Any, kafka: EmbeddedKafka, topic: str) -> None:
     settings = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}
     _check(make_spark(settings, master="local-cluster[2,1,1024]"), kafka, topic, inspect="files")
@@ -83,7 +84,7 @@ def test_executors_get_the_package_from_an_archive(
 ) -> None:
     environment = _environment(tmp_path / "environment", with_package=True)
     archive = tmp_path / "environment.tar.gz"  # like the output of `venv-pack`
-    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
         tar.add(environment, arcname=".")
     # The planner on the driver uses the same interpreter path, so the environment has the same name there.
     monkeypatch.chdir(tmp_path)

@@ -69,7 +69,7 @@ class App(NamedTuple):
         return sorted(file.name for file in (self.folder / "checkpoint" / "commits").glob("[0-9]*"))
 
 
-@pytest.mark.parametrize("how", ["return", "raise"])
+@pytest.mark.parametrize("how", ["return", pytest.param("raise", marks=pytest.mark.soak)])
 def test_a_process_that_ends_stops_its_query(app: Callable[[str], App], how: str) -> None:
     running = app(how)
     assert running.epochs() == ["0"], "the first epoch takes an hour"
