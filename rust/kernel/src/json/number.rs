@@ -62,13 +62,13 @@ fn long_number(bytes: &[u8], end: usize, start: usize) -> Parsed<Number> {
     let negative = byte_at(bytes, end, start) == b'-';
     let first = start + usize::from(negative);
     let (mut at, mut digits) = digits(bytes, end, first, 0);
-    let mut count = at - first;
-    if count == 0 {
+    if at == first {
         return non_finite(bytes, end, start);
     }
     if bytes[first] == b'0' && at > first + 1 {
         return unexpected(end, first, Reason::Number);
     }
+    let mut count = if bytes[first] == b'0' { 0 } else { at - first }; // as in Spark
     let mut kind = NumberKind::Integer;
     let mut fraction = 0;
     if byte_at(bytes, end, at) == b'.' {
@@ -93,6 +93,7 @@ fn long_number(bytes: &[u8], end: usize, start: usize) -> Parsed<Number> {
         if at == exponent {
             return unexpected(end, at, Reason::Number);
         }
+        count += at - exponent;
     }
     if count > MAX_DIGITS {
         return unexpected(end, start, Reason::Number);

@@ -126,7 +126,7 @@ class Scanner:
             return self._non_finite(start)
         if self.text[first] == "0" and at > first + 1:
             self.fail(first, NUMBER)
-        digits = at - first
+        digits = 0 if self.text[first] == "0" else at - first  # as in Spark
         is_integer = True
         if self.byte(at) == ".":
             is_integer = False
@@ -140,6 +140,7 @@ class Scanner:
             at = self._digits(exponent)
             if at == exponent:
                 self.fail(at, NUMBER)
+            digits += at - exponent
         if digits > _MAX_DIGITS:
             self.fail(start, NUMBER)
         return Number(at, is_integer, None)
