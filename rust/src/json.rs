@@ -1,13 +1,14 @@
-//! The kernel's JSON decoder in Python: a record batch with a column of values in, structs out.
+//! The kernel's JSON decoders in Python: a record batch with a column of values in, structs or VARIANTs out.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_pyarrow::{FromPyArrow, ToPyArrow};
-use arrow_schema::Schema;
+use arrow_schema::{ArrowError, Schema};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use record_kernel::DecodedJson;
 
 /// Decodes JSON values to structs; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -15,7 +16,7 @@ pub struct JsonDecoder {
     inner: record_kernel::JsonDecoder,
 }
 
-/// A batch of the structs, and one of why values are malformed, and where, if there are any.
+/// A batch of the decoded values, and one of why values are malformed, and where, if there are any.
 type Decoded<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
@@ -29,21 +30,47 @@ impl JsonDecoder {
 
     /// Decodes a `pyarrow.RecordBatch` with one binary column.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
-        let values = RecordBatch::from_pyarrow_bound(values)?;
-        if values.num_columns() != 1 {
-            return Err(PyValueError::new_err(format!("one column is decoded, not {}", values.num_columns())));
-        }
-        let column = values.column(0).as_binary_opt::<i32>();
-        let column = column.ok_or_else(|| PyValueError::new_err("the column of values must be binary"))?;
-        let inner = &mut self.inner;
-        let decoded = py.detach(|| inner.decode(column)).map_err(value_error)?;
-        let malformed = decoded.malformed.map(|malformed| {
-            let (reasons, positions): (ArrayRef, ArrayRef) =
-                (Arc::new(malformed.reasons), Arc::new(malformed.positions));
-            batch(py, vec![("reason", reasons), ("position", positions)])
-        });
-        Ok((batch(py, vec![("value", decoded.structs)])?, malformed.transpose()?))
+        decode(py, values, |values| self.inner.decode(values))
     }
+}
+
+/// Decodes JSON values to VARIANTs; see `pyspark_kafka_direct.records`.
+#[pyclass(module = "pyspark_kafka_direct.records._native")]
+#[derive(Default)]
+pub struct VariantDecoder {
+    inner: record_kernel::VariantDecoder,
+}
+
+#[pymethods]
+impl VariantDecoder {
+    #[new]
+    fn new() -> Self {
+        VariantDecoder::default()
+    }
+
+    /// Decodes a `pyarrow.RecordBatch` with one binary column.
+    fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
+        decode(py, values, |values| self.inner.decode(values))
+    }
+}
+
+fn decode<'py>(
+    py: Python<'py>,
+    values: &Bound<'py, PyAny>,
+    decode_column: impl Send + FnOnce(&BinaryArray) -> Result<DecodedJson, ArrowError>,
+) -> PyResult<Decoded<'py>> {
+    let values = RecordBatch::from_pyarrow_bound(values)?;
+    if values.num_columns() != 1 {
+        return Err(PyValueError::new_err(format!("one column is decoded, not {}", values.num_columns())));
+    }
+    let column = values.column(0).as_binary_opt::<i32>();
+    let column = column.ok_or_else(|| PyValueError::new_err("the column of values must be binary"))?;
+    let decoded = py.detach(|| decode_column(column)).map_err(value_error)?;
+    let malformed = decoded.malformed.map(|malformed| {
+        let (reasons, positions): (ArrayRef, ArrayRef) = (Arc::new(malformed.reasons), Arc::new(malformed.positions));
+        batch(py, vec![("reason", reasons), ("position", positions)])
+    });
+    Ok((batch(py, vec![("value", decoded.structs)])?, malformed.transpose()?))
 }
 
 fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
@@ -52,6 +79,6 @@ fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound
         .to_pyarrow(py)
 }
 
-fn value_error(error: arrow_schema::ArrowError) -> PyErr {
+fn value_error(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

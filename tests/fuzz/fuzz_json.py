@@ -1,4 +1,4 @@
-"""Feeds damaged JSON to both JSON decoders, which must return the same structs, errors, positions and reasons.
+"""Feeds damaged JSON to both JSON decoders, which must return the same values, errors, positions and reasons.
 
 ``python -m tests.fuzz.fuzz_json --minutes 10 [--seed 1]``. A finding is printed with its seed and its values, and ends
 the run with status 1. Add such values to ``tests/integration/from_json_cases.py`` once they are understood.
@@ -12,10 +12,11 @@ import sys
 import time
 
 import pyarrow as pa
-from tests.unit.records.test_json_decoders import FIELDS, comparable, decoders
+from tests.unit.records import test_json_decoders as structs
+from tests.unit.records import test_variant_decoders as variants
 
 REPORT_SECONDS = 30.0
-KEYS = (*FIELDS.names, "unwanted", "a key of more than sixteen bytes", "é", "x", "t", "\\u0069")
+KEYS = (*structs.FIELDS.names, "unwanted", "a key of more than sixteen bytes", "é", "x", "t", "\\u0069")
 SCALARS = (
     *("null", "true", "false", "tru", "0", "-0", "1", "-128", "255", "256", "32768", "2147483648", "12345678", "01"),
     *("9223372036854775807", "9223372036854775808", "123456789012345678901234567890", "1.", ".5", "+1", "-", "0.1"),
@@ -86,13 +87,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
-    oracle, *others = decoders()
-    print(f"decoders {', '.join(type(each).__name__ for each in (oracle, *others))}; seed {options.seed}", flush=True)
+    targets = (
+        (structs.decoders(), structs.comparable),
+        (variants.decoders(), variants.comparable),
+        (variants.decoders(variants.STRUCT), variants.comparable),
+    )
+    names = [type(decoder).__name__ for decoders, _ in targets for decoder in decoders]
+    print(f"decoders {', '.join(names)}; seed {options.seed}", flush=True)
     values = Values(options.seed)
     end = time.monotonic() + options.minutes * 60
     reported_at = time.monotonic()
     batches = malformed = 0
     while time.monotonic() < end:
+        (oracle, *others), comparable = targets[batches % len(targets)]
         batch = values.batch()
         array = pa.array(batch, pa.binary())
         expected: object = None

@@ -14,7 +14,7 @@ from pyspark_kafka_direct import MalformedPayloadError, error_of, functions
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.records import create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest
-from pyspark_kafka_direct.records.python import PythonJsonDecoder
+from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_the_decoders_read_what_spark_reads(
     decoder = (
         create_json_decoder(schema, DEFAULT_CORRUPT_RECORD)
         if implementation == "selected"
-        else PythonJsonDecoder(JsonRequest(schema, DEFAULT_CORRUPT_RECORD))
+        else create_python_decoder(JsonRequest(schema, DEFAULT_CORRUPT_RECORD))
     )
     decoded = decoder.decode(pa.array(VALUES, pa.binary()))
     pairs = list(zip(VALUES, structs, decoded.values.to_pylist(), strict=True))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.smoke
 
 FIELDS = "origin string, dep_delay double, legs array<struct<dest string>>, _corrupt_record string"
+ERROR = "struct<side string, stage string, class string, message string, schema_id int>"
 VALUES = [
     b'{"origin": "JFK", "dep_delay": 2.5, "unwanted": {"a": [1]}, "legs": [{"dest": "MIA"}, {}]}',
     b'{"origin": "LGA", "dep_delay": null}',
@@ -83,8 +84,7 @@ def test_the_schema_can_be_an_option(read: Callable[..., DataFrame]) -> None:
 
 
 def test_errors_of_malformed_records_are_a_column(read: Callable[..., DataFrame]) -> None:
-    error = "struct<side string, stage string, class string, message string, schema_id int>"
-    frame = read(f"offset bigint, value struct<dep_delay double>, _error {error}", valueFormat="json")
+    frame = read(f"offset bigint, value struct<dep_delay double>, _error {ERROR}", valueFormat="json")
     rows = {row.offset: row._error.asDict() for row in frame.where("_error IS NOT NULL").collect()}
     common = {"side": "value", "class": "MalformedPayloadError", "schema_id": None}
     assert rows == {
@@ -165,6 +165,44 @@ def test_malformed_records_in_a_stream(
     failing = query("FAILFAST")
     with pytest.raises(Exception, match=rf"topic {topic}, partition 0, offset 1"):
         failing.run(failing.load().selectExpr("CAST(value.n AS binary) AS value"))
+
+
+def test_any_json_is_a_variant(read: Callable[..., DataFrame]) -> None:
+    schema = f"offset bigint, value variant, key struct<id variant>, _error {ERROR}"
+    frame = (
+        read(schema, valueFormat="json", keyFormat="json")
+        .orderBy("offset")
+        .selectExpr(
+            "variant_get(value, '$.origin', 'string') AS origin",
+            "variant_get(value, '$.legs[0].dest', 'string') AS dest",
+            "CAST(key.id AS int) AS id",
+            "to_json(value) AS text",
+            "_error.message AS error",
+        )
+    )
+    assert [tuple(row) for row in frame.collect()] == [
+        ("JFK", "MIA", 0, '{"dep_delay":2.5,"legs":[{"dest":"MIA"},{}],"origin":"JFK","unwanted":{"a":[1]}}', None),
+        ("LGA", None, 1, '{"dep_delay":null,"origin":"LGA"}', None),
+        (None, None, 2, None, "the JSON is incomplete, at byte 25"),
+        (None, None, 3, None, None),
+        ("BOS", None, 4, '{"dep_delay":"late","origin":"BOS"}', None),
+        ("SFO", None, 5, '{"dep_delay":7,"origin":"SFO"}', None),
+    ]
+    dropped = read("value variant", valueFormat="json", mode="DROPMALFORMED")
+    assert dropped.count() == 5
+    with pytest.raises(Exception, match="The value cannot be decoded as JSON: the JSON is incomplete, at byte 25"):
+        read("value variant", valueFormat="json", mode="FAILFAST").collect()
+
+
+def test_variants_in_a_stream(stream: Callable[..., Stream], make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in (b'{"n":"one"}', b"[", b'["two"]', b'"three"'):
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    query = stream(subscribe=topic, startingOffsets="earliest", valueFormat="json", valueSchema="variant")
+    query.run(query.load().selectExpr("CAST(coalesce(to_json(value), '-') AS binary) AS value"))
+    assert [value for batch in query.batches.values() for value in batch] == ['"three"', "-", '["two"]', '{"n":"one"}']
 
 
 @pytest.mark.parametrize(

@@ -31,5 +31,5 @@ pub use decoder::{Counts, Decoder, Limits, OffsetRange};
 pub use encoder::{EncodeError, EncodedBatch, Encoder, EncoderSettings};
 pub use error::{DecodeError, ErrorKind};
 pub use format::HEADER as HEADER_BYTES;
-pub use json::{DecodedJson, JsonDecoder, MalformedValues, Reason};
+pub use json::{DecodedJson, JsonDecoder, MalformedValues, Reason, VariantDecoder};
 pub use producer_state::{ProducerState, not_a_batch, set_producer_state, split_batch};

@@ -188,11 +188,11 @@ SOURCE_OPTIONS: Final = (
     _payload("valueFormat", _FORMAT, "binary",
         doc="What values contain: `binary`, `string` or `json`. Strings are not checked for UTF-8, as in a cast. JSON "
             "is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the results of "
-            "Spark's `from_json`; see docs/typed-json.md."),
+            "Spark's `from_json`, or to a VARIANT; see docs/typed-json.md."),
     _payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _payload("valueSchema",
-        doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`). Not needed if "
-            "`.schema()` is called, which then defines all columns."),
+        doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
+            "for any JSON. Not needed if `.schema()` is called, which then defines all columns."),
     _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")), "PERMISSIVE",
         doc="What to do with malformed JSON: `PERMISSIVE` reads the fields that cannot be decoded as null, as Spark's "
             "`from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` fails "

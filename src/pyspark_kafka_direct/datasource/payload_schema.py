@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType, VariantType
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.errors import OptionError
@@ -24,7 +24,7 @@ ERROR_TYPE: Final = StructType(
     ]
 )
 
-_STRUCT: Final = re.compile(r"\s*struct\s*<", re.IGNORECASE)
+_TYPE: Final = re.compile(r"\s*(struct\s*<|variant\s*$)", re.IGNORECASE)  # otherwise, the fields of a struct
 
 
 def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
@@ -48,10 +48,12 @@ def check_payload_type(column: str, field: StructField, payload_format: PayloadF
                 f"schema: with {column}Format=string, column {field.name!r} is string, not {kind.simpleString()}."
             )
         return
+    if kind == VariantType():
+        return
     if not isinstance(kind, StructType):
         raise OptionError(
             f"schema: with {column}Format=json, column {field.name!r} is a struct of the wanted fields, such as "
-            f"struct<id bigint, name string>, not {kind.simpleString()}."
+            f"struct<id bigint, name string>, or variant for any JSON, not {kind.simpleString()}."
         )
     from pyspark_kafka_direct.records.json_values import JsonRequest
 
@@ -80,6 +82,6 @@ def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -
     if not ddl or not ddl.strip():
         raise OptionError(
             f"{column}Format=json needs the wanted fields: give the column {column} a struct type with .schema(), or "
-            f"set {column}Schema, for example to 'id bigint, name string'"
+            f"set {column}Schema, for example to 'id bigint, name string', or to variant for any JSON"
         )
-    return ddl if _STRUCT.match(ddl) else f"struct<{ddl}>"
+    return ddl if _TYPE.match(ddl) else f"struct<{ddl}>"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import MalformedPayloadError
-from pyspark_kafka_direct.records.json_values import RANGE, TYPE
+from pyspark_kafka_direct.records.json_values import CONVERSION_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructTyp
     fields = {
         "side": pa.repeat(side, rows),
         # A payload that is no JSON fails in the first stage, a field with a value of another type in the second one.
-        "stage": pc.if_else(pc.is_in(reasons, pa.array([TYPE, RANGE])), "convert", "parse"),
+        "stage": pc.if_else(pc.is_in(reasons, pa.array(CONVERSION_REASONS)), "convert", "parse"),
         "class": pa.repeat(MalformedPayloadError.__name__, rows),
         "message": pc.binary_join_element_wise(reasons, malformed.positions.cast(pa.string()), ", at byte "),
         "schema_id": pa.nulls(rows, pa.int32()),  # of a schema registry, which JSON does not use

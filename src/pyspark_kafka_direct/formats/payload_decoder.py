@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed
 from pyspark_kafka_direct.records import create_json_decoder
+from pyspark_kafka_direct.records.json_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +51,8 @@ class PayloadDecoder:
                 case "string":
                     self._string_columns.append(column)
                 case "json":
-                    fields = pa.schema(list(schema.field(index).type))
+                    data_type = schema.field(index).type
+                    fields = None if is_variant(data_type) else pa.schema(list(data_type))
                     self._json_decoders[column] = create_json_decoder(fields, settings.corrupt_record)
 
     def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -155,6 +155,6 @@ def create_encoder(
     )
 
 
-def create_json_decoder(fields: pa.Schema, corrupt_record: str = "") -> JsonDecoder:
-    """Create a decoder of the wanted fields; a type that JSON cannot be decoded to is a ValueError."""
+def create_json_decoder(fields: pa.Schema | None, corrupt_record: str = "") -> JsonDecoder:
+    """Create a decoder of the wanted fields, or of VARIANTs; a type that JSON cannot be decoded to is a ValueError."""
     return _selected.create_json_decoder(JsonRequest(fields, corrupt_record))

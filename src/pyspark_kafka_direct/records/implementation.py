@@ -110,7 +110,7 @@ def _python() -> Implementation:
         python.set_producer_state,
         python.is_valid_batch,
         python.split_batch,
-        python.PythonJsonDecoder,
+        python.create_json_decoder,
     )
 
 

@@ -14,6 +14,12 @@ MAX_SCHEMA_DEPTH: Final = 64
 
 TYPE: Final = "the value does not have the type of its column"
 RANGE: Final = "the number does not fit the type of its column"
+HALF_PAIR: Final = "half of a surrogate pair"
+DUPLICATE_KEY: Final = "an object has a key twice"
+SIZE: Final = "the VARIANT is larger than 128 MiB"
+
+CONVERSION_REASONS: Final = (TYPE, RANGE, HALF_PAIR, DUPLICATE_KEY, SIZE)
+"""Why JSON does not have the wanted type."""
 
 
 class MalformedValues(NamedTuple):
@@ -26,9 +32,9 @@ class MalformedValues(NamedTuple):
 class DecodedValues(NamedTuple):
     """A decoded column.
 
-    Of JSON, a struct is null if its value is null or blank. If a value is not a JSON object, it is malformed, and all
-    fields of its struct are null. If a field's value does not fit its type, the value is malformed, and only this field
-    is null.
+    A VARIANT is null if its value is null or malformed. A struct is null if its value is null or blank. If a value is
+    not a JSON object, it is malformed, and all fields of its struct are null. If a field's value does not fit its type,
+    the value is malformed, and only this field is null.
     """
 
     values: pa.Array
@@ -36,7 +42,10 @@ class DecodedValues(NamedTuple):
 
 
 class JsonDecoder(Protocol):
-    """Decodes the wanted fields of JSON objects, with the results of Spark's ``from_json`` in mode PERMISSIVE."""
+    """Decodes the wanted fields of JSON objects, with the results of Spark's ``from_json`` in mode PERMISSIVE.
+
+    Or decodes JSON to VARIANTs, with those of ``parse_json``.
+    """
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues: ...
 
@@ -45,11 +54,13 @@ class JsonDecoder(Protocol):
 class JsonRequest:
     """The validated arguments of ``create_json_decoder``."""
 
-    fields: pa.Schema  # of the structs
+    fields: pa.Schema | None  # of the structs; None: VARIANT
     # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist.
     corrupt_record: str
 
     def __post_init__(self) -> None:
+        if self.fields is None:
+            return
         _check_fields(self.fields)
         if self.corrupt_record in self.fields.names:
             import pyarrow as pa
@@ -60,6 +71,34 @@ class JsonRequest:
                     f"field {self.corrupt_record!r} has the text of malformed values, so it must be a string, not "
                     f"{data_type}"
                 )
+
+
+def variant_type() -> pa.StructType:
+    """Return the Arrow type of Spark's VARIANT; Spark recognizes it by the metadata."""
+    import pyarrow as pa
+
+    return pa.struct(
+        [
+            pa.field("value", pa.binary(), nullable=False),
+            pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+        ]
+    )
+
+
+def is_variant(data_type: pa.DataType) -> bool:
+    # Metadata is not part of the equality of types.
+    return bool(data_type == variant_type()) and data_type.field(1).metadata == {b"variant": b"true"}
+
+
+def malformed_values(misfits: list[tuple[int, str] | None]) -> MalformedValues | None:
+    """Return position and reason of each value that is malformed, or None if there is none."""
+    import pyarrow as pa
+
+    if not any(misfits):
+        return None
+    positions = [misfit and misfit[0] for misfit in misfits]
+    reasons = [misfit and misfit[1] for misfit in misfits]
+    return MalformedValues(pa.array(reasons, pa.dictionary(pa.int8(), pa.string())), pa.array(positions, pa.int32()))
 
 
 def _check_fields(fields: pa.Schema | pa.StructType, path: str = "", depth: int = 0) -> None:
@@ -79,6 +118,8 @@ def _check_field(field: pa.Field, path: str, depth: int) -> None:
         raise ValueError(f"field {path!r} may be missing in an object, so it must be nullable")
     if depth > MAX_SCHEMA_DEPTH:
         raise ValueError(f"field {path!r} has more than {MAX_SCHEMA_DEPTH} levels")
+    if is_variant(field.type):
+        return
     if pa.types.is_struct(field.type):
         _check_fields(field.type, f"{path}.", depth + 1)
     elif pa.types.is_list(field.type):

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import _native
-from pyspark_kafka_direct.records._native import JsonDecoder  # an ImportError if the kernel is older than this module
+from pyspark_kafka_direct.records._native import (  # an ImportError if the kernel is older than this module
+    JsonDecoder,
+    VariantDecoder,
+)
 from pyspark_kafka_direct.records.columns import arrow_schema
 from pyspark_kafka_direct.records.interfaces import (
     AbortedTransaction,
@@ -140,7 +143,8 @@ class NativeJsonDecoder:
     """A ``JsonDecoder`` implemented in Rust."""
 
     def __init__(self, request: JsonRequest) -> None:
-        self._native = JsonDecoder(request.fields, request.corrupt_record)
+        fields = request.fields
+        self._native = VariantDecoder() if fields is None else JsonDecoder(fields, request.corrupt_record)
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    VariantType,
 )
 
 from pyspark_kafka_direct.config.payload_parser import PayloadOptions
@@ -31,12 +32,20 @@ def struct(*fields: tuple[str, DataType] | tuple[str, DataType, bool]) -> Struct
     return StructType([StructField(*field) for field in fields])
 
 
-@pytest.mark.parametrize("ddl", ["id bigint, name string", "STRUCT < id bigint, name string>"])
-def test_the_columns_are_defined_by_value_schema(ddl: str) -> None:
+@pytest.mark.parametrize(
+    ("ddl", "type_ddl"),
+    [
+        ("id bigint, name string", "struct<id bigint, name string>"),
+        ("STRUCT < id bigint, name string>", "STRUCT < id bigint, name string>"),
+        ("VARIANT", "VARIANT"),
+        ("variant string", "struct<variant string>"),
+        ("payload variant", "struct<payload variant>"),
+    ],
+)
+def test_the_columns_are_defined_by_value_schema(ddl: str, type_ddl: str) -> None:
     columns = typed_schema(kafka_schema(True), PayloadOptions(JSON, None, ddl))
-    struct_ddl = ddl if "STRUCT" in ddl else f"struct<{ddl}>"
     assert columns == (
-        f"`key` string, `value` {struct_ddl}, `topic` string, `partition` int, `offset` bigint, "
+        f"`key` string, `value` {type_ddl}, `topic` string, `partition` int, `offset` bigint, "
         "`timestamp` timestamp_ltz, `timestampType` int, `headers` array<struct<key:string,value:binary>>"
     )
 
@@ -56,6 +65,15 @@ def test_errors_can_be_a_column() -> None:
     schema = read_schema(struct(("_ERROR", ERROR_TYPE), ("value", FLIGHT)), JSON)
     assert schema.columns == ("_error", "value")
     assert ERROR_TYPE.simpleString() == ("struct<side:string,stage:string,class:string,message:string,schema_id:int>")
+
+
+def test_payloads_can_be_variants() -> None:
+    json_only = PayloadSettings("json", "json")
+    schema = read_schema(
+        struct(("key", struct(("id", LongType()), ("any", VariantType()))), ("value", VariantType())), json_only
+    )
+    assert schema.columns == ("key", "value")
+    assert schema.payloads == json_only
 
 
 def test_nothing_is_decoded_if_no_column_needs_it() -> None:

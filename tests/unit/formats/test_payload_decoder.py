@@ -16,6 +16,7 @@ from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
+from pyspark_kafka_direct.records.json_values import variant_type
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -160,6 +161,23 @@ def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
     assert rows_of(payloads, records(payloads, [GOOD, BAD])) == [
         {"value": {"text": None, "delay": 1.5}},
         {"value": {"text": BAD.decode(), "delay": None}},
+    ]
+
+
+def test_malformed_variants_are_null_and_have_an_error() -> None:
+    names = ("value", "_error")
+    schema = pa.schema({"value": variant_type(), "_error": pa.struct(list(ERROR))})
+    payloads = PayloadDecoder(PayloadSettings(value_format="json"), names, schema, TP)
+    first, second, third = rows_of(payloads, records(payloads, [b'{"a":1}', b'{"a":1,"a":2}', b"[1,"]))
+    assert first == {
+        "value": {"value": b"\x02\x01\x00\x00\x02\x0c\x01", "metadata": b"\x01\x01\x00\x01a"},
+        "_error": None,
+    }
+    assert second["value"] is third["value"] is None
+    errors = [error for row in (second, third) if isinstance(error := row["_error"], dict)]
+    assert [(error["stage"], error["message"]) for error in errors] == [
+        ("convert", "an object has a key twice, at byte 12"),
+        ("parse", "the JSON is incomplete, at byte 3"),
     ]
 
 

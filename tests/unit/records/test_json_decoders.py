@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest
-from pyspark_kafka_direct.records.python import PythonJsonDecoder
+from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
 
 INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
 FIELDS = pa.schema(
@@ -83,8 +83,8 @@ some_values = (
 def decoders() -> list[JsonDecoder]:
     request = JsonRequest(FIELDS, "corrupt")
     if IMPLEMENTATION != "native":
-        return [PythonJsonDecoder(request)]
-    return [PythonJsonDecoder(request), create_json_decoder(FIELDS, "corrupt")]
+        return [create_python_decoder(request)]
+    return [create_python_decoder(request), create_json_decoder(FIELDS, "corrupt")]
 
 
 def errors(decoded: DecodedValues) -> list[tuple[int, str] | None]:

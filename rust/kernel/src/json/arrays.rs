@@ -36,6 +36,7 @@ impl Column {
                 Arc::new(string_array(offsets, spare.finish(data), nulls)?)
             }
             Values::Struct { fields, object } => struct_array(fields, &mut object.columns, rows, nulls)?,
+            Values::Variant { fields, variants } => variants.finish(fields, rows, nulls)?,
             Values::List { ends, element } => {
                 let DataType::List(field) = data_type else {
                     return Err(ArrowError::SchemaError(format!("an array is no {data_type}")));

@@ -9,6 +9,7 @@ use super::object::Object;
 use super::scan::load16;
 use super::skip::{Input, State, skip};
 use super::text::unescape;
+use super::variant::{Grammar, Variants, is_variant};
 
 /// Levels of structs and arrays in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
@@ -42,6 +43,10 @@ pub(super) enum Values {
     Struct {
         fields: Fields,
         object: Box<Object>,
+    },
+    Variant {
+        fields: Fields,
+        variants: Box<Variants>,
     },
     List {
         ends: Vec<i32>,
@@ -79,6 +84,9 @@ impl Column {
             DataType::Float32 => Values::Float32(Vec::new()),
             DataType::Float64 => Values::Float64(Vec::new()),
             DataType::Utf8 => Values::Text { ends: vec![0], data: Vec::new() },
+            DataType::Struct(fields) if is_variant(fields) => {
+                Values::Variant { fields: fields.clone(), variants: Box::new(Variants::new(Grammar::FromJson)) }
+            }
             DataType::Struct(fields) => {
                 Values::Struct { fields: fields.clone(), object: Box::new(Object::new(fields.iter(), depth + 1)?) }
             }
@@ -96,7 +104,7 @@ impl Column {
     #[inline(always)]
     pub fn decode(&mut self, input: Input<'_>, state: &mut State, at: usize) -> Parsed<usize> {
         let first = input.byte(at);
-        if first == b'n' {
+        if first == b'n' && !matches!(self.values, Values::Variant { .. }) {
             let end = input.literal(at, b"null")?;
             self.push_null();
             return Ok(end);
@@ -177,6 +185,14 @@ impl Column {
                     return Ok(end);
                 }
             }
+            Values::Variant { variants, .. } => match variants.encode(input, state, at) {
+                Ok(end) => return Ok(end),
+                Err(Malformed { reason, .. }) if reason.is_unfit_for_variant() => {
+                    variants.truncate(self.rows - 1);
+                    return self.misfit(input, state, at, reason);
+                }
+                Err(malformed) => return Err(malformed),
+            },
             Values::List { ends, element } => {
                 if first == b'[' {
                     state.enter(at)?;
@@ -215,6 +231,7 @@ impl Column {
         fixed_width!(&mut self.values, values => values.push(Default::default()),
             Values::Text { ends, data } => ends.push(data.len() as i32),
             Values::Struct { .. } => {},
+            Values::Variant { variants, .. } => variants.push_null(),
             Values::List { ends, element } => ends.push(element.rows as i32),
         );
     }
@@ -227,6 +244,7 @@ impl Column {
         fixed_width!(&mut self.values, values => values.resize(rows, Default::default()),
             Values::Text { ends, data } => ends.resize(rows + 1, data.len() as i32),
             Values::Struct { .. } => {},
+            Values::Variant { variants, .. } => variants.pad(rows),
             Values::List { ends, element } => ends.resize(rows + 1, element.rows as i32),
         );
     }
@@ -244,6 +262,7 @@ impl Column {
                 data.truncate(ends.last().map_or(0, |&end| end as usize));
             }
             Values::Struct { object, .. } => object.truncate(rows),
+            Values::Variant { variants, .. } => variants.truncate(rows),
             Values::List { ends, element } => {
                 ends.truncate(rows + 1);
                 element.truncate(ends.last().map_or(0, |&end| end as usize));
@@ -266,6 +285,7 @@ impl Column {
         fixed_width!(&mut self.values, values => drop(values.drain(from..until)),
             Values::Text { ends, data } => drop(data.drain(remove_ends(ends, from, until))),
             Values::Struct { object, .. } => object.columns.iter_mut().for_each(|column| column.remove(from, until)),
+            Values::Variant { variants, .. } => variants.remove(from, until),
             Values::List { ends, element } => {
                 let removed = remove_ends(ends, from, until);
                 element.remove(removed.start, removed.end);
@@ -275,7 +295,7 @@ impl Column {
 }
 
 /// Removes the ends of rows, and returns the range of their content.
-fn remove_ends(ends: &mut Vec<i32>, from: usize, until: usize) -> std::ops::Range<usize> {
+pub(super) fn remove_ends(ends: &mut Vec<i32>, from: usize, until: usize) -> std::ops::Range<usize> {
     let (start, end) = (ends[from], ends[until]);
     ends.drain(from + 1..=until);
     ends[from + 1..].iter_mut().for_each(|later| *later -= end - start);

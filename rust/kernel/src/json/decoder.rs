@@ -11,6 +11,7 @@ use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::malformed::{MalformedRows, MalformedValues};
 use super::object::Object;
 use super::skip::{Input, State};
+use super::variant::is_variant;
 
 /// Decodes columns of JSON objects into structs of the same fields. Memory is reused from batch to batch.
 pub struct JsonDecoder {
@@ -149,10 +150,10 @@ impl Column {
 fn nullable_violation(fields: &Fields) -> Option<&Arc<Field>> {
     fields.iter().find_map(|field| match field.data_type() {
         _ if !field.is_nullable() => Some(field),
-        DataType::Struct(fields) => nullable_violation(fields),
+        DataType::Struct(fields) if !is_variant(fields) => nullable_violation(fields),
         DataType::List(element) if !element.is_nullable() => Some(element),
         DataType::List(element) => match element.data_type() {
-            DataType::Struct(fields) => nullable_violation(fields),
+            DataType::Struct(fields) if !is_variant(fields) => nullable_violation(fields),
             _ => None,
         },
         _ => None,

@@ -23,11 +23,17 @@ pub enum Reason {
     Type,
     /// A field's number does not fit the type of its column.
     Range,
+    /// Half of a surrogate pair in a string of a VARIANT.
+    HalfPair,
+    /// A key that an object of a VARIANT has twice.
+    DuplicateKey,
+    /// A VARIANT that is too large.
+    Size,
 }
 
 impl Reason {
     /// In the order of their discriminants.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Truncated,
         Reason::Unexpected,
         Reason::Number,
@@ -38,7 +44,15 @@ impl Reason {
         Reason::NotObject,
         Reason::Type,
         Reason::Range,
+        Reason::HalfPair,
+        Reason::DuplicateKey,
+        Reason::Size,
     ];
+
+    /// Whether a value that is JSON has no VARIANT.
+    pub(super) fn is_unfit_for_variant(self) -> bool {
+        matches!(self, Reason::HalfPair | Reason::DuplicateKey | Reason::Size)
+    }
 
     pub fn message(self) -> &'static str {
         match self {
@@ -52,6 +66,9 @@ impl Reason {
             Reason::NotObject => "the value is not a JSON object",
             Reason::Type => "the value does not have the type of its column",
             Reason::Range => "the number does not fit the type of its column",
+            Reason::HalfPair => "half of a surrogate pair",
+            Reason::DuplicateKey => "an object has a key twice",
+            Reason::Size => "the VARIANT is larger than 128 MiB",
         }
     }
 }

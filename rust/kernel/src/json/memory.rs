@@ -5,7 +5,7 @@ use std::mem;
 use arrow_buffer::{ArrowNativeType, Buffer};
 
 /// Larger buffers are freed.
-const MAX_RETAINED_BYTES: usize = 16 << 20;
+pub(super) const MAX_RETAINED_BYTES: usize = 16 << 20;
 
 /// Python still uses the previous batch, and perhaps the one before, while the next one is decoded.
 const MAX_BUFFERS: usize = 4;

@@ -12,10 +12,16 @@ mod malformed;
 mod memory;
 mod number;
 mod object;
+mod prediction;
 mod scan;
 mod skip;
 mod text;
+mod variant;
+mod variant_bytes;
+mod variant_decoder;
+mod variant_keys;
 
 pub use decoder::{DecodedJson, JsonDecoder};
 pub use error::Reason;
 pub use malformed::MalformedValues;
+pub use variant_decoder::VariantDecoder;

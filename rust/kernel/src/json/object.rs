@@ -6,6 +6,7 @@ use arrow_schema::{ArrowError, Field};
 
 use super::column::Column;
 use super::error::{Malformed, Parsed, Reason, unexpected};
+use super::prediction::{MAX_PREDICTED_BYTES, Prediction, low_bytes};
 use super::scan::{before_quote, load16};
 use super::skip::{Input, State, skip};
 
@@ -14,7 +15,6 @@ const UNWANTED: u32 = u32::MAX;
 
 /// Bounds of what is remembered of earlier objects: hostile ones cannot make it grow.
 const MAX_PREDICTIONS: usize = 4096;
-const MAX_PREDICTED_BYTES: usize = 256;
 const KNOWN_KEYS: usize = 256;
 /// With separator, quotes, colon and a blank, such a key fits into 16 bytes.
 const MAX_KNOWN_KEY: usize = 10;
@@ -55,7 +55,7 @@ impl Object {
                     if input.byte(at) <= b' ' {
                         at = input.blanks(at);
                     }
-                    prediction.column
+                    prediction.target
                 }
                 _ => {
                     if slot > 0 && input.byte(at) == b'}' {
@@ -170,8 +170,7 @@ impl Object {
         if length <= 16
             && let Some(prediction) = self.predictions.get_mut(slot)
         {
-            let mask = low_bytes(length);
-            *prediction = Prediction { first: word & mask, mask, length, rest: Vec::new(), column: known.column };
+            *prediction = Prediction::short(word, length, known.column);
         }
         Some(Key::Value { at: input.blanks(at), column: known.column })
     }
@@ -182,31 +181,6 @@ enum Key {
     Value { at: usize, column: u32 },
     /// The position after the object.
     End(usize),
-}
-
-/// The bytes from the end of a value to the start of the next one, such as `, "origin": `.
-struct Prediction {
-    first: u128,
-    mask: u128,
-    length: usize,
-    /// The bytes after the first 16.
-    rest: Vec<u8>,
-    column: u32,
-}
-
-impl Prediction {
-    fn new(bytes: &[u8], column: u32) -> Prediction {
-        let mask = low_bytes(bytes.len());
-        let rest = bytes.get(16..).unwrap_or_default().to_vec();
-        Prediction { first: load16(bytes, 0) & mask, mask, length: bytes.len(), rest, column }
-    }
-
-    #[inline(always)]
-    fn matches(&self, input: Input<'_>, at: usize) -> bool {
-        (load16(input.bytes, at) ^ self.first) & self.mask == 0
-            && at + self.length < input.end
-            && (self.length <= 16 || input.bytes[at + 16..at + self.length] == self.rest[..])
-    }
 }
 
 /// A short key, wherever it was.
@@ -220,12 +194,6 @@ struct KnownKey {
 fn known_index(key: u128) -> usize {
     let hash = (key as u64 ^ (key >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 56) as usize % KNOWN_KEYS
-}
-
-/// A mask of the lowest bytes, at most 16.
-#[inline(always)]
-fn low_bytes(count: usize) -> u128 {
-    if count >= 16 { u128::MAX } else { (1 << (8 * count)) - 1 }
 }
 
 /// The last value of a repeated key counts, unless it does not fit.

@@ -52,11 +52,29 @@ pub(super) fn long_string(bytes: &[u8], end: usize, start: usize, quote: u8) -> 
     Err(Malformed { at: end, reason: Reason::Truncated })
 }
 
-/// Appends a string's body to `out` without its escapes.
-///
-/// Halves of surrogate pairs become `?`, as in Java. Bytes that are not UTF-8 are copied.
-#[inline(never)]
+/// Appends a string's body to `out` without its escapes, as `from_json` does. Bytes that are not UTF-8 are copied.
 pub(super) fn unescape(bytes: &[u8], start: usize, end: usize, out: &mut Vec<u8>) -> Parsed<()> {
+    remove_escapes(bytes, start, end, out, Escapes::FromJson)
+}
+
+/// Which escapes are accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Escapes {
+    /// Also of single quotes; halves of surrogate pairs become `?`, as in Java.
+    FromJson,
+    /// Also of single quotes, but no halves of surrogate pairs.
+    SingleQuotes,
+    Json,
+}
+
+#[inline(never)]
+pub(super) fn remove_escapes(
+    bytes: &[u8],
+    start: usize,
+    end: usize,
+    out: &mut Vec<u8>,
+    accepted: Escapes,
+) -> Parsed<()> {
     let body = &bytes[start..end];
     let mut at = 0;
     while at < body.len() {
@@ -66,11 +84,13 @@ pub(super) fn unescape(bytes: &[u8], start: usize, end: usize, out: &mut Vec<u8>
         if at == body.len() {
             break;
         }
-        let invalid = Err(Malformed { at: start + at, reason: Reason::Escape });
+        let escape_at = start + at;
+        let invalid = Err(Malformed { at: escape_at, reason: Reason::Escape });
         let Some(&escape) = body.get(at + 1) else { return invalid };
         at += 2;
         out.push(match escape {
-            b'"' | b'\'' | b'\\' | b'/' => escape,
+            b'"' | b'\\' | b'/' => escape,
+            b'\'' if accepted != Escapes::Json => escape,
             b'b' => 8,
             b'f' => 12,
             b'n' => b'\n',
@@ -84,7 +104,11 @@ pub(super) fn unescape(bytes: &[u8], start: usize, end: usize, out: &mut Vec<u8>
                 if pair.is_some() {
                     at += 6;
                 }
-                let character = pair.or_else(|| char::from_u32(first)).unwrap_or('?');
+                let character = match pair.or_else(|| char::from_u32(first)) {
+                    Some(character) => character,
+                    None if accepted == Escapes::FromJson => '?',
+                    None => return Err(Malformed { at: escape_at, reason: Reason::HalfPair }),
+                };
                 out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 continue;
             }

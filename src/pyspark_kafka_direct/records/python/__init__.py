@@ -4,12 +4,12 @@ from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, sc
 from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set_producer_state, split_batch
 from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 from pyspark_kafka_direct.records.python.encoder import PythonEncoder
-from pyspark_kafka_direct.records.python.json_decoder import PythonJsonDecoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder
 
 __all__ = [
     "PythonDecoder",
     "PythonEncoder",
-    "PythonJsonDecoder",
+    "create_json_decoder",
     "is_valid_batch",
     "scan_leader_epoch",
     "scan_next_offset",

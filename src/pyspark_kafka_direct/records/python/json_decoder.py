@@ -6,7 +6,14 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark_kafka_direct.records.columns import binary_values
-from pyspark_kafka_direct.records.json_values import RANGE, TYPE, DecodedValues, JsonRequest, MalformedValues
+from pyspark_kafka_direct.records.json_values import (
+    CONVERSION_REASONS,
+    RANGE,
+    TYPE,
+    DecodedValues,
+    is_variant,
+    malformed_values,
+)
 from pyspark_kafka_direct.records.python.json_scanner import (
     NOT_OBJECT,
     TRAILING,
@@ -14,11 +21,14 @@ from pyspark_kafka_direct.records.python.json_scanner import (
     MalformedJsonError,
     Scanner,
 )
+from pyspark_kafka_direct.records.python.variant_decoder import PythonVariantDecoder, read_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
+
+    from pyspark_kafka_direct.records.json_values import JsonDecoder, JsonRequest
 
     # Returns the decoded value at a position, and the position after it.
     _Decode: TypeAlias = Callable[["_Value", int], tuple[Any, int]]
@@ -50,34 +60,35 @@ class _Value(Scanner):
         return _UNFIT, end
 
 
-class PythonJsonDecoder:
-    """A ``JsonDecoder`` in Python."""
+def create_json_decoder(request: JsonRequest) -> JsonDecoder:
+    if request.fields is None:
+        return PythonVariantDecoder()
+    return PythonJsonDecoder(request.fields, request.corrupt_record)
 
-    def __init__(self, request: JsonRequest) -> None:
+
+class PythonJsonDecoder:
+    """A ``JsonDecoder`` of structs in Python."""
+
+    def __init__(self, fields: pa.Schema, corrupt_record: str) -> None:
         import pyarrow as pa
 
-        self._type = pa.struct(list(request.fields))
-        self._corrupt_record = request.corrupt_record if request.corrupt_record in request.fields.names else None
-        wanted = {field.name: field.type for field in request.fields if field.name != self._corrupt_record}
+        self._type = pa.struct(list(fields))
+        self._corrupt_record = corrupt_record if corrupt_record in fields.names else None
+        wanted = {field.name: field.type for field in fields if field.name != self._corrupt_record}
         self._decode_object = _object_decoder(wanted)
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa
 
         structs: list[dict[str, Any] | None] = []
-        misfits: list[tuple[int | None, str | None]] = []
+        misfits: list[tuple[int, str] | None] = []
         for value in binary_values(values):
             struct, misfit = (None, None) if value is None else self._decode_value(value)
             if misfit is not None and value is not None and self._corrupt_record is not None:
                 struct = {**(struct or {}), self._corrupt_record: value.decode(errors="replace")}
             structs.append(struct)
-            misfits.append(misfit or (None, None))
-        decoded = pa.array(structs, self._type)
-        if all(reason is None for _, reason in misfits):
-            return DecodedValues(decoded, None)
-        positions, reasons = zip(*misfits, strict=True)
-        reason_array = pa.array(reasons, pa.dictionary(pa.int8(), pa.string()))
-        return DecodedValues(decoded, MalformedValues(reason_array, pa.array(positions, pa.int32())))
+            misfits.append(misfit)
+        return DecodedValues(pa.array(structs, self._type), malformed_values(misfits))
 
     def _decode_value(self, value: bytes) -> tuple[dict[str, Any] | None, tuple[int, str] | None]:
         """Return the fields of a value, or None for a null struct, and position and reason if it is malformed."""
@@ -101,6 +112,8 @@ def _decoder(data_type: pa.DataType) -> _Decode:
     """Return a function that decodes values of a type."""
     import pyarrow as pa
 
+    if is_variant(data_type):
+        return _variant
     if pa.types.is_struct(data_type):
         return _for_first("{", _object_decoder({field.name: field.type for field in data_type}))
     if pa.types.is_list(data_type):
@@ -139,7 +152,7 @@ def _object_decoder(fields: dict[str, pa.DataType]) -> _Decode:
                 at = value.blanks(value.literal(value.blanks(end + 1), ":"))
                 if decode is None:
                     at = value.skip(at)
-                elif value.byte(at) == "n":
+                elif value.byte(at) == "n" and decode is not _variant:
                     at, found[name] = value.literal(at, "null"), None
                 else:
                     decoded, at = decode(value, at)
@@ -162,7 +175,7 @@ def _array_decoder(decode_element: _Decode) -> _Decode:
         at = value.blanks(start + 1)
         if value.byte(at) != "]":
             while True:
-                if value.byte(at) == "n":
+                if value.byte(at) == "n" and decode_element is not _variant:
                     at = value.literal(at, "null")
                     elements.append(None)
                 else:
@@ -178,6 +191,16 @@ def _array_decoder(decode_element: _Decode) -> _Decode:
         return _UNFIT if any(element is _UNFIT for element in elements) else elements, at + 1
 
     return decode_array
+
+
+def _variant(value: _Value, at: int) -> tuple[dict[str, bytes] | _Unfit, int]:
+    try:
+        (content, metadata), end = read_variant(value, at)
+    except MalformedJsonError as error:
+        if error.reason not in CONVERSION_REASONS:
+            raise
+        return value.unfit(at, error.reason)
+    return {"value": content, "metadata": metadata}, end
 
 
 def _boolean(value: _Value, at: int) -> tuple[bool | _Unfit, int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, NoReturn
 
+from pyspark_kafka_direct.records.json_values import HALF_PAIR
+
 MAX_DEPTH: Final = 1000
 """Nested objects and arrays, that of the value included: Spark's default (``maxNestingDepth``)."""
 
@@ -55,8 +57,9 @@ class Number(NamedTuple):
 class Scanner:
     """Scans one value. Characters are bytes (Latin-1), so that positions are those of bytes."""
 
-    def __init__(self, value: bytes) -> None:
+    def __init__(self, value: bytes, *, is_strict: bool = False) -> None:
         self.text = value.decode("latin-1")
+        self._is_strict = is_strict  # only JSON, as in Spark's parse_json
         self.end = len(self.text)
         self.depth = 0
 
@@ -86,7 +89,7 @@ class Scanner:
     def string_end(self, at: int) -> int:
         """Return the position of the closing quote of the string at ``at``. Its escapes are not checked."""
         quote = self.byte(at)
-        if quote not in ('"', "'"):
+        if quote != '"' and (quote != "'" or self._is_strict):
             self.fail(at, UNEXPECTED)
         special = _STRING_END[quote]
         at += 1
@@ -99,7 +102,7 @@ class Scanner:
             at += 2
         raise MalformedJsonError(self.end, TRUNCATED)
 
-    def unescaped(self, start: int, end: int) -> bytes:
+    def unescaped(self, start: int, end: int, *, accepts_half_pairs: bool = True) -> bytes:
         """Return a string's bytes without its escapes; halves of surrogate pairs become ``?``, as in Java."""
         if "\\" not in self.text[start:end]:
             return self.text[start:end].encode("latin-1")
@@ -111,8 +114,10 @@ class Scanner:
             at = found + 2
             if escape == "u":
                 character, at = self._unicode_escape(found, end)
-                parts.append(character.encode())
-            elif escape in _ESCAPES:
+                if not character and not accepts_half_pairs:
+                    raise MalformedJsonError(found, HALF_PAIR)
+                parts.append((character or "?").encode())
+            elif escape in _ESCAPES and (escape != "'" or not self._is_strict):
                 parts.append(_ESCAPES[escape].encode())
             else:
                 raise MalformedJsonError(found, ESCAPE)
@@ -201,12 +206,15 @@ class Scanner:
 
     def _non_finite(self, start: int) -> Number:
         for word, value in _NON_FINITE.items():
-            if self.text.startswith(word, start, self.end):
+            if not self._is_strict and self.text.startswith(word, start, self.end):
                 return Number(start + len(word), False, value)
         return self.fail(start, NUMBER if self.byte(start) in ("+", "-", ".") else UNEXPECTED)
 
     def _unicode_escape(self, at: int, end: int) -> tuple[str, int]:
-        """Return the character of the escape at ``at``, or of two that are a surrogate pair, and the position after."""
+        """Return the character of the escape at ``at``, or of two that are a surrogate pair, and the position after.
+
+        Half of a pair is an empty string.
+        """
         first = _HEX4.match(self.text, at + 2, end)
         if first is None:
             raise MalformedJsonError(at, ESCAPE)
@@ -216,4 +224,4 @@ class Scanner:
             if second is not None and int(second[0], 16) in _LOW_SURROGATES:
                 return chr(0x10000 + ((code - 0xD800) << 10) + int(second[0], 16) - 0xDC00), second.end()
         is_surrogate = code in _HIGH_SURROGATES or code in _LOW_SURROGATES
-        return "?" if is_surrogate else chr(code), first.end()
+        return "" if is_surrogate else chr(code), first.end()

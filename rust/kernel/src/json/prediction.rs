@@ -1,0 +1,44 @@
+//! Predicts the bytes between two values: objects of one topic mostly have the same keys in the same order.
+
+use super::scan::load16;
+use super::skip::Input;
+
+/// Longer bytes are not predicted.
+pub(super) const MAX_PREDICTED_BYTES: usize = 256;
+
+/// The bytes from the end of a value to the start of the next one, such as `, "origin": `.
+pub(super) struct Prediction {
+    first: u128,
+    mask: u128,
+    pub length: usize,
+    /// The bytes after the first 16.
+    rest: Vec<u8>,
+    /// What the key is for: a column, or a key of a VARIANT.
+    pub target: u32,
+}
+
+impl Prediction {
+    pub fn new(bytes: &[u8], target: u32) -> Prediction {
+        let rest = bytes.get(16..).unwrap_or_default().to_vec();
+        Prediction { rest, ..Prediction::short(load16(bytes, 0), bytes.len(), target) }
+    }
+
+    /// A prediction of at most 16 bytes.
+    pub fn short(bytes: u128, length: usize, target: u32) -> Prediction {
+        let mask = low_bytes(length);
+        Prediction { first: bytes & mask, mask, length, rest: Vec::new(), target }
+    }
+
+    #[inline(always)]
+    pub fn matches(&self, input: Input<'_>, at: usize) -> bool {
+        (load16(input.bytes, at) ^ self.first) & self.mask == 0
+            && at + self.length < input.end
+            && (self.length <= 16 || input.bytes[at + 16..at + self.length] == self.rest[..])
+    }
+}
+
+/// A mask of the lowest bytes, at most 16.
+#[inline(always)]
+pub(super) fn low_bytes(count: usize) -> u128 {
+    if count >= 16 { u128::MAX } else { (1 << (8 * count)) - 1 }
+}
