@@ -16,7 +16,6 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 @pytest.mark.spark_app
 @pytest.mark.smoke
-@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_demo_writes_and_reads_every_flight_once_in_batch_and_streaming(tmp_path: Path) -> None:
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": for_long_work(os.environ["JAVA_TOOL_OPTIONS"])}
