@@ -23,7 +23,7 @@ _UNIT_SECONDS: Final = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 _DURATION: Final = re.compile(r"(?:interval\s+)?([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]+)", re.ASCII)
-_MAX_SECONDS: Final = 366 * 86400.0
+_MAX_DAYS: Final = 366
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +145,10 @@ def _seconds(minimum: float) -> Callable[[str, object], float]:
             match = _DURATION.fullmatch(value.strip().lower())
             if match is not None and match[2] in _UNIT_SECONDS:
                 seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
-        if seconds is None or not minimum <= seconds <= _MAX_SECONDS:
+        if seconds is None or not minimum <= seconds <= _MAX_DAYS * 86400.0:
             raise OptionError(
                 f"{name} must be a number of seconds, or a string such as '1 second', '100 milliseconds' or '500ms', "
-                f"of at least {minimum:g} s, got {value!r}"
+                f"from {minimum:g} s to {_MAX_DAYS} days, got {value!r}"
             )
         return seconds
 
