@@ -304,9 +304,9 @@ def _truncated_response_is_accepted() -> Sequence[Patch]:
             try:
                 original(self, sock, view, limit)
             except ConnectionResetError:
-                if self._frame_size is None or not self._frame_filled:
+                if self._body_size is None or not self._filled_size:
                     raise
-                self._frame_filled += len(view)  # the rest of the buffer is old bytes
+                self._filled_size += len(view)  # the rest of the buffer is old bytes
 
         return _read_into
 

@@ -86,8 +86,10 @@ class Connection:
         self._client_id = settings.client_id.encode()
         self._buffer = bytearray(_INITIAL_BUFFER_SIZE)
         self._prefix = bytearray(_PREFIX.size)
-        self._frame_size: int | None = None  # of the response being read; None until its prefix is complete
-        self._frame_filled = 0
+        # Of the response being read: its size after the prefix (size and correlation id), None until that is complete;
+        # and how much was read of the prefix, or later of the rest.
+        self._body_size: int | None = None
+        self._filled_size = 0
         self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
         self._correlation_id = 0
         self._outstanding_requests: deque[tuple[int, str]] = deque()  # correlation id and API name, oldest first
@@ -194,14 +196,14 @@ class Connection:
         throttle_seconds = max(0.0, self._throttled_until - self.system.monotonic())
         limit = deadline.limited_to(self.settings.request_timeout_ms / 1000 + throttle_seconds)
         with self._closed_on_failure(api_name, deadline, throttle_seconds):
-            sock.settimeout(0.0)  # `_read_frame` waits for the deadline, and checks the correlation id
+            sock.settimeout(0.0)  # `_read_frame` waits until the limit, and checks the correlation id
             self._read_frame(sock, limit)
         self._outstanding_requests.popleft()
         self._completed_apis.add(api_name)
         self.last_response_at = self.system.monotonic()
-        size = self._frame_size
-        self._frame_size = None
-        self._frame_filled = 0
+        size = self._body_size
+        self._body_size = None
+        self._filled_size = 0
         return memoryview(self._buffer)[:size].toreadonly()
 
     def read_available(self) -> bool:
@@ -215,7 +217,7 @@ class Connection:
     @property
     def received_bytes(self) -> int:
         """How many bytes of the next response were read."""
-        return self._frame_filled
+        return self._filled_size
 
     def reserve_buffer(self, size: int) -> None:
         """Retain a receive buffer for responses of about this size; at least a few MiB."""
@@ -358,29 +360,29 @@ class Connection:
 
     def _read_frame(self, sock: socket.socket, limit: Deadline | None) -> bool:
         """Read more of the next frame, and return whether it is complete; without a limit, do not wait for bytes."""
-        if self._frame_size is None:
+        if self._body_size is None:
             try:
-                self._read_into(sock, memoryview(self._prefix)[self._frame_filled :], limit)
+                self._read_into(sock, memoryview(self._prefix)[self._filled_size :], limit)
             except OSError:
                 if not looks_like_tls(self._prefix):
                     raise
-                self._frame_filled = _PREFIX.size  # a TLS alert is shorter; `_check_prefix` reports it
-            if self._frame_filled < _PREFIX.size:
+                self._filled_size = _PREFIX.size  # a TLS alert is shorter; `_check_prefix` reports it
+            if self._filled_size < _PREFIX.size:
                 return False
-            self._frame_size = self._check_prefix()
-            self._frame_filled = 0
-            if self._frame_size <= self._retained_buffer_size < len(self._buffer):
+            self._body_size = self._check_prefix()
+            self._filled_size = 0
+            if self._body_size <= self._retained_buffer_size < len(self._buffer):
                 self._buffer = bytearray(self._retained_buffer_size)  # release the memory of an oversized record
         while True:
-            end = min(self._frame_size, len(self._buffer))
-            self._read_into(sock, memoryview(self._buffer)[self._frame_filled : end], limit)
-            if self._frame_filled < end:
+            end = min(self._body_size, len(self._buffer))
+            self._read_into(sock, memoryview(self._buffer)[self._filled_size : end], limit)
+            if self._filled_size < end:
                 return False
-            if end == self._frame_size:
+            if end == self._body_size:
                 return True
             # The buffer grows with the received bytes, not with the declared size. The buffer is replaced, not resized,
             # because a caller may still have a view of it.
-            larger_buffer = bytearray(min(self._frame_size, max(2 * end, _MIN_BUFFER_GROWTH)))
+            larger_buffer = bytearray(min(self._body_size, max(2 * end, _MIN_BUFFER_GROWTH)))
             larger_buffer[:end] = memoryview(self._buffer)[:end]
             self._buffer = larger_buffer
 
@@ -401,7 +403,7 @@ class Connection:
         return int(size) - _CORRELATION_ID_SIZE
 
     def _read_into(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
-        """Read into a view, and add the bytes to ``_frame_filled``; without a limit, stop if none are available."""
+        """Read into a view, and add the bytes to ``_filled_size``; without a limit, stop if none are available."""
         # With TLS each call returns one record, 16 KiB at most, so this loop runs hundreds of times per frame. The
         # socket does not block, and reading the clock is cheaper than setting a timeout for each call.
         while view:
@@ -420,7 +422,7 @@ class Connection:
                 continue
             if count == 0:
                 raise ConnectionResetError
-            self._frame_filled += count
+            self._filled_size += count
             view = view[count:]
 
     def _wait_condition(self, error: OSError) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

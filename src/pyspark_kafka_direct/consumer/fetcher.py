@@ -115,7 +115,7 @@ class Fetcher:
         self._counts = counts
         self._prefetch = prefetch
         self._retry = FetchRetry(config, task.offsets.topic_partition, system)
-        self._fetch_seconds = 0.0  # until the last response
+        self._fetch_seconds = 0.0  # waited for the last response
         self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
         self._absence_check: AbsenceCheck | None  # while metadata or the leader lacks the partition
         self._no_data_since: float | None
@@ -144,6 +144,7 @@ class Fetcher:
                 self._retry.reset()  # time spent in the caller does not count against the timeout
 
     def _fetch(self, position: int) -> FetchResponsePartition:
+        """Wait for the response for a position; ``_feed`` has usually sent the request already."""
         deadline = self._retry.deadline
         started = self._system.monotonic()
         try:
@@ -462,7 +463,7 @@ class ReadReplica:
             self._cluster.release(connection)
             raise
         if planned_leader is not None and self._channel.version < FIRST_VERSION_WITH_TOPIC_IDS:
-            # This Fetch version has no topic id to compare, but metadata has; it may also name a later leader.
+            # This Fetch version has no topic id to compare, but metadata has. Metadata may also name a later leader.
             self.release()
             return self._open(deadline)
         return self._channel

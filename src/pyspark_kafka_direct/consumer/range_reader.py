@@ -1,4 +1,4 @@
-"""Reads one offset range ``[from, until)`` into Arrow batches, fetched from the partition's leader."""
+"""Reads one offset range ``[from, until)`` into Arrow batches."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class ContinuousExecution:
 
     def _prepare_run(self, tasks: int, end_run: Callable[[], None]) -> RunStart | None:
         """Plan a run whose tasks have connected, and discover changes of its partitions from now on."""
-        self._starting_status = _STARTING_TASKS
+        self._starting_status = _STARTING_TASKS  # the query no longer waits for cores
         self._state.set_status("Preparing the run", active=False)
         planned = self._plan_run(tasks)
         if planned is None:
@@ -262,7 +262,7 @@ class ContinuousExecution:
             end_run,
             self._system,
         )
-        discovery.latest = self._planner.latest
+        discovery.latest = self._planner.latest  # until its first check
         discovery.start()
         self._epoch_started_at = self._system.monotonic()
         return start
@@ -298,17 +298,22 @@ class ContinuousExecution:
     def _plan_run(self, tasks: int) -> tuple[RunStart, Collection[TopicPartition]] | None:
         """Fence other drivers, recover the logs, and plan the next run; ``None`` if there is nothing to read.
 
-        The partitions are those that exist: a planned epoch may not have all of them.
+        ``tasks`` is 0 if there were no partitions: then this only commits the start of a new query. The result has the
+        run and all partitions that exist; a run that reads a planned epoch again may read only some of them.
         """
-        partitions = self._offset_reader.assigned(strict=False).partitions  # initial_offsets() is strict, and retries
+        # Missing topics are no error here: initial_offsets() waits for them, and resume_offsets() reports them as lost.
+        partitions = self._offset_reader.assigned(strict=False).partitions
         for _ in range(_MAX_PREPARE_ATTEMPTS):
             self._definition.delivery.prepare(self._state.query_info.id, partitions, tasks)
             state, delivery = self._logs.state(), self._definition.delivery
             offsets_ahead = delivery.offsets_ahead(state)
             self._planner.replace_topic_ids({tp: delivery.topic_ids.get(tp.topic) for tp in offsets_ahead or ()})
             recovery = self._logs.recover(offsets_ahead, self._now_ms(), state)
-            epoch, committed = recovery.next_epoch, recovery.start
-            offsets = self._planner.initial_offsets() if committed is None else self._planner.resume_offsets(committed)
+            epoch, committed_offsets = recovery.next_epoch, recovery.start
+            if committed_offsets is None:
+                offsets = self._planner.initial_offsets()
+            else:
+                offsets = self._planner.resume_offsets(committed_offsets)
             if offsets.keys() != set(partitions):
                 partitions = frozenset(offsets)
                 continue
@@ -317,26 +322,34 @@ class ContinuousExecution:
             start = self._replan_epoch(tasks, epoch, offsets, recovery.planned_end)
             if start is not None:
                 return start, offsets.keys()
+            # No record of the planned epoch exists, and it is committed now: recover again, from its end.
         else:
             raise QueryRunError("The query's topic-partitions change faster than a run can be prepared.")
-        if committed is None:
+        if committed_offsets is None:
             self._logs.commit_start(offsets, self._now_ms())
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
             epoch = 1
-        elif not tasks:
+        if not offsets or not tasks:
+            # An entry without partitions is not written because it would lose the offsets of the deleted ones
+            # (SPARK-41375).
             return None
-        elif offsets and offsets != committed:
-            # Later, these changes could not be detected, such as a recreated topic. An entry without partitions is not
-            # written because it would lose the offsets of the deleted ones (SPARK-41375).
+        if committed_offsets is not None:
+            epoch = self._commit_partition_changes(epoch, committed_offsets, offsets)
+        return self._start_at(tasks, epoch, offsets), offsets.keys()
+
+    def _commit_partition_changes(
+        self, epoch: int, committed_offsets: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    ) -> int:
+        """Commit an epoch without records if the partitions or their logs have changed; return the next epoch."""
+        if offsets != committed_offsets:
+            # Such a change could not be detected later: the log of a recreated topic may have grown by then.
             self._definition.delivery.commit_offsets(epoch, offsets, self._planner.current_topic_ids)
             self._logs.commit(epoch, offsets, self._now_ms())
-            self._planner.retain_topic_ids(self._planner.current_topic_ids)
             epoch += 1
-            if any(offsets.get(tp) != offset for tp, offset in committed.items()):
-                self._restart_budget = self._budget_before_failure  # the last run failed because of this change
-        elif offsets:
-            self._planner.retain_topic_ids(self._planner.current_topic_ids)
-        return (self._start_at(tasks, epoch, offsets), offsets.keys()) if offsets and tasks else None
+        self._planner.retain_topic_ids(self._planner.current_topic_ids)
+        if any(offsets.get(tp) != offset for tp, offset in committed_offsets.items()):
+            self._restart_budget = self._budget_before_failure  # the last run failed because of this change
+        return epoch
 
     def _start_at(
         self,

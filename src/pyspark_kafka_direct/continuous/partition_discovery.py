@@ -40,7 +40,7 @@ class PartitionDiscovery:
         self._interval = interval
         self._end_run = end_run
         self._system = system
-        self._changed = system.condition()
+        self._close_condition = system.condition()
         self._closed = False
 
     def start(self) -> None:
@@ -48,9 +48,9 @@ class PartitionDiscovery:
 
     def close(self) -> None:
         """Stop checking, without waiting for a check that is in flight."""
-        with self._changed:
+        with self._close_condition:
             self._closed = True
-            self._changed.notify_all()
+            self._close_condition.notify_all()
 
     def _run(self) -> None:
         previous_changes: PartitionChanges | None = None
@@ -82,5 +82,5 @@ class PartitionDiscovery:
 
     def _wait(self) -> bool:
         """Wait until the next check is due; return ``False`` if this object was closed."""
-        with self._changed:
-            return not wait_until(self._system, self._changed, lambda: self._closed, self._interval)
+        with self._close_condition:
+            return not wait_until(self._system, self._close_condition, lambda: self._closed, self._interval)

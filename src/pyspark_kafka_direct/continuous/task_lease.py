@@ -32,7 +32,7 @@ class TaskLease:
         self._seconds = seconds
         self._system = system
         self._sent: deque[tuple[int, float]] = deque()  # numbers and times of heartbeats without a response
-        self._changed = system.condition()
+        self._close_condition = system.condition()
         self._closed = False
         self.expires_at = started_at + seconds
 
@@ -41,9 +41,9 @@ class TaskLease:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
+        with self._close_condition:
             self._closed = True
-            self._changed.notify_all()
+            self._close_condition.notify_all()
 
     @property
     def expired(self) -> bool:
@@ -71,5 +71,7 @@ class TaskLease:
             number += 1
             self._sent.append((number, self._system.monotonic()))
             self._send(number)
-            with self._changed:
-                wait_until(self._system, self._changed, lambda: self._closed, self._seconds / _HEARTBEATS_PER_LEASE)
+            with self._close_condition:
+                wait_until(
+                    self._system, self._close_condition, lambda: self._closed, self._seconds / _HEARTBEATS_PER_LEASE
+                )

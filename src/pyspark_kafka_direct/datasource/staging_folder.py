@@ -28,20 +28,20 @@ def prepare_staging(staging: StagingConfig, checkpoint: str | None) -> StagingCo
     see the same folder.
     """
     if staging.location is not None:
-        return _prepared(staging)
+        return _prepare(staging)
     folder = _checkpoint_subfolder(checkpoint) if checkpoint else None
     if folder is not None:
         try:
-            return _prepared(dataclasses.replace(staging, location=folder, is_default=True))
+            return _prepare(dataclasses.replace(staging, location=folder, is_default=True))
         except OptionError as error:
             _log.info("%s", error)
     folder = os.path.join(tempfile.gettempdir(), f"pyspark-kafka-direct-staging-{os.getuid()}")
     temporary = dataclasses.replace(staging, location=folder, is_default=True)
     _create_own_folder(folder)
-    return _prepared(temporary)
+    return _prepare(temporary)
 
 
-def _prepared(staging: StagingConfig) -> StagingConfig:
+def _prepare(staging: StagingConfig) -> StagingConfig:
     location = staging.open()
     assert location is not None
     return dataclasses.replace(staging, probe=location.prepare())

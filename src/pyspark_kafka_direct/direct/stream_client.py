@@ -227,7 +227,7 @@ def resolve_new_partition_offsets(
     group: ConsumerGroup | None,
     reset_strategy: OffsetResetStrategy,
 ) -> dict[TopicPartition, int]:
-    """Return the starting offsets of partitions created after the stream: the committed offset, else the log start.
+    """Return the starting offsets of partitions created after the stream started: committed offset, or log start.
 
     ``auto.offset.reset=none`` rejects a committed offset outside the log; ``latest`` has no effect.
     """

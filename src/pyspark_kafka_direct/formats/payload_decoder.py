@@ -42,7 +42,7 @@ class PayloadDecoder:
         self.dropped = 0
         record_columns = [column for column in columns if column != ERROR_COLUMN]
         if settings.mode == "FAILFAST" and _OFFSET not in columns:
-            record_columns.append(_OFFSET)  # the error names it
+            record_columns.append(_OFFSET)  # error messages contain it
         self.record_columns = tuple(record_columns)
         self._string_columns: list[str] = []
         self._json_decoders: dict[str, JsonDecoder] = {}

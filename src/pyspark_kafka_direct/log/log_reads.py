@@ -103,11 +103,11 @@ class LogReads:
         )
 
     def _start_timeout_error(self, start_timeout: float) -> BrokerTimeoutError:
-        missing = self._worker.pending_reads.missing_offsets(self._worker.positions)
+        unreached = self._worker.pending_reads.unreached_offsets(self._worker.positions)
         message = f"The log was not read within {start_timeout:g} s (start_timeout)"
-        if not missing:
+        if not unreached:
             return BrokerTimeoutError(f"{message}.{self._last_error_text()}", topic=self._topic)
-        partition, end = next(iter(missing.items()))
+        partition, end = next(iter(unreached.items()))
         position = self._worker.positions.get(partition, 0)
         message += f": the next offset to read is {position}, the end offset {end}"
         last_stable_offset = self._last_stable_offset(partition)

@@ -295,7 +295,7 @@ class LogWorker:
 
     def _find_unknown_partitions(self) -> None:
         """Find partitions that are not read yet, but that pending reads wait for or that have records of this log."""
-        unknown = self.pending_reads.missing_offsets(self.positions).keys() - self.positions.keys()
+        unknown = self.pending_reads.unreached_offsets(self.positions).keys() - self.positions.keys()
         unknown |= self._written_partitions()
         if not unknown:
             return

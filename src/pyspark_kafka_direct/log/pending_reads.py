@@ -162,17 +162,17 @@ class PendingReads:
         """Let active reads wait for these offsets."""
         self.ends = ends
 
-    def missing_offsets(self, positions: Offsets) -> dict[TopicPartition, int]:
+    def unreached_offsets(self, positions: Offsets) -> dict[TopicPartition, int]:
         """Return the highest offset that pending reads wait for, of each partition that has not reached it."""
         with self._lock:
             targets = [read.offsets for read in self._reads_past_offsets]
         targets += [] if self.ends is None else [self.ends]
-        missing: dict[TopicPartition, int] = {}
+        unreached: dict[TopicPartition, int] = {}
         for offsets in targets:
             for partition, offset in offsets.items():
                 if positions.get(partition, 0) < offset:
-                    missing[partition] = max(offset, missing.get(partition, offset))
-        return missing
+                    unreached[partition] = max(offset, unreached.get(partition, offset))
+        return unreached
 
     def are_ends_reached(self, positions: Offsets) -> bool:
         return self.ends is not None and all_reached(self.ends, positions)

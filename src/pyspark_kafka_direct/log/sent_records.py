@@ -1,4 +1,7 @@
-"""The records that a log sends: where they were written, and when reads to the end may follow them."""
+"""The records that a log sends: where they were written, and when reads to the end may follow them.
+
+If a record is written below the position that was reached before the send, the topic was truncated or recreated.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ class SentRecords(DeliveryListener):
         previous: _SendContext | None = None
         for offset, record in report.with_offsets():
             context = record.context
-            # Of records with the same context, the first one has the lowest offset.
+            # Of records with the same context, the first one has the lowest offset. If it is not below the position,
+            # no other one is.
             if record.listener is self and context is not previous:
                 previous = context
                 self._worker.on_written(partition, offset, context.positions.get(partition), context.log_generation)

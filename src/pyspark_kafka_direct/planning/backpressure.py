@@ -216,7 +216,7 @@ class BackpressureLimit:
         # By the measurement's file name, oldest first.
         self._unmeasured_batches: OrderedDict[str, _PendingBatch] = OrderedDict()
         self._max_offsets: int | None = None
-        self._consecutive_unmeasured = 0
+        self._planned_batches = 0
 
     def max_offsets(self, start: Mapping[TopicPartition, int]) -> int | None:
         """Return the maximum number of offsets of the batch that starts at ``start``, at least 1; ``None`` is no limit.
@@ -224,18 +224,24 @@ class BackpressureLimit:
         A measurement arrives shortly after its batch ended. If Spark requests the next batch earlier, the previous rate
         applies.
         """
-        key = measurement_file_name(start)
-        if key not in self._unmeasured_batches:
-            self._unmeasured_batches[key] = _PendingBatch(dict(start), self._max_offsets)
-            self._consecutive_unmeasured += 1
-            if len(self._unmeasured_batches) > _MAX_PENDING_BATCHES:
-                self._unmeasured_batches.popitem(last=False)
+        self._add_previous_batch(start)
         self._apply_measurements()
-        if self._consecutive_unmeasured == _BATCHES_BEFORE_WARNING and self._controller is None:
+        no_measurement_yet = self._controller is None
+        if no_measurement_yet and self._planned_batches == _BATCHES_BEFORE_WARNING:
             self._warn(_NO_MEASUREMENTS)
         if self._rate is not None:
             self._max_offsets = int(min(max(self._rate * self._interval_ms / 1000, 1), MAX_OFFSET))
         return self._max_offsets
+
+    def _add_previous_batch(self, end: Mapping[TopicPartition, int]) -> None:
+        """Add the batch that ended where the next one starts; its limit is still ``_max_offsets``."""
+        key = measurement_file_name(end)
+        if key in self._unmeasured_batches:
+            return
+        self._unmeasured_batches[key] = _PendingBatch(dict(end), self._max_offsets)
+        self._planned_batches += 1
+        if len(self._unmeasured_batches) > _MAX_PENDING_BATCHES:
+            self._unmeasured_batches.popitem(last=False)
 
     def _apply_measurements(self) -> None:
         """Update the rate by the measurements that have arrived, and forget the batches up to the newest of them."""

@@ -143,7 +143,8 @@ class EpochResult:
     last: bool = False  # whether the run ends with this epoch
     rows_read: int = 0
     recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # of topics that are now read
-    skipped_offsets: tuple[tuple[DataLossCause, Mapping[TopicPartition, int]], ...] = ()  # one entry for each report
+    # One entry for each report and cause.
+    skipped_offsets: tuple[tuple[DataLossCause, Mapping[TopicPartition, int]], ...] = ()
 
     def merged_with(self, next_epoch: EpochResult) -> EpochResult:
         """Merge this result with a later one, which ends the same epoch at later offsets."""

@@ -197,7 +197,7 @@ def decide_new_partition_offsets(
     reset: OffsetResetStrategy,
     group: str | None,
 ) -> StartOffsets:
-    """Decide where partitions start that were created after the stream: at committed offsets, else at the log start.
+    """Decide where partitions created after the stream started begin: at committed offsets, else at the log start.
 
     ``auto.offset.reset=latest`` does not apply, because it would skip the records between the creation of a partition
     and its discovery, as Spark's stream does. A committed offset outside the log is invalid, as in

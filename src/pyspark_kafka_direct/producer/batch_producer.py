@@ -281,7 +281,7 @@ class BatchProducer:
         self._enqueue_partition(partition)
 
     def _enqueue_partition(self, partition: PartitionQueue) -> None:
-        """Register a partition with queued batches at its leader's channel, or for finding its leader."""
+        """Register a partition with queued batches at its leader's channel, or for a leader lookup if none is known."""
         if partition.head is None:
             return
         if partition.leader is None:

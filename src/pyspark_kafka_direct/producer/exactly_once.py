@@ -105,7 +105,7 @@ class CommitResult(NamedTuple):
 def check_exactly_once(
     cluster: ClusterClient, store: SinkStateStore, options: ExactlyOnceOptions, deadline: Deadline | None = None
 ) -> None:
-    """Check before a query starts that batches can be committed, and create the sink state topic; fences nothing."""
+    """Check before a batch is written that it can be committed, and create the sink state topic; fences nothing."""
     deadline = deadline or cluster.deadline()
     check_transaction_support(cluster, options.timeout_ms, deadline)
     store.ensure_topic(deadline)
@@ -113,7 +113,7 @@ def check_exactly_once(
 
 def check_transaction_support(cluster: ClusterClient, timeout_ms: int, deadline: Deadline | None = None) -> None:
     """Check that the brokers support transactions with this timeout."""
-    from pyspark_kafka_direct.config.option_messages import warn_once  # this runs for each batch
+    from pyspark_kafka_direct.config.option_messages import warn_once
 
     deadline = deadline or cluster.deadline()
     cluster.refresh_brokers(deadline=deadline)
@@ -122,7 +122,7 @@ def check_transaction_support(cluster: ClusterClient, timeout_ms: int, deadline:
         return check_supports_transactions(connection)
 
     if (warning := cluster.call_any_broker(call, deadline)) is not None:
-        warn_once(warning)
+        warn_once(warning)  # once, because this runs for each batch
     try:
         limit = describe_broker_config(cluster, [_MAX_TIMEOUT_CONFIG], deadline).get(_MAX_TIMEOUT_CONFIG)
     except AuthorizationError:

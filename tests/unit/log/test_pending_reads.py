@@ -31,12 +31,12 @@ def test_removed_reads_are_no_longer_pending() -> None:
     pending_reads.activate(0)
     pending_reads.add_read_to_end(second)
     pending_reads.add_read_past(third, {tp(0): 3})
-    assert pending_reads.missing_offsets({tp(0): 1}) == {tp(0): 3}
+    assert pending_reads.unreached_offsets({tp(0): 1}) == {tp(0): 3}
     for each in (first, second, third):
         assert pending_reads.has_pending
         pending_reads.remove(each)
     assert not pending_reads.has_pending
-    assert pending_reads.missing_offsets({}) == {}
+    assert pending_reads.unreached_offsets({}) == {}
 
 
 def test_a_read_that_nobody_waits_for_is_dropped() -> None:
@@ -62,7 +62,7 @@ def add_read_to_end(pending_reads: PendingReads) -> LogFuture:
     return future
 
 
-def test_missing_offsets() -> None:
+def test_unreached_offsets() -> None:
     pending_reads = PendingReads(SYSTEM)
     first, second = new_future(), new_future()
     pending_reads.add_read_past(first, {tp(0): 3, tp(1): 1})
@@ -70,10 +70,10 @@ def test_missing_offsets() -> None:
     read = add_read_to_end(pending_reads)
     pending_reads.activate(0)
     pending_reads.set_ends({tp(0): 4, tp(2): 2})
-    assert pending_reads.missing_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
+    assert pending_reads.unreached_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
     pending_reads.complete_reached({tp(0): 3, tp(1): 1, tp(2): 2})
     assert [each.done() for each in (first, second, read)] == [True, False, False]
-    assert pending_reads.missing_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
+    assert pending_reads.unreached_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
 
 
 def test_truncated_ends() -> None:
