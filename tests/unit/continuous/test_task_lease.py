@@ -102,11 +102,11 @@ def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..
     driver = drivers(settings=LEASES)
     driver.waits_for_tasks = True
     channels = driver.start_tasks()
-    fail(driver, channels[0])
-    driver.advance(20)
     with channels[1].begin_lease(0.01):
+        fail(driver, channels[0])
+        driver.advance(29)
         driver._thread.join(0.2)
-    driver.advance(11)
+    driver.advance(2)
     driver.failure()
 
 
