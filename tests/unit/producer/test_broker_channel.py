@@ -40,3 +40,17 @@ def test_a_connection_to_a_broker_without_zstd_is_released(
                 link.connect(Deadline.after(10))
             link.close()
         assert broker.connections == 1, "the released connection is reused"
+
+
+def test_a_closed_channel_releases_its_connection(pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERSIONS, PRODUCE.key, (3, 11))
+    with FakeBroker() as broker:
+        cluster = ClusterClient(broker.settings, pool=pool)
+        for release in (BrokerChannel.close, BrokerChannel.disconnect):
+            channel = BrokerChannel(
+                cluster, Node(1, "127.0.0.1", broker.port), ProducerSettings(), None, adds_partitions=True
+            )
+            for _ in range(2):
+                channel.connect(Deadline.after(10))
+                release(channel)
+        assert broker.connections == 1
