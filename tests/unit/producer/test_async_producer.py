@@ -328,6 +328,8 @@ def test_close_fails_incomplete_records_and_returns_in_time(
         assert isinstance(error, BrokerTimeoutError)
         why = "The producer was closed, and the record was not acknowledged within 0.05 s."
         assert error.message == f"{why}{outcome}"
+        with pytest.raises(BrokerTimeoutError):
+            future.result(0)
     with pytest.raises(RuntimeError, match="The producer is closed"):
         producer.send("t", b"k", b"v")
     producer.close(0)

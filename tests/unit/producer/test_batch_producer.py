@@ -204,6 +204,13 @@ def test_nothing_is_sent_to_a_broker_while_it_throttles() -> None:
     assert [each.at - start for each in cluster.sent] == [0, 41]
 
 
+def test_a_later_response_without_throttling_does_not_end_it() -> None:
+    cluster = FakeCluster(scripted(FakeResponse(), FakeResponse(1.0, throttle_ms=10_000), FakeResponse(0.5)))
+    start = cluster.system.now
+    write(cluster, 4, max_in_flight=2)
+    assert [each.at - start for each in cluster.sent] == pytest.approx([0, 0.01, 0.01, 11.01])
+
+
 def test_the_throttle_time_is_limited_by_the_delivery_timeout() -> None:
     cluster = FakeCluster(scripted(FakeResponse(throttle_ms=2**31 - 1)))
     start = cluster.system.now
