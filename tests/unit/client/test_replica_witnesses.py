@@ -185,3 +185,16 @@ def test_witnesses_leave_brokers_more_time_while_some_do_not_respond(
     assert ask() == [3.0, 3.0, 30.0]
     reachable.add(2)
     assert ask() == [6.0, 6.0, 6.0], "a response of another one is due"
+
+
+def test_an_absence_check_asks_the_replicas_first_and_then_others(five: list[FakeBroker], pool: ConnectionPool) -> None:
+    for broker in five:
+        broker.replicas = [4, 5]
+    cluster = client(five, pool)
+    cluster.topics([TOPIC])
+    for broker in five:
+        broker.request_counts.clear()
+    check = cluster.absence_check({PARTITION: TOPIC_ID})
+    for _ in range(3):
+        check.step(cluster.deadline())
+    assert [broker.request_counts["Metadata"] for broker in five] == [1, 1, 2, 3, 2]
