@@ -49,6 +49,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.datasource.dead_letters import dead_letters
     from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
     from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider as DefaultSource
     from pyspark_kafka_direct.monitor import enable
@@ -93,6 +94,7 @@ __all__ = [
     "TruncatedError",
     "UnsupportedBrokerError",
     "UnsupportedRecordError",
+    "dead_letters",
     "enable",
     "error_of",
     "foreach_batch_writer",
@@ -102,6 +104,7 @@ __all__ = [
 
 _LAZY = {
     "DefaultSource": ("datasource.source_provider", "KafkaSourceProvider"),
+    "dead_letters": ("datasource.dead_letters", "dead_letters"),
     "enable": ("monitor", "enable"),
     "error_of": ("spark.error_parser", "error_of"),
     "foreach_batch_writer": ("datasource.foreach_batch", "foreach_batch_writer"),
@@ -111,6 +114,7 @@ _LAZY = {
 
 _NEEDS_SPARK = {
     "DefaultSource": "The data source kafka-direct",
+    "dead_letters": "The function dead_letters",
     "enable": "The monitor",
     "foreach_batch_writer": "The sink kafka-direct",
 }

@@ -55,10 +55,11 @@ def check_payload_type(column: str, field: StructField, payload_format: PayloadF
             f"schema: with {column}Format=json, column {field.name!r} is a struct of the wanted fields, such as "
             f"struct<id bigint, name string>, or variant for any JSON, not {kind.simpleString()}."
         )
+    from pyspark_kafka_direct.formats.json_column import wanted_fields
     from pyspark_kafka_direct.records.json_values import JsonRequest
 
     try:
-        JsonRequest(arrow_schema_in_utc(kind), corrupt_record)
+        JsonRequest(wanted_fields(arrow_schema_in_utc(kind), corrupt_record).fields, corrupt_record)
     except ValueError as error:
         raise OptionError(
             f"schema: column {field.name!r}: {error}. Read a field of another type as string, and cast it in the query."

@@ -9,16 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.formats.json_column import JsonColumn
 from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed
-from pyspark_kafka_direct.records import create_json_decoder
-from pyspark_kafka_direct.records.json_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.records import JsonDecoder, MalformedValues
+    from pyspark_kafka_direct.records import MalformedValues
 
 _log = logging.getLogger("pyspark_kafka_direct.formats")
 
@@ -45,15 +44,13 @@ class PayloadDecoder:
             record_columns.append(_OFFSET)  # error messages contain it
         self.record_columns = tuple(record_columns)
         self._string_columns: list[str] = []
-        self._json_decoders: dict[str, JsonDecoder] = {}
+        self._json_columns: dict[str, JsonColumn] = {}
         for index, column in enumerate(columns):
             match settings.format_of(column):
                 case "string":
                     self._string_columns.append(column)
                 case "json":
-                    data_type = schema.field(index).type
-                    fields = None if is_variant(data_type) else pa.schema(list(data_type))
-                    self._json_decoders[column] = create_json_decoder(fields, settings.corrupt_record)
+                    self._json_columns[column] = JsonColumn(schema.field(index).type, settings.corrupt_record)
 
     def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the decoded batches, without those of which all records are dropped."""
@@ -71,20 +68,24 @@ class PayloadDecoder:
         for column in self._string_columns:
             arrays[column] = _as_string(arrays[column])
         malformed: dict[str, MalformedValues] = {}
-        for column, decoder in self._json_decoders.items():
-            decoded = decoder.decode(arrays[column])
+        originals = {column: arrays[column] for column in self._json_columns}
+        for column, json_column in self._json_columns.items():
+            decoded = json_column.decode(originals[column])
             arrays[column] = decoded.values
             if decoded.malformed is not None:
                 malformed[column] = decoded.malformed
         if malformed and self._settings.mode == "FAILFAST":
             raise first_error(malformed, arrays[_OFFSET], self._topic_partition)
+        malformed_rows = is_malformed(malformed) if malformed else None
+        for column, json_column in self._json_columns.items():
+            arrays[column] = json_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
         if ERROR_COLUMN in self._columns:
             error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
             arrays[ERROR_COLUMN] = error_column(malformed, batch.num_rows, error_type)
         result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
-        if not malformed or self._settings.mode != "DROPMALFORMED":
+        if malformed_rows is None or self._settings.mode != "DROPMALFORMED":
             return result
-        result = result.filter(pc.invert(is_malformed(malformed)))
+        result = result.filter(pc.invert(malformed_rows))
         self.dropped += batch.num_rows - result.num_rows
         return result
 

@@ -188,3 +188,44 @@ def test_strings_are_not_copied_or_checked() -> None:
     (decoded,) = payloads.decode(iter([batch]))
     assert decoded.column(0).cast(pa.binary()).to_pylist() == [b"\xff", None, "é".encode()]
     assert decoded.column(0).buffers()[2].address == batch.column(0).buffers()[2].address
+
+
+def test_the_bytes_of_malformed_records_are_in_a_binary_field() -> None:
+    struct = pa.struct({"delay": pa.float64(), "_corrupt_record": pa.binary()})
+    settings = PayloadSettings("json", "json")
+    payloads = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": struct, "value": struct}), TP)
+    pairs = [
+        (b"{}", b'{"delay":1}'),
+        (b"{", b"\xff"),
+        (b"", b"["),
+        (b"{", None),
+        (b" ", b"  "),
+        (None, b'{"delay":"\xff"}'),
+        (b"{1}", b'{"delay": 2 }'),
+    ]
+    names = payloads.record_columns
+    batch = pa.RecordBatch.from_pylist([dict(zip(names, pair, strict=True)) for pair in pairs], arrow_schema(names))
+    decoded = rows_of(payloads, batch)
+
+    def expected(delay: float | None, original: bytes | None) -> dict[str, object]:
+        return {"delay": delay, "_corrupt_record": original}
+
+    assert [row["key"] for row in decoded] == [
+        expected(None, None),
+        expected(None, b"{"),
+        expected(None, b""),
+        expected(None, b"{"),
+        None,
+        None,
+        expected(None, b"{1}"),
+    ]
+    assert [row["value"] for row in decoded] == [
+        expected(1, None),
+        expected(None, b"\xff"),
+        expected(None, b"["),
+        None,
+        None,
+        expected(None, b'{"delay":"\xff"}'),
+        expected(2, b'{"delay": 2 }'),
+    ]
+    assert rows_of(payloads, batch.slice(0, 1)) == [{"key": expected(None, None), "value": expected(1, None)}]

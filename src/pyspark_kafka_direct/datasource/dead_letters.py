@@ -1,0 +1,154 @@
+"""Dead letters: malformed records as rows for the sink, with their original bytes."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
+from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.planning.hints import listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ErrorHeaders: TypeAlias = Literal["connect", "streams", "none"]
+
+_HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
+_PAYLOADS: Final = ("key", "value")
+_COLUMNS: Final = (*_PAYLOADS, "headers", "timestamp")
+_ORIGIN: Final = ("topic", "partition", "offset")
+_ERROR_CLASS: Final = f"{MalformedPayloadError.__module__}.{MalformedPayloadError.__qualname__}"
+
+_STAGE_SUFFIX: Final = "_CONVERTER"  # of Connect's stages KEY_CONVERTER and VALUE_CONVERTER
+
+# Kafka Connect: DeadLetterQueueReporter. Kafka Streams (KIP-1034): ExceptionHandlerUtils.
+_NAMES: Final = {
+    "connect": {
+        "topic": "__connect.errors.topic",
+        "partition": "__connect.errors.partition",
+        "offset": "__connect.errors.offset",
+        "stage": "__connect.errors.stage",
+        "class": "__connect.errors.exception.class.name",
+        "message": "__connect.errors.exception.message",
+    },
+    "streams": {
+        "class": "__streams.errors.exception",
+        "message": "__streams.errors.message",
+        "topic": "__streams.errors.topic",
+        "partition": "__streams.errors.partition",
+        "offset": "__streams.errors.offset",
+    },
+    "none": {},
+}
+
+
+def dead_letters(
+    frame: DataFrame,
+    *,
+    topic: str,
+    headers: ErrorHeaders = "connect",
+    corrupt_record: str = DEFAULT_CORRUPT_RECORD,
+) -> DataFrame:
+    """Return the malformed records of a frame as rows for the sink.
+
+    A row has the original key, value, headers and timestamp of its record, and error headers behind the original ones.
+    docs/typed-json.md shows how to write them in one transaction with the other rows.
+
+    Args:
+        frame: Records that were read with ``valueFormat=json`` (or ``keyFormat=json``), ``includeHeaders=true``, and a
+            field ``_corrupt_record binary`` in each struct. Columns that are not decoded are binary or string. If there
+            is a column ``_error``, error headers have its reason.
+        topic: The topic of the dead letters.
+        headers: Names of the error headers: those of Kafka Connect, those of Kafka Streams (KIP-1034), or none.
+        corrupt_record: The name of the field, as in ``columnNameOfCorruptRecord``.
+
+    Returns:
+        A frame with the columns topic, key, value, headers and timestamp.
+
+    Raises:
+        OptionError: A column is missing or has another type, or an argument is invalid.
+    """
+    names = _NAMES.get(headers)
+    if names is None:
+        raise OptionError(f"dead_letters(): headers is one of {', '.join(_NAMES)}, not {headers!r}")
+    columns = _find_columns(frame, (*_COLUMNS, *(_ORIGIN if names else ())))
+    originals = {side: _original_bytes(frame.schema, columns[side], side, corrupt_record) for side in _PAYLOADS}
+    typed = [side for side in _PAYLOADS if isinstance(frame.schema[columns[side]].dataType, StructType)]
+    if not typed:
+        raise OptionError(
+            "dead_letters(): neither key nor value is a struct, so no record is malformed; read them with "
+            "valueFormat=json or keyFormat=json"
+        )
+    error = _error(columns, typed)
+    # A record without a timestamp has -1, which the sink rejects.
+    timestamp = sf.col(columns["timestamp"])
+    return frame.where(_is_malformed(columns, [originals[side] for side in typed])).select(
+        sf.lit(topic).alias("topic"),
+        *(originals[side].cast("binary").alias(side) for side in _PAYLOADS),
+        _with_error_headers(sf.col(columns["headers"]), error, names).alias("headers"),
+        sf.when(sf.unix_micros(timestamp) >= 0, timestamp).alias("timestamp"),
+    )
+
+
+def _find_columns(frame: DataFrame, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the names of the columns in the frame."""
+    found = {name.lower(): name for name in frame.columns}
+    missing = [name for name in names if name not in found]
+    if missing:
+        hint = "; set includeHeaders=true" if "headers" in missing else ""
+        raise OptionError(
+            f"dead_letters(): the frame has no column {listed(missing)}, which a dead letter needs; keep all columns "
+            f"of the source{hint}"
+        )
+    return {name: found[name] for name in (*names, ERROR_COLUMN) if name in found}
+
+
+def _is_malformed(columns: dict[str, str], originals: list[Column]) -> Column:
+    if ERROR_COLUMN in columns:
+        return sf.col(columns[ERROR_COLUMN]).isNotNull()
+    return reduce(or_, (original.isNotNull() for original in originals))
+
+
+def _original_bytes(schema: StructType, name: str, side: str, corrupt_record: str) -> Column:
+    data_type = schema[name].dataType
+    if isinstance(data_type, BinaryType | StringType):
+        return sf.col(name)
+    if isinstance(data_type, StructType) and corrupt_record in data_type.fieldNames():
+        field_type = data_type[corrupt_record].dataType
+        if isinstance(field_type, BinaryType):
+            return sf.col(name).getField(corrupt_record)
+    raise OptionError(
+        f"dead_letters(): the column {name} is {data_type.simpleString()}, which does not have the original bytes of "
+        f"malformed records; add the field '{corrupt_record} binary' to {side}Schema, or to the struct in .schema()"
+    )
+
+
+def _error(columns: dict[str, str], typed: list[str]) -> dict[str, Column]:
+    """Return what error headers contain, by its key in ``_NAMES``."""
+    error: dict[str, Column] = {name: sf.col(columns[name]) for name in _ORIGIN if name in columns}
+    error["class"] = sf.lit(_ERROR_CLASS)
+    if ERROR_COLUMN in columns:
+        column = sf.col(columns[ERROR_COLUMN])
+        side = column.getField("side")
+        error["message"] = sf.format_string("The %s cannot be decoded as JSON: %s.", side, column.getField("message"))
+        error["stage"] = sf.concat(sf.upper(side), sf.lit(_STAGE_SUFFIX))
+        return error
+    error["message"] = sf.lit(f"The {' or the '.join(typed)} cannot be decoded as JSON.")
+    if len(typed) == 1:
+        error["stage"] = sf.lit(typed[0].upper() + _STAGE_SUFFIX)
+    return error
+
+
+def _with_error_headers(headers: Column, error: dict[str, Column], names: dict[str, str]) -> Column:
+    original = sf.coalesce(headers, sf.array().cast(_HEADERS_TYPE))
+    added: list[Any] = [
+        sf.struct(sf.lit(name).alias("key"), error[each].cast("string").cast("binary").alias("value"))
+        for each, name in names.items()
+        if each in error
+    ]
+    return sf.concat(original, sf.array(*added)) if added else headers

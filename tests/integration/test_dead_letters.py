@@ -1,0 +1,236 @@
+"""``dead_letters``: malformed records with their original bytes, and in one transaction with the other rows."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql.functions import lit
+from tests.integration.read_back import Consumed, consume
+from tests.soak.driver import Driver, wait_for_orphans
+from tests.soak.processes import kill
+from tests.soak.results import last_batch
+from tests.soak.sink.breakpoints import Breakpoint
+
+from pyspark_kafka_direct import OptionError, dead_letters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+APP = Path(__file__).with_name("dead_letters_app.py")
+DEADLINE = 240  # seconds for a driver to start, on a busy machine
+FIELDS = "n int, _corrupt_record binary"
+COLUMNS: dict[str, str | None] = {
+    "key": "binary",
+    "value": f"struct<{FIELDS}>",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "headers": "array<struct<key string, value binary>>",
+}
+NOT_UTF8 = b'{"n": \xff\xfe\x00'
+CLASS = b"pyspark_kafka_direct.errors.MalformedPayloadError"
+# Key, value, headers and timestamp.
+RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]] = [
+    (b"good", b'{"n": 1}', [("trace", b"0")], 1_700_000_000_000),
+    (b"\xffkey", NOT_UTF8, [("trace", b"\xff"), ("trace", b"2"), ("empty", None)], 1_700_000_000_001),
+    (None, b'{"n": "three"}', [], 1_700_000_000_002),
+    (b"tombstone", None, [], 1_700_000_000_003),
+    (b"blank", b" ", [], 1_700_000_000_004),
+]
+
+
+def produce(servers: str, topic: str, records: list[Any]) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for key, value, headers, timestamp in records:
+        producer.produce(topic, value, key, partition=0, headers=headers, timestamp=timestamp)
+    assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def read(spark: SparkSession, kafka: EmbeddedKafka) -> Callable[..., DataFrame]:
+    def read(topic: str, schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        reader = reader.options(subscribe=topic, includeHeaders="true", **options)
+        return reader.schema(schema).load() if schema else reader.load()
+
+    return read
+
+
+@pytest.fixture
+def write(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Callable[..., list[Consumed]]:
+    """Write the dead letters of a frame to a new topic, and return its records."""
+
+    def write(frame: DataFrame, **arguments: Any) -> list[Consumed]:
+        topic = make_topic(1)
+        writer = dead_letters(frame, topic=topic, **arguments).coalesce(1).write.format("kafka-direct").mode("append")
+        writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).save()
+        return consume(kafka.bootstrap_servers, topic)
+
+    return write
+
+
+@pytest.mark.smoke
+def test_dead_letters_have_the_original_bytes(
+    read: Any, write: Any, kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(1)
+    produce(kafka.bootstrap_servers, topic, RECORDS)
+    frame = read(topic, valueFormat="json", valueSchema=FIELDS)
+    values = [row.value for row in frame.orderBy("offset").collect()]
+    assert [value and value["_corrupt_record"] for value in values] == [None, NOT_UTF8, b'{"n": "three"}', None, None]
+
+    originals = [(*RECORDS[number][:2], RECORDS[number][3]) for number in (1, 2)]
+    names = {
+        "connect": ("__connect.errors.exception.class.name", "__connect.errors.exception.message"),
+        "streams": ("__streams.errors.exception", "__streams.errors.message"),
+    }
+    for headers, (class_name, message) in names.items():
+        written = write(frame, headers=headers)
+        assert [(each.key, each.value, each.timestamp) for each in written] == originals
+        assert written[0].headers[:3] == RECORDS[1][2], "the original headers are the first ones"
+        for offset, each in zip((1, 2), written, strict=True):
+            added = dict(each.headers[3:] if offset == 1 else each.headers)
+            stage = {"__connect.errors.stage": b"VALUE_CONVERTER"} if headers == "connect" else {}
+            assert added == {
+                f"__{headers}.errors.topic": topic.encode(),
+                f"__{headers}.errors.partition": b"0",
+                f"__{headers}.errors.offset": b"%d" % offset,
+                class_name: CLASS,
+                message: b"The value cannot be decoded as JSON.",
+                **stage,
+            }
+    assert [each.headers for each in write(frame, headers="none")] == [RECORDS[1][2], []]
+
+
+def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
+    read: Any, write: Any, kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(1)
+    pairs = [(b"{", None), (b'{"id": 1}', b"["), (b"", b" "), (b"[", b"  "), (b'{"id":"x"}', b'{"n": 5 }')]
+    produce(kafka.bootstrap_servers, topic, [(key, value, [], 1) for key, value in pairs])
+    schema = f"Key struct<_raw binary, id int>, Value struct<{FIELDS.replace('_corrupt_record', '_raw')}>"
+    others = ", ".join(f"{name} {COLUMNS[name]}" for name in ("topic", "partition", "offset", "timestamp", "headers"))
+    options = {"keyFormat": "json", "valueFormat": "json", "columnNameOfCorruptRecord": "_raw"}
+    frame = read(topic, f"{schema}, {others}", **options)
+    rows = frame.orderBy("offset").collect()
+    assert [(row.Key, row.Value) for row in rows[2:3]] == [(None, None)], "a blank value is null"
+    assert (rows[4].Key.id, rows[4].Value.n) == (None, 5)
+    assert rows[3].Value.asDict() == {"n": None, "_raw": b"  "}
+    raw = {"corrupt_record": "_raw"}
+    written = write(frame, **raw)
+    assert [(each.key, each.value) for each in written] == [pairs[number] for number in (0, 1, 3, 4)]
+    (message,) = {dict(each.headers)["__connect.errors.exception.message"] for each in written}
+    assert message == b"The key or the value cannot be decoded as JSON."
+
+    error = "_error struct<side string, stage string, class string, message string, schema_id int>"
+    errors = [dict(each.headers) for each in write(read(topic, f"{schema}, {others}, {error}", **options), **raw)]
+    assert [(each["__connect.errors.stage"], each["__connect.errors.exception.message"]) for each in errors] == [
+        (b"KEY_CONVERTER", b"The key cannot be decoded as JSON: the JSON is incomplete, at byte 1."),
+        (b"VALUE_CONVERTER", b"The value cannot be decoded as JSON: the value is not a JSON object, at byte 0."),
+        (b"KEY_CONVERTER", b"The key cannot be decoded as JSON: the value is not a JSON object, at byte 0."),
+        (
+            b"KEY_CONVERTER",
+            b"The key cannot be decoded as JSON: the value does not have the type of its column, at byte 6.",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "arguments", "message"),
+    [
+        ({"headers": None}, {}, "no column headers, .* set includeHeaders"),
+        ({"offset": None, "topic": None}, {}, "no column topic, offset, "),
+        ({}, {"headers": "flink"}, "headers is one of connect, streams, none, not 'flink'"),
+        ({"value": "struct<n: int>"}, {}, r"value is struct<n:int>.* add the field '_corrupt_record binary' to value"),
+        ({"value": "struct<_corrupt_record: string>"}, {}, "which does not have the original bytes"),
+        ({"key": "struct<n: int>"}, {}, "add the field '_corrupt_record binary' to keySchema"),
+        ({}, {"corrupt_record": "_raw"}, "add the field '_raw binary'"),
+        ({"value": "string"}, {}, "neither key nor value is a struct"),
+    ],
+)
+def test_a_frame_without_what_a_dead_letter_needs_is_rejected(
+    spark: SparkSession, changed: dict[str, str | None], arguments: dict[str, Any], message: str
+) -> None:
+    types = COLUMNS | changed
+    frame = spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in types.items() if kind))
+    with pytest.raises(OptionError, match=message):
+        dead_letters(frame, topic="dead", **arguments)
+
+
+def test_a_record_without_a_timestamp_is_written(spark: SparkSession, write: Any) -> None:
+    schema = ", ".join(f"{name} {COLUMNS[name]}" for name in ("key", "value", "headers"))
+    rows = [(None, (None, bytearray(b"{")), None)]
+    frame = spark.createDataFrame(rows, schema).withColumn("timestamp", lit(-1).cast("double").cast("timestamp"))
+    (written,) = write(frame, headers="none")
+    assert (written.key, written.value, written.headers) == (None, b"{", [])
+
+
+@pytest.mark.spark_app
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("step", ["before EndTxn", "after EndTxn"])
+def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, step: str
+) -> None:
+    source, good, dead = make_topic(1), make_topic(2), make_topic(2)
+    servers, numbers = kafka.bootstrap_servers, range(30)
+    values = [b"{\xff%d" % n if n % 3 == 0 else b'{"n": %d}' % n for n in numbers]
+    produce(servers, source, [(b"%d" % n, value, [], 1) for n, value in enumerate(values)])
+    bootstrap = {"kafka.bootstrap.servers": servers}
+    options: dict[str, Any] = {
+        "source": {
+            **bootstrap,
+            "subscribe": source,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+            "valueFormat": "json",
+            "valueSchema": FIELDS,
+            "maxOffsetsPerTrigger": "10",
+        },
+        "sink": {
+            **bootstrap,
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": f"dead-letters-{uuid.uuid4().hex[:8]}",
+            "sinkStateTopic": f"sink-state-{uuid.uuid4().hex[:8]}",
+        },
+        "good": good,
+        "dead": dead,
+    }
+    point = Breakpoint(tmp_path / "breakpoint")
+    point.arm(step)
+    driver = Driver(tmp_path, options, app=APP, environment=point.environment)
+    try:
+        until = time.monotonic() + DEADLINE
+        while point.held is None:
+            assert driver.alive, driver.log_tail()
+            assert time.monotonic() < until, driver.log_tail()
+            time.sleep(0.05)
+        driver.kill()
+        kill([psutil.Process(point.held)] if psutil.pid_exists(point.held) else [])
+    finally:
+        driver.kill()
+    assert wait_for_orphans(driver.orphans) == []
+    assert last_batch(tmp_path, "commits") == -1, "the driver died before Spark's commit"
+
+    driver = Driver(tmp_path, options, to_the_end=True, app=APP)
+    try:
+        assert driver.wait(DEADLINE) == 0, driver.log_tail()
+    finally:
+        driver.kill()
+    committed = {topic: consume(servers, topic, "read_committed") for topic in (good, dead)}
+    assert sorted(json.loads(each.value or b"")["n"] for each in committed[good]) == [n for n in numbers if n % 3]
+    letters = sorted(committed[dead], key=lambda each: int(each.key or b""))
+    assert [(each.key, each.value) for each in letters] == [(b"%d" % n, values[n]) for n in numbers if n % 3 == 0]
+    assert [json.loads(dict(each.headers)["__connect.errors.offset"] or b"") for each in letters] == [*range(0, 30, 3)]
