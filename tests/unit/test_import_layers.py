@@ -41,7 +41,7 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "consumer": CLIENT_AND_RECORDS,
     # An exactly-once write reads the last sink state record before it continues.
     "producer": CLIENT_AND_RECORDS | {"consumer"},
-    "spark": BELOW_SPARK,
+    "spark": BELOW_SPARK | {"formats"},
     **dict.fromkeys(APIS, BELOW_APIS),
     "broker": frozenset({"errors"}),
     "cli": BELOW_APIS | {*APIS, "broker"},

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.payload_settings import MalformedMode, PayloadFormat
 
+_OPTIONS: Final = ("keyFormat", "valueFormat", "keySchema", "valueSchema", "mode", "columnNameOfCorruptRecord")
 _JSON_OPTIONS: Final = ("mode", "columnNameOfCorruptRecord")
 
 
@@ -47,3 +53,14 @@ def parse_payloads(parsed: ParsedConfig, warnings: list[str]) -> PayloadOptions:
             if name in parsed.given_names
         )
     return PayloadOptions(settings, parsed.get_string("keySchema"), parsed.get_string("valueSchema"))
+
+
+def parse_payload_arguments(arguments: Mapping[str, str | None]) -> PayloadOptions:
+    """Parse options that are the arguments of a method."""
+    table = OptionTable(OPTION_TABLE.by_name[name] for name in _OPTIONS)
+    parsed = parse_config(arguments, api="batch", source=ConfigSource.OPTION, table=table)
+    warnings: list[str] = []
+    payloads = parse_payloads(parsed, warnings)
+    for warning in warnings:
+        option_messages.warn_once(warning)
+    return payloads

@@ -123,6 +123,7 @@ class ContinuousOptions(ReadOptions):
     start: StartingOffsetSpec  # of a new query
     commit_group_id: str | None = None  # the group to commit completed epochs for
     start_group_id: str | None = None  # the group of `startingOffsets=committed`
+    payloads: PayloadOptions = BINARY_PAYLOADS
 
 
 def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
@@ -167,12 +168,14 @@ def parse_continuous_options(options: Mapping[str, str]) -> ContinuousOptions:
     """Parse the input options of a continuous query."""
     parsed, client_fields, warnings = _parse(options, "continuous")
     start, start_group_id = _parse_stream_start(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings)
     return ContinuousOptions(
         **client_fields,
         **parsed.fields_for(ContinuousOptions, roles=_ROLES),
         selection=_parse_selection(parsed),
         start=start,
         start_group_id=start_group_id,
+        payloads=payloads,
         warnings=tuple(warnings),
     )
 

@@ -104,10 +104,9 @@ _NO_MICRO_BATCHES: Final[_Policies] = {
         "the Spark configuration"
     ),
 }
-_DECODE_IN_FUNCTION: Final[_Policies] = {
-    "continuous": UnsupportedPolicy("decode payloads in the function of the query", reject=True),
-    **dict.fromkeys(PARAMS_APIS, UnsupportedPolicy("decode payloads with a Python function", reject=True)),
-}
+_DECODED_BY_ARROW: Final[_Policies] = dict.fromkeys(
+    PARAMS_APIS, UnsupportedPolicy("decode with rdd.arrow(valueFormat=...), or with a Python function", reject=True)
+)
 
 _source: Final = partial(ConfigOption, role="plan", apis=SOURCE_APIS)
 _spark: Final = partial(_source, defined_by_spark=True)
@@ -116,7 +115,7 @@ _start: Final = partial(_select, apis=(*SOURCE_APIS, "direct"))
 _end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
 _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
-_payload: Final = partial(_source, apis=RANGE_APIS, field="", unsupported=_DECODE_IN_FUNCTION)
+_payload: Final = partial(_source, field="", unsupported=_DECODED_BY_ARROW)
 _FORMAT: Final = Enum(("binary", "string", "json"))
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.map_function import MapFunction
     from pyspark_kafka_direct.continuous.query_state import QueryState
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
+    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult, TaskAssignment
     from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
@@ -72,6 +73,7 @@ _STARTING_TASKS: Final = "Starting tasks"
 class QueryDefinition:
     read_options: ContinuousOptions
     columns: tuple[str, ...]
+    decoded: DecodedColumns | None  # None: keys and values are bytes
     functions: tuple[MapFunction, ...]  # none: write the records unchanged
     delivery: SinkDelivery
 
@@ -406,6 +408,7 @@ class ContinuousExecution:
             connection=definition.read_options.connection,
             fetch=definition.read_options.fetch,
             columns=definition.columns,
+            decoded=definition.decoded,
             fail_on_data_loss=definition.read_options.fail_on_data_loss,
             max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
             functions=definition.functions,

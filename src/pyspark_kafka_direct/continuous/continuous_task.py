@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
     from pyspark_kafka_direct.continuous.map_function import MapFunction
+    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns, PayloadDecoder
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
@@ -98,6 +99,7 @@ class TaskPlan:
     writer_factory: SinkWriterFactory
     start_timeout: float  # seconds
     heartbeat_timeout: float  # seconds
+    decoded: DecodedColumns | None = None  # None: keys and values are bytes
 
 
 class TaskLoop:
@@ -121,7 +123,9 @@ class TaskLoop:
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
         batch_size: BatchSize | None = None,
         stored_ahead: Mapping[TopicPartition, int] = MappingProxyType({}),  # not read: the sink is beyond the end
+        decoder: PayloadDecoder | None = None,
     ) -> None:
+        self._decoder = decoder
         self._end_offsets = end_offsets
         self._stored_ahead = stored_ahead
         self._consumer = consumer
@@ -176,19 +180,23 @@ class TaskLoop:
             if not rows.num_rows:
                 self._positions[partition] = end
                 return
-        self._read_rows += rows.num_rows
+        read_rows = rows.num_rows
+        self._read_rows += read_rows
         self._read_bytes += rows.nbytes
         next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1
-        if _OFFSET_COLUMN not in self._columns:
-            rows = rows.select(self._columns)
         started_at = self._system.monotonic()
-        result = rows if self._function is None else self._check_result(self._function(rows))
+        if self._decoder is not None:
+            rows = self._decoder.decode_batch(rows, partition)
+        elif _OFFSET_COLUMN not in self._columns:
+            rows = rows.select(self._columns)
+        has_input = rows.num_rows > 0  # malformed records may have been dropped
+        result = self._check_result(self._function(rows)) if self._function is not None and has_input else rows
         if result is not None and result.num_rows:
             self._channel.check_lease()
             self._sink.write(result)
             self._written_rows += result.num_rows
         self._positions[partition] = next_offset
-        self._batch_size.adapt(rows.num_rows, started_at, self._system.monotonic())
+        self._batch_size.adapt(read_rows, started_at, self._system.monotonic())
 
     def _check_result(self, result: object) -> pa.RecordBatch | None:
         import pyarrow as pa
@@ -232,6 +240,8 @@ class TaskLoop:
         self._channel.report(
             report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)
         )
+        if self._decoder is not None:
+            self._decoder.take_dropped()
         if self._read_rows:
             freeze_gc()  # all modules are imported; a full collection would delay records by 20 ms
         self._written_rows = self._read_rows = self._read_bytes = 0
@@ -370,6 +380,7 @@ def _run_task_loop(
                 end_offsets,
                 BatchSize(max_rows, plan.max_records_per_second),
                 stored_ahead,
+                None if plan.decoded is None else plan.decoded.decoder(),
             ).run()
 
 

@@ -303,6 +303,7 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.query import ContinuousQuery, active
         from pyspark_kafka_direct.continuous.query_run import new_id
         from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
+        from pyspark_kafka_direct.spark.payload_schema import decoded_columns
 
         spark: Any = self._spark
         if self._read_options is None:
@@ -313,10 +314,13 @@ class ContinuousQueryBuilder:
             )
         read_options = parse_continuous_options(self._read_options)
         logs = open_logs()
+        columns = self._columns or tuple(
+            name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers
+        )
         definition = QueryDefinition(
             read_options=read_options,
-            columns=self._columns
-            or tuple(name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers),
+            columns=columns,
+            decoded=decoded_columns(columns, read_options.payloads),
             functions=self._functions,
             delivery=self._output.create_delivery(read_options, logs, settings, pool),
         )

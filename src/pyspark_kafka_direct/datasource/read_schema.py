@@ -62,14 +62,11 @@ class ReadSchema:
         if self.payloads is None:
             yield from self.renamed(task_reader.read(task, self.columns))
             return
-        from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
+        from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
         from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
-        arrow_schema = arrow_schema_in_utc(self.schema)
-        decoder = PayloadDecoder(self.payloads, self.columns, arrow_schema, task.offsets.topic_partition)
-        yield from decoder.decode(task_reader.read(task, decoder.record_columns))
-        if decoder.dropped:
-            task_reader.report_dropped(task, decoder.dropped)
+        decoded = DecodedColumns(self.payloads, self.columns, arrow_schema_in_utc(self.schema))
+        yield from task_reader.read_decoded(task, decoded)
 
     def renamed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with the user's spelling and nullability, both of which Spark checks."""
@@ -104,14 +101,14 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
         payload_format = payloads.format_of(column)
         if payload_format != "binary":
-            from pyspark_kafka_direct.datasource.payload_schema import check_payload_type
+            from pyspark_kafka_direct.spark.payload_schema import check_payload_type
 
             check_payload_type(column, field, payload_format, payloads.corrupt_record)
         elif column != ERROR_COLUMN:
             _check_type(column, field)
         columns.append(column)
     if ERROR_COLUMN in columns:
-        from pyspark_kafka_direct.datasource.payload_schema import check_error_column
+        from pyspark_kafka_direct.spark.payload_schema import check_error_column
 
         check_error_column(schema.fields[columns.index(ERROR_COLUMN)], columns, payloads)
     decodes = any(payloads.format_of(column) != "binary" for column in columns)

@@ -50,7 +50,7 @@ class KafkaSourceProvider(DataSource):
         columns = kafka_schema(include_headers)
         if not payloads.settings.decodes:
             return columns
-        from pyspark_kafka_direct.datasource.payload_schema import typed_schema
+        from pyspark_kafka_direct.spark.payload_schema import typed_schema
 
         return typed_schema(columns, payloads)  # type: ignore[return-value] # Spark accepts DDL
 

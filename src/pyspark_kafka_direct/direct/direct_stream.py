@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming.dstream import TransformedDStream
@@ -12,8 +13,10 @@ from pyspark.streaming.util import TransformFunction
 from pyspark_kafka_direct.config.spark_conf import assume_consecutive as assume_consecutive_of
 from pyspark_kafka_direct.config.spark_conf import warn_of_ignored_properties
 from pyspark_kafka_direct.direct import checkpointed_stream
+from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns, arrow_columns
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, check_pinned_threads, find_stream
+from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD
 from pyspark_kafka_direct.direct.kafka_record import check_decoders
 from pyspark_kafka_direct.direct.location_strategies import preferred_hosts
 from pyspark_kafka_direct.direct.rate_controller import (
@@ -30,7 +33,7 @@ from pyspark_kafka_direct.direct.streaming_context import (
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     import pyarrow as pa
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.checkpointed_stream import ContextBinding
     from pyspark_kafka_direct.direct.commit_queue import OffsetCommitCallback
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
-    from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD
     from pyspark_kafka_direct.direct.kafka_record import Decoder
     from pyspark_kafka_direct.direct.location_strategies import LocationStrategy
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
@@ -191,9 +193,18 @@ class DirectKafkaInputDStream(TransformedDStream[Any], CanCommitOffsets):
             "ssc.checkpoint(directory) is enough. Streams derived from this one can have a checkpoint interval"
         )
 
-    def arrow(self) -> TransformedDStream[pa.RecordBatch]:
-        """Return a stream of Arrow record batches, without a Python object per record; see ``KafkaRDD.arrow``."""
-        return self.transform(_to_arrow)
+    def arrow(self, columns: Sequence[str] | None = None, **payloads: str) -> TransformedDStream[pa.RecordBatch]:
+        """Return a stream of Arrow record batches, without a Python object per record.
+
+        Args:
+            columns: As for ``KafkaRDD.arrow``.
+            payloads: The other arguments of ``KafkaRDD.arrow``, such as ``valueFormat="json"``.
+
+        Raises:
+            OptionError: As by ``KafkaRDD.arrow``.
+        """
+        inspect.signature(KafkaRDD.arrow).bind(None, columns, **payloads)  # raises TypeError for an unknown name
+        return self.transform(partial(_read_arrow, arrow_columns(columns, payloads)))
 
     def __reduce__(self) -> tuple[type[DirectStreamReference], tuple[str]]:
         # A user's function that commits offsets holds the stream, and Spark pickles the function into its checkpoint.
@@ -353,5 +364,5 @@ def _takes_time(function: Callable[..., Any], rdd_count: int) -> bool:
     return required == rdd_count + 1
 
 
-def _to_arrow(rdd: KafkaRDD) -> Any:
-    return rdd.arrow()
+def _read_arrow(columns: ArrowColumns, rdd: KafkaRDD) -> Any:
+    return rdd._read_arrow(columns)

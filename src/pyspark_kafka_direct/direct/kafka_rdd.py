@@ -10,9 +10,10 @@ from pyspark.core.rdd import RDD, PipelinedRDD
 
 from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_task import RangeTask
+from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns, arrow_columns
 from pyspark_kafka_direct.direct.kafka_record import RECORD_COLUMNS, KafkaRecord, kafka_records
 from pyspark_kafka_direct.direct.location_strategies import create_task_rdd, list_executors, preferred_location
-from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json, with_topic_ids
 from pyspark_kafka_direct.spark.loss_channel import find_loss_channel
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-
-# The columns of the data source without includeHeaders.
-_ARROW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 # A record keeps its Arrow batch alive, so batches are small. Much smaller batches would be slower to read.
 _MAX_BATCH_RECORDS = 2048
@@ -208,30 +206,52 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             scanned += next_count
         return taken[:num]
 
-    def arrow(self, columns: Sequence[str] | None = None) -> RDD[pa.RecordBatch]:
+    def arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        keyFormat: str | None = None,  # noqa: N803 (the names of the data source's options)
+        valueFormat: str | None = None,  # noqa: N803
+        keySchema: str | None = None,  # noqa: N803
+        valueSchema: str | None = None,  # noqa: N803
+        mode: str | None = None,
+        columnNameOfCorruptRecord: str | None = None,  # noqa: N803
+    ) -> RDD[pa.RecordBatch]:
         """Return the records as ``pyarrow.RecordBatch`` objects, without a Python object per record.
+
+        Keys and values are binary, or decoded as by the data source; docs/typed-json.md describes formats and modes.
 
         Args:
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
                 the order of the result. Only these are decoded. By default the first seven, which are the columns of
                 the data source.
+            keyFormat: ``binary`` (default), ``string`` or ``json``.
+            valueFormat: The same for values.
+            keySchema: With ``keyFormat="json"``: the fields to decode, as DDL.
+            valueSchema: The same for values.
+            mode: What to do with malformed JSON: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``.
+            columnNameOfCorruptRecord: The name of the field for malformed JSON. Default: ``_corrupt_record``.
 
         Returns:
             An RDD of record batches.
 
         Raises:
-            OptionError: A column does not exist or occurs twice, or ``columns`` is not a list of names.
+            OptionError: A column does not exist or occurs twice, ``columns`` is not a list of names, or another
+                argument is invalid.
         """
-        from pyspark_kafka_direct.records import arrow_schema
+        payloads = {
+            "keyFormat": keyFormat,
+            "valueFormat": valueFormat,
+            "keySchema": keySchema,
+            "valueSchema": valueSchema,
+            "mode": mode,
+            "columnNameOfCorruptRecord": columnNameOfCorruptRecord,
+        }
+        return self._read_arrow(arrow_columns(columns, payloads))
 
-        if isinstance(columns, str):
-            raise OptionError(f"arrow(columns=...) takes a list of names: [{columns!r}]")
-        selected = _ARROW_COLUMNS if columns is None else tuple(columns)
-        try:
-            arrow_schema(selected)
-        except ValueError as error:
-            raise OptionError(f"arrow(columns=...): {error}") from None
-        return DerivedRDD(self._tasks, ReadArrow(self._reader, selected))
+    def _read_arrow(self, columns: ArrowColumns) -> RDD[pa.RecordBatch]:
+        """Return the records as Arrow batches with validated columns."""
+        return DerivedRDD(self._tasks, ReadArrow(self._reader, columns))
 
     def toDF(  # type: ignore[override]  # noqa: N802
         self, schema: StructType | str | None = None
@@ -291,13 +311,18 @@ class ReadArrow:
     """Reads ranges as Arrow batches."""
 
     reader: RangeTaskReader
-    columns: tuple[str, ...]
+    columns: ArrowColumns
 
     def __call__(self, _: int, tasks: Iterable[RangeTask]) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of the tasks' ranges."""
+        names, decoded = self.columns
         for task in tasks:
-            if task.offsets.count():
-                yield from self.reader.read(task, self.columns)
+            if not task.offsets.count():
+                continue
+            if decoded is None:
+                yield from self.reader.read(task, names)
+            else:
+                yield from self.reader.read_decoded(task, decoded)
 
 
 @dataclass(frozen=True, slots=True)

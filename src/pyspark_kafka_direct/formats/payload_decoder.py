@@ -1,9 +1,10 @@
-"""Decodes the keys and values of one task's record batches."""
+"""Decodes the keys and values of a task's record batches."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,18 @@ _log = logging.getLogger("pyspark_kafka_direct.formats")
 _OFFSET = "offset"
 
 
+class DecodedColumns(NamedTuple):
+    """What tasks decode. Pickled into them."""
+
+    settings: PayloadSettings
+    columns: tuple[str, ...]  # the names in Kafka records, and perhaps _error
+    schema: pa.Schema  # of the decoded batches: these columns, perhaps with other names
+
+    def decoder(self) -> PayloadDecoder:
+        """Create a decoder, which a task uses for all its batches."""
+        return PayloadDecoder(*self)
+
+
 class PayloadDecoder:
     """Replaces the columns ``key`` and ``value`` by decoded ones, and applies ``mode`` to malformed records."""
 
@@ -32,13 +45,11 @@ class PayloadDecoder:
         settings: PayloadSettings,
         columns: Sequence[str],  # the names in Kafka records, and perhaps _error
         schema: pa.Schema,  # of the decoded batches: these columns, perhaps with other names
-        topic_partition: TopicPartition,
     ) -> None:
         self._settings = settings
         self._columns = columns
         self._schema = schema
-        self._topic_partition = topic_partition
-        self.dropped = 0
+        self._dropped: Counter[TopicPartition] = Counter()
         record_columns = [column for column in columns if column != ERROR_COLUMN]
         if settings.mode == "FAILFAST" and _OFFSET not in columns:
             record_columns.append(_OFFSET)  # error messages contain it
@@ -52,19 +63,23 @@ class PayloadDecoder:
                 case "json":
                     self._json_columns[column] = JsonColumn(schema.field(index).type, settings.corrupt_record)
 
-    def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode(self, batches: Iterator[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Yield the decoded batches, without those of which all records are dropped."""
         for batch in batches:
-            decoded = self._decode_batch(batch)
+            decoded = self.decode_batch(batch, topic_partition)
             if decoded.num_rows:
                 yield decoded
-        if self.dropped:
-            _log.warning(
-                "%s: %d malformed records were dropped (mode=DROPMALFORMED)", self._topic_partition, self.dropped
-            )
 
-    def _decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=True))
+    def take_dropped(self) -> Counter[TopicPartition]:
+        """Return how many records were dropped since the last call, and log it."""
+        dropped, self._dropped = self._dropped, Counter()
+        for topic_partition, count in dropped.items():
+            _log.warning("%s: %d malformed records were dropped (mode=DROPMALFORMED)", topic_partition, count)
+        return dropped
+
+    def decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
+        """Decode a batch that begins with ``record_columns``."""
+        arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
         for column in self._string_columns:
             arrays[column] = _as_string(arrays[column])
         malformed: dict[str, MalformedValues] = {}
@@ -75,7 +90,7 @@ class PayloadDecoder:
             if decoded.malformed is not None:
                 malformed[column] = decoded.malformed
         if malformed and self._settings.mode == "FAILFAST":
-            raise first_error(malformed, arrays[_OFFSET], self._topic_partition)
+            raise first_error(malformed, arrays[_OFFSET], topic_partition)
         malformed_rows = is_malformed(malformed) if malformed else None
         for column, json_column in self._json_columns.items():
             arrays[column] = json_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
@@ -86,7 +101,7 @@ class PayloadDecoder:
         if malformed_rows is None or self._settings.mode != "DROPMALFORMED":
             return result
         result = result.filter(pc.invert(malformed_rows))
-        self.dropped += batch.num_rows - result.num_rows
+        self._dropped[topic_partition] += batch.num_rows - result.num_rows
         return result
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 
 _log = logging.getLogger("pyspark_kafka_direct.spark")
@@ -42,6 +43,13 @@ class RangeTaskReader:
         self._report_skipped(task, counts)
         end_task()
 
+    def read_decoded(self, task: RangeTask, decoded: DecodedColumns) -> Iterator[pa.RecordBatch]:
+        """Yield the Arrow batches of a task with decoded keys and values."""
+        decoder = decoded.decoder()
+        yield from decoder.decode(self.read(task, decoder.record_columns), task.offsets.topic_partition)
+        if dropped := decoder.take_dropped().total():
+            self._report(task, {"malformed": dropped})
+
     def count(self, task: RangeTask, limit: int | None) -> int:
         """Return the number of records of a task, up to a limit."""
         from pyspark_kafka_direct.consumer.range_counter import count_range
@@ -52,10 +60,6 @@ class RangeTaskReader:
         count = count_range(with_client_rack(self.config), task, limit=limit, counts=counts)
         self._report_skipped(task, counts)
         return count
-
-    def report_dropped(self, task: RangeTask, malformed: int) -> None:
-        """Report the number of malformed records that were dropped to the driver."""
-        self._report(task, {"malformed": malformed})
 
     def _report_skipped(self, task: RangeTask, counts: ReadCounts) -> None:
         """Report what was skipped to the driver. A task that fails reports nothing, because Spark runs it again."""

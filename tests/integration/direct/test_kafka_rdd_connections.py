@@ -17,6 +17,7 @@ from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
+from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
@@ -77,7 +78,7 @@ def test_the_next_task_uses_the_same_connection(bench: Workbench, topic: str, re
     with attempt(0):
         assert offsets(reader, task) == [0, 1, 2, 3, 4]
         assert list(CountRecords(reader)(0, [task])) == [5]
-        assert sum(batch.num_rows for batch in ReadArrow(reader, ("value",))(0, [task])) == 5
+        assert sum(batch.num_rows for batch in ReadArrow(reader, ArrowColumns(("value",)))(0, [task])) == 5
     assert pooled(reader) == [first]
 
 
@@ -87,7 +88,7 @@ def test_a_retried_task_uses_a_new_connection(bench: Workbench, topic: str, read
     task = RangeTask(OffsetRange(topic, 0, 0, 5), bench.topic_id(topic), bench.known_leader(topic))
     work: dict[str, Any] = {
         "records": ReadRecords(reader, None, None),
-        "arrow": ReadArrow(reader, ("value",)),
+        "arrow": ReadArrow(reader, ArrowColumns(("value",))),
         "count": CountRecords(reader),
     }
     list(work[what](0, [task]))

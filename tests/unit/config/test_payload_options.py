@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+from pyspark_kafka_direct.config.payload_parser import PayloadOptions, parse_payload_arguments
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.read_options import (
     parse_batch_options,
@@ -63,6 +63,13 @@ def test_options_of_json_alone_are_ignored_with_a_warning() -> None:
     assert [warning for warning in warnings if "mode" in warning and "nothing is decoded from JSON" in warning] != []
 
 
-def test_a_continuous_query_rejects_formats() -> None:
-    with pytest.raises(OptionError, match=r"valueFormat.*decode payloads in the function of the query"):
-        parse_continuous_options({**BASE, "valueFormat": "json"})
+def test_a_continuous_query_has_the_same_options() -> None:
+    options = {**BASE, "valueFormat": "json", "valueSchema": "a int", "mode": "DROPMALFORMED"}
+    assert parse_continuous_options(options).payloads == parse_batch_options(options).payloads
+
+
+def test_options_can_be_arguments_of_a_method() -> None:
+    arguments = {"valueFormat": "json", "valueSchema": "a int", "mode": None, "keyFormat": None}
+    assert parse_payload_arguments(arguments) == parse_batch_options({**BASE, **arguments}).payloads  # type: ignore[dict-item]
+    with pytest.raises(OptionError, match="valueFormat must be binary, string or json"):
+        parse_payload_arguments({"valueFormat": "avro"})

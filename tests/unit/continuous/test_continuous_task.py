@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 from pyspark_kafka_direct.continuous.continuous_task import Losses, TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
+from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.batch_size import BatchSize
 from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
@@ -132,10 +134,13 @@ class FakeTaskEnvironment(RealSystem):
         heartbeat_timeout: float = 60.0,
         end_offsets: Mapping[TopicPartition, int] | None = None,
         batch_size: BatchSize | None = None,
+        decoder: PayloadDecoder | None = None,
     ) -> None:
         channel, data_loss_handler = cast("TaskChannel", self), cast("DataLossHandler", self)
         settings = (tuple(columns), data_loss_handler, heartbeat_timeout, self, end_offsets or {}, batch_size)
-        TaskLoop(cast("PartitionConsumer", self), channel, cast("SinkWriter", self), function, *settings).run()
+        TaskLoop(
+            cast("PartitionConsumer", self), channel, cast("SinkWriter", self), function, *settings, decoder=decoder
+        ).run()
 
     @property
     def reports(self) -> list[EpochReport]:
@@ -380,3 +385,29 @@ def test_an_error_of_the_function_ends_the_task() -> None:
     with pytest.raises(ZeroDivisionError):
         environment.run_loop(function=lambda batch: batch.slice(1 // 0))
     assert environment.reports == []
+
+
+def test_values_are_decoded_before_the_function(caplog: pytest.LogCaptureFixture) -> None:
+    settings = PayloadSettings(value_format="json", mode="DROPMALFORMED")
+    decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": pa.struct({"n": pa.int32()})}))
+
+    def records(partition: TopicPartition, first_offset: int, *values: bytes) -> PolledBatch:
+        offsets = pa.array(range(first_offset, first_offset + len(values)), pa.int64())
+        return PolledBatch(partition, pa.record_batch({"value": pa.array(values), "offset": offsets}))
+
+    environment = FakeTaskEnvironment(
+        [records(ONE, 0, b'{"n":1}', b"{", b'{"n":2}'), records(TWO, 5, b"[]")], [records(ONE, 3, b'{"n":3}')]
+    )
+    seen: list[int] = []
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch.num_rows)
+        return batch
+
+    environment.run_loop(function, decoder=decoder)
+    assert seen == [2, 1], "a batch whose records are all dropped is not passed on"
+    assert [row["value"] for row in environment.written] == [[{"n": 1}, {"n": 2}], [{"n": 3}]]
+    (report,) = environment.reports
+    assert (report.offsets[ONE], report.offsets[TWO]) == (4, 6)
+    assert "t-0: 1 malformed records were dropped" in caplog.text
+    assert "t-1: 1 malformed records were dropped" in caplog.text

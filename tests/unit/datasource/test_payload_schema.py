@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 
 from pyspark_kafka_direct.config.payload_parser import PayloadOptions
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
-from pyspark_kafka_direct.datasource.payload_schema import ERROR_TYPE, typed_schema
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE, typed_schema
 
 JSON = PayloadSettings("string", "json")
 FLIGHT = StructType([StructField("origin", StringType()), StructField("delays", ArrayType(DoubleType()))])

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer import range_counter, range_reader
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver
@@ -60,7 +61,7 @@ def test_an_empty_range_opens_no_connection() -> None:
     reader = RangeTaskReader(ReadConfig(*parse_client_params({"bootstrap.servers": "no-such-host.invalid:9092"})))
     empty = [RangeTask(OffsetRange("t", 0, 3, 3))]
     assert list(ReadRecords(reader, None, None)(0, empty)) == []
-    assert list(ReadArrow(reader, ("value",))(0, empty)) == []
+    assert list(ReadArrow(reader, ArrowColumns(("value",)))(0, empty)) == []
     assert list(CountRecords(reader)(0, empty)) == []
 
 
@@ -106,7 +107,7 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
         reader = RangeTaskReader(CONFIG, receiver.channel)
         functions: dict[str, Callable[[int, list[RangeTask]], Iterable[object]]] = {
             "records": ReadRecords(reader, None, None),
-            "arrow": ReadArrow(reader, ("value",)),
+            "arrow": ReadArrow(reader, ArrowColumns(("value",))),
             "count": CountRecords(reader),
         }
         list(functions[reads](0, [TASK]))

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
-from pyspark_kafka_direct.datasource.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.records.json_values import variant_type
+from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def decoder(mode: MalformedMode = "PERMISSIVE", columns: Sequence[str] = ("value
         "partition": pa.int32(),
         "_error": pa.struct(list(ERROR)),
     }
-    return PayloadDecoder(settings, columns, pa.schema([(name.upper(), types[name]) for name in columns]), TP)
+    return PayloadDecoder(settings, columns, pa.schema([(name.upper(), types[name]) for name in columns]))
 
 
 def rows_of(payloads: PayloadDecoder, *batches: pa.RecordBatch) -> list[dict[str, object]]:
-    return [row for batch in payloads.decode(iter(batches)) for row in batch.to_pylist()]
+    return [row for batch in payloads.decode(iter(batches), TP) for row in batch.to_pylist()]
 
 
 def test_fields_that_cannot_be_decoded_are_null() -> None:
@@ -73,7 +73,9 @@ def test_malformed_records_are_dropped_and_counted(caplog: pytest.LogCaptureFixt
         records(payloads, [GOOD], 300),
     ]
     with caplog.at_level(logging.WARNING):
-        decoded = list(payloads.decode(iter(batches)))
+        decoded = list(payloads.decode(iter(batches), TP))
+        assert payloads.take_dropped() == {TP: 3}
+        assert not payloads.take_dropped()
     assert [batch.column(1).to_pylist() for batch in decoded] == [[101, 102], [300]]
     (record,) = caplog.records
     assert record.getMessage() == "flights-3: 3 malformed records were dropped (mode=DROPMALFORMED)"
@@ -83,10 +85,10 @@ def test_malformed_records_are_dropped_and_counted(caplog: pytest.LogCaptureFixt
 def test_the_query_fails_at_the_first_malformed_record(columns: tuple[str, ...]) -> None:
     payloads = decoder("FAILFAST", columns)
     good = records(payloads, [GOOD, GOOD])
-    (first,) = payloads.decode(iter([good]))
+    (first,) = payloads.decode(iter([good]), TP)
     assert first.schema.names == [name.upper() for name in columns]
     with pytest.raises(MalformedPayloadError) as caught:
-        list(payloads.decode(iter([good, records(payloads, [GOOD, BAD, UNFIT], 102)])))
+        list(payloads.decode(iter([good, records(payloads, [GOOD, BAD, UNFIT], 102)]), TP))
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.topic, error.partition, error.offset) == ("flights", 3, 103)
     assert str(error) == (
@@ -99,7 +101,7 @@ def test_the_query_fails_at_the_first_malformed_record(columns: tuple[str, ...])
 def test_keys_and_values_are_decoded_by_themselves() -> None:
     settings = PayloadSettings("json", "string", "DROPMALFORMED", "text")
     schema = pa.schema({"key": pa.struct({"id": pa.int32(), "text": pa.string()}), "value": pa.string()})
-    payloads = PayloadDecoder(settings, ("key", "value"), schema, TP)
+    payloads = PayloadDecoder(settings, ("key", "value"), schema)
     batch = pa.RecordBatch.from_pydict(
         {"key": [b'{"id":1}', b"{", b'{"id":2}'], "value": [b"a", b"b", None]}, arrow_schema(("key", "value"))
     )
@@ -129,18 +131,18 @@ def test_errors_are_a_column() -> None:
 def test_the_error_of_the_first_side_is_reported() -> None:
     settings = PayloadSettings("json", "json")
     schema = pa.schema({"value": STRUCT, "key": STRUCT, "_error": pa.struct(list(ERROR))})
-    payloads = PayloadDecoder(settings, ("value", "key", "_error"), schema, TP)
+    payloads = PayloadDecoder(settings, ("value", "key", "_error"), schema)
     batch = pa.RecordBatch.from_pydict(
         {"value": [GOOD, BAD, GOOD], "key": [BAD, b"1", GOOD]}, arrow_schema(("value", "key"))
     )
-    (decoded,) = payloads.decode(iter([batch]))
+    (decoded,) = payloads.decode(iter([batch]), TP)
     sides = [row and (row["side"], row["message"]) for row in decoded.column(2).to_pylist()]
     incomplete = "the JSON is incomplete, at byte 14"
     assert sides == [("key", incomplete), ("value", incomplete), None]
-    failing = PayloadDecoder(replace(settings, mode="FAILFAST"), ("value", "key"), schema.remove(2), TP)
+    failing = PayloadDecoder(replace(settings, mode="FAILFAST"), ("value", "key"), schema.remove(2))
     batch = batch.append_column("offset", pa.array([5, 6, 7]))
     with pytest.raises(MalformedPayloadError, match=r"^The key cannot be decoded .*offset 5\]"):
-        list(failing.decode(iter([batch])))
+        list(failing.decode(iter([batch]), TP))
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [BAD, BAD], [GOOD, None], [GOOD, BAD]])
@@ -149,7 +151,7 @@ def test_every_batch_has_the_types_of_the_schema(values: list[bytes | None]) -> 
     modes: tuple[MalformedMode, ...] = ("PERMISSIVE", "DROPMALFORMED")
     for mode in modes:
         payloads = decoder(mode, ("value", "key", "offset", "_error"))
-        for batch in payloads.decode(iter([records(payloads, values), records(payloads, [GOOD])])):
+        for batch in payloads.decode(iter([records(payloads, values), records(payloads, [GOOD])]), TP):
             types = [STRUCT, pa.binary(), pa.int64(), pa.struct(list(ERROR))]
             assert batch.schema == pa.schema(list(zip(("VALUE", "KEY", "OFFSET", "_ERROR"), types, strict=True)))
             batch.validate(full=True)
@@ -157,7 +159,7 @@ def test_every_batch_has_the_types_of_the_schema(values: list[bytes | None]) -> 
 
 def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
     schema = pa.schema({"value": pa.struct({"text": pa.string(), "delay": pa.float64()})})
-    payloads = PayloadDecoder(PayloadSettings(value_format="json", corrupt_record="text"), ("value",), schema, TP)
+    payloads = PayloadDecoder(PayloadSettings(value_format="json", corrupt_record="text"), ("value",), schema)
     assert rows_of(payloads, records(payloads, [GOOD, BAD])) == [
         {"value": {"text": None, "delay": 1.5}},
         {"value": {"text": BAD.decode(), "delay": None}},
@@ -167,7 +169,7 @@ def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
 def test_malformed_variants_are_null_and_have_an_error() -> None:
     names = ("value", "_error")
     schema = pa.schema({"value": variant_type(), "_error": pa.struct(list(ERROR))})
-    payloads = PayloadDecoder(PayloadSettings(value_format="json"), names, schema, TP)
+    payloads = PayloadDecoder(PayloadSettings(value_format="json"), names, schema)
     first, second, third = rows_of(payloads, records(payloads, [b'{"a":1}', b'{"a":1,"a":2}', b"[1,"]))
     assert first == {
         "value": {"value": b"\x02\x01\x00\x00\x02\x0c\x01", "metadata": b"\x01\x01\x00\x01a"},
@@ -183,9 +185,9 @@ def test_malformed_variants_are_null_and_have_an_error() -> None:
 
 def test_strings_are_not_copied_or_checked() -> None:
     schema = pa.schema({"value": pa.string()})
-    payloads = PayloadDecoder(PayloadSettings(value_format="string"), ("value",), schema, TP)
+    payloads = PayloadDecoder(PayloadSettings(value_format="string"), ("value",), schema)
     batch = records(payloads, [b"a", b"\xff", None, "é".encode()]).slice(1)
-    (decoded,) = payloads.decode(iter([batch]))
+    (decoded,) = payloads.decode(iter([batch]), TP)
     assert decoded.column(0).cast(pa.binary()).to_pylist() == [b"\xff", None, "é".encode()]
     assert decoded.column(0).buffers()[2].address == batch.column(0).buffers()[2].address
 
@@ -193,7 +195,7 @@ def test_strings_are_not_copied_or_checked() -> None:
 def test_the_bytes_of_malformed_records_are_in_a_binary_field() -> None:
     struct = pa.struct({"delay": pa.float64(), "_corrupt_record": pa.binary()})
     settings = PayloadSettings("json", "json")
-    payloads = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": struct, "value": struct}), TP)
+    payloads = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": struct, "value": struct}))
     pairs = [
         (b"{}", b'{"delay":1}'),
         (b"{", b"\xff"),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType, VariantType
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
     from pyspark_kafka_direct.config.payload_settings import PayloadFormat, PayloadSettings
+    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
 
 ERROR_TYPE: Final = StructType(
     [
@@ -35,6 +36,27 @@ def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
         "timestamp": "timestamp_ltz",  # regardless of spark.sql.timestampType
     }
     return ", ".join(f"`{field.name}` {types.get(field.name) or field.dataType.simpleString()}" for field in columns)
+
+
+def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> DecodedColumns | None:
+    """Return what tasks decode, or None if nothing. The driver's JVM parses the schemas of keys and values."""
+    settings = payloads.settings
+    if all(settings.format_of(column) == "binary" for column in columns):
+        return None
+    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
+    from pyspark_kafka_direct.records import arrow_schema
+
+    schema = arrow_schema(columns)
+    for index, column in enumerate(columns):
+        payload_format = settings.format_of(column)
+        if payload_format == "binary":
+            continue
+        ddl = payloads.key_schema if column == "key" else payloads.value_schema
+        kind = _payload_type(column, payload_format, ddl)
+        field = StructField(column, _parse_type(column, ddl if payload_format == "json" and ddl else kind))
+        check_payload_type(column, field, payload_format, settings.corrupt_record)
+        schema = schema.set(index, arrow_schema_in_utc(StructType([field])).field(0))
+    return DecodedColumns(settings, tuple(columns), schema)
 
 
 def check_payload_type(column: str, field: StructField, payload_format: PayloadFormat, corrupt_record: str) -> None:
@@ -75,6 +97,17 @@ def check_error_column(field: StructField, columns: Collection[str], payloads: P
             f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON, and there "
             "is none; set valueFormat=json and add the column value, or remove _error."
         )
+
+
+def _parse_type(column: str, ddl: str) -> DataType:
+    from pyspark.errors import PySparkException
+
+    try:
+        return DataType.fromDDL(ddl)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        message = f"{column}Schema must be DDL such as 'id bigint, name string', got {ddl!r}: {reason}"
+        raise OptionError(message) from None
 
 
 def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -> str:

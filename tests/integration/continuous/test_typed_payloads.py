@@ -1,0 +1,92 @@
+"""``valueFormat`` in continuous queries, and a malformed record in each mode."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.continuous.continuous_queries import await_failure
+
+from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from tests.conftest import MakeTopic
+    from tests.integration.continuous.continuous_queries import Queries
+
+VALUES = ('{"n": 1, "unwanted": {}}', '{"n": 2', '{"n": "x"}', '{"n": 3}')
+SCHEMA = "n int, _corrupt_record binary"
+
+
+def structs_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    structs = batch.column("value").to_pylist()
+    values = [json.dumps([struct["n"], (struct["_corrupt_record"] or b"").decode()]) for struct in structs]
+    return pa.record_batch({"value": values})
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("PERMISSIVE", ['[1, ""]', '[3, ""]', *(json.dumps([None, value]) for value in VALUES[1:3])]),
+        ("DROPMALFORMED", ['[1, ""]', '[3, ""]']),
+    ],
+)
+def test_a_malformed_record(queries: Queries, make_topic: MakeTopic, mode: str, expected: list[str]) -> None:
+    source, output = make_topic(), make_topic()
+    queries.put(source, VALUES)
+    typed = queries.read(subscribe=source, valueFormat="json", valueSchema=SCHEMA, mode=mode)
+    query = queries.start(typed.select("value").map_batches(structs_as_text).to_kafka(output))
+    query.processAllAvailable()
+    queries.put(source, ["[]"])  # if it is dropped, its batch is empty
+    queries.put(source, ['{"n": 4}'])
+    more = ['[4, ""]'] if mode == "DROPMALFORMED" else ['[null, "[]"]', '[4, ""]']
+    queries.expect(output, [*expected, *more], query)
+    query.processAllAvailable()
+    assert queries.end_offsets(queries.epochs("offsets")[-1]) == {source: {"0": 6}}
+
+
+def test_a_malformed_record_can_fail_the_query(queries: Queries, make_topic: MakeTopic) -> None:
+    """It ends at once, because a restart reads the same record."""
+    source, output = make_topic(), make_topic()
+    queries.put(source, VALUES)
+    typed = queries.read(subscribe=source, valueFormat="json", valueSchema="n int", mode="FAILFAST")
+    query = queries.start(typed.select("value").map_batches(structs_as_text).to_kafka(output))
+    error = await_failure(query)
+    assert isinstance(error, MalformedPayloadError)
+    assert f"[topic {source}, partition 0, offset 1]" in str(error)
+    assert "mode=DROPMALFORMED" in str(error)
+    query = queries.start(
+        queries.read(subscribe=source, valueFormat="json", valueSchema=SCHEMA, mode="DROPMALFORMED")
+        .select("value", "offset")
+        .map_batches(structs_as_text)
+        .to_kafka(output)
+    )
+    queries.expect(output, ['[1, ""]', '[3, ""]'], query)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueFormat": "json"}, "valueFormat=json needs the wanted fields"),
+        ({"valueFormat": "json", "valueSchema": "n integr"}, "valueSchema must be DDL such as"),
+        ({"valueFormat": "json", "valueSchema": "n date"}, "field 'n' has the type date32"),
+    ],
+)
+def test_an_invalid_schema_is_rejected_at_the_start(
+    queries: Queries, make_topic: MakeTopic, options: dict[str, str], message: str
+) -> None:
+    query = queries.read(subscribe=make_topic(), **options).to_kafka("output")
+    with pytest.raises(OptionError, match=message):
+        queries.start(query)
+
+
+def test_decoded_columns_are_written_as_json(queries: Queries, make_topic: MakeTopic) -> None:
+    source, output = make_topic(), make_topic()
+    queries.put(source, ['{"unwanted": [1], "n" : 1}', "{"])
+    query = queries.start(
+        queries.read(subscribe=source, valueFormat="json", valueSchema=SCHEMA).select("value").to_kafka(output)
+    )
+    queries.expect(output, ['{"n":1}', '{"_corrupt_record":"ew=="}'], query)
