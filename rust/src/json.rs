@@ -1,4 +1,4 @@
-//! The kernel's JSON decoders in Python: a record batch with a column of values in, structs or VARIANTs out.
+//! The kernel's JSON decoders and encoder in Python: record batches with one column in and out.
 
 use std::sync::Arc;
 
@@ -77,6 +77,24 @@ fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
         .map_err(value_error)?
         .to_pyarrow(py)
+}
+
+/// Encodes a `pyarrow.RecordBatch` with one column, in which strings are binary; `types` is its schema with strings.
+#[pyfunction]
+pub fn encode_json<'py>(
+    py: Python<'py>,
+    values: &Bound<'py, PyAny>,
+    types: &Bound<'py, PyAny>,
+    zones: record_kernel::UtcOffsets,
+) -> PyResult<Bound<'py, PyAny>> {
+    let values = RecordBatch::from_pyarrow_bound(values)?;
+    let types = Schema::from_pyarrow_bound(types)?;
+    if values.num_columns() != 1 || types.fields().len() != 1 {
+        return Err(PyValueError::new_err(format!("one column is encoded, not {}", values.num_columns())));
+    }
+    let (column, data_type) = (values.column(0), types.field(0).data_type());
+    let encoded = py.detach(|| record_kernel::encode_json(column, data_type, &zones)).map_err(value_error)?;
+    batch(py, vec![("value", Arc::new(encoded))])
 }
 
 fn value_error(error: ArrowError) -> PyErr {

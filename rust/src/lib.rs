@@ -151,6 +151,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<encoder::Encoder>()?;
     module.add_class::<json::JsonDecoder>()?;
     module.add_class::<json::VariantDecoder>()?;
+    module.add_function(wrap_pyfunction!(json::encode_json, module)?)?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
     module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;
     module.add_function(wrap_pyfunction!(encoder::set_producer_state, module)?)?;

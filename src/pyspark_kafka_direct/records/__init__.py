@@ -76,6 +76,7 @@ __all__ = [
     "create_decoder",
     "create_encoder",
     "create_json_decoder",
+    "encode_json",
     "is_valid_batch",
     "partition_for_key",
     "scan_leader_epoch",
@@ -97,6 +98,7 @@ scan_leader_epoch = _selected.scan_leader_epoch
 set_producer_state = _selected.set_producer_state
 is_valid_batch = _selected.is_valid_batch
 split_batch = _selected.split_batch
+encode_json = _selected.encode_json
 
 
 def create_decoder(

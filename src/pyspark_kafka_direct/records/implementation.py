@@ -12,6 +12,8 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from pyspark_kafka_direct.records.interfaces import (
         DecodeRequest,
         EncodeRequest,
@@ -46,6 +48,7 @@ class Implementation:
     is_valid_batch: Callable[[bytes | bytearray | memoryview], bool]
     split_batch: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
     create_json_decoder: Callable[[JsonRequest], JsonDecoder]
+    encode_json: Callable[[pa.Array], pa.BinaryArray]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
 
@@ -83,7 +86,12 @@ def _native_missing_reason(error: ImportError) -> str:
 
 def _native() -> Implementation:
     from pyspark_kafka_direct.records import _native as native
-    from pyspark_kafka_direct.records.native_kernel import NativeDecoder, NativeEncoder, NativeJsonDecoder
+    from pyspark_kafka_direct.records.native_kernel import (
+        NativeDecoder,
+        NativeEncoder,
+        NativeJsonDecoder,
+        encode_json,
+    )
 
     return Implementation(
         "native",
@@ -95,6 +103,7 @@ def _native() -> Implementation:
         native.is_valid_batch,
         native.split_batch,
         NativeJsonDecoder,
+        encode_json,
     )
 
 
@@ -111,6 +120,7 @@ def _python() -> Implementation:
         python.is_valid_batch,
         python.split_batch,
         python.create_json_decoder,
+        python.encode_json,
     )
 
 
@@ -125,6 +135,7 @@ def _python_with_warning(reason: str) -> Implementation:
         create_json_decoder=_warn_on_first_use(
             python.create_json_decoder, "JSON is decoded in Python", "JSON decoder", reason
         ),
+        encode_json=_warn_on_first_use(python.encode_json, "JSON is encoded in Python", "JSON encoder", reason),
     )
 
 

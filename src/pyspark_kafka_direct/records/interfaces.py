@@ -222,6 +222,9 @@ def _type_without_strings(data_type: pa.DataType) -> pa.DataType:
         return pa.list_(data_type.value_field.with_type(_type_without_strings(data_type.value_type)))
     if pa.types.is_large_list(data_type):
         return pa.large_list(data_type.value_field.with_type(_type_without_strings(data_type.value_type)))
+    if pa.types.is_map(data_type):
+        key, item = data_type.key_field, data_type.item_field
+        return pa.map_(*(field.with_type(_type_without_strings(field.type)) for field in (key, item)))
     if pa.types.is_struct(data_type):
         return pa.struct([field.with_type(_type_without_strings(field.type)) for field in data_type])
     return data_type

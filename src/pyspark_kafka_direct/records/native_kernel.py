@@ -151,3 +151,15 @@ class NativeJsonDecoder:
 
         batch, malformed = self._native.decode(pa.RecordBatch.from_arrays([values], ["value"]))
         return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
+
+
+def encode_json(values: pa.Array) -> pa.BinaryArray:
+    """Encode each value of a column as JSON; a null value is null."""
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.records.json_types import encodable, time_zones  # tasks that read do not need it
+
+    values = encodable(values)
+    types = pa.schema([pa.field("value", values.type)])
+    batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"]))
+    return _native.encode_json(batch, types, time_zones(values.type)).column(0)

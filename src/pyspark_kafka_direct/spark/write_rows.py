@@ -41,9 +41,9 @@ def to_producer_rows(
 ) -> pa.RecordBatch:
     """Return ``value``, ``timestamp``, and those of ``key``, ``topic``, ``headers`` and ``partition`` that exist."""
     # ``now_ms`` is the timestamp of rows without one; ``stamp`` has additional headers.
-    columns = {"value": _cast(_BINARY, batch.column(schema.value))}
+    columns = {"value": _payload(batch.column(schema.value))}
     if schema.key is not None:
-        columns["key"] = _cast(_BINARY, batch.column(schema.key))
+        columns["key"] = _payload(batch.column(schema.key))
     if schema.topic is not None:
         columns["topic"] = _cast(_STRING, batch.column(schema.topic))
     if schema.partition is not None:
@@ -96,6 +96,15 @@ def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, 
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
+
+
+def _payload(column: pa.Array) -> pa.Array:
+    """Return a key or value as bytes; structs, arrays and maps as JSON."""
+    if not pa.types.is_nested(column.type):
+        return _cast(_BINARY, column)
+    from pyspark_kafka_direct.records import encode_json
+
+    return encode_json(column)
 
 
 def _cast(target_type: pa.DataType, column: pa.Array) -> pa.Array:

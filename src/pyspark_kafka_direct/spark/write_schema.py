@@ -3,13 +3,15 @@
 ======== ============================= =============================================================
 column   type                          rule
 ======== ============================= =============================================================
-value    string or binary              required
-key      string or binary
+value    string, binary, JSON          required
+key      string, binary, JSON
 topic    string                        required without the option ``topic``, ignored with it
 headers  array<struct<string,binary>>  fields ``key`` and ``value``
 partition int                          null: the key decides, or no partition is set
 timestamp timestamp, double (seconds)  null: the time of the write
 ======== ============================= =============================================================
+
+Structs, arrays and maps are written as JSON, which is this package's rule.
 
 Other columns are ignored, as in Spark: a frame that was read from Kafka also has an offset. Names are case-insensitive,
 while Spark's sink ignores a ``Key``.
@@ -23,12 +25,19 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DateType,
     DoubleType,
+    FractionalType,
     IntegerType,
+    IntegralType,
+    MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -50,6 +59,17 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
     "partition": (IntegerType(),),
     "timestamp": (DoubleType(), TimestampType()),
 }
+
+_PAYLOADS: Final = ("key", "value")
+_JSON_NAMES: Final = ["struct", "array", "map"]
+_JSON_SCALARS: Final = (
+    BooleanType,
+    IntegralType,
+    FractionalType,  # float, double and decimal
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +143,42 @@ def _spark_type(arrow_type: pa.DataType) -> DataType | str:
 
 def _check_type(name: str, actual: DataType | str) -> None:
     allowed = _TYPES[name]
+    if name in _PAYLOADS and isinstance(actual, StructType | ArrayType | MapType):
+        _check_json_type(name, name, actual)
+        return
     if isinstance(actual, str) or not any(_is_same_type(actual, expected) for expected in allowed):
         type_name = actual if isinstance(actual, str) else actual.simpleString()
+        names = [expected.simpleString() for expected in allowed] + _JSON_NAMES * (name in _PAYLOADS)
         raise ColumnError(
             f"{name} attribute unsupported type {type_name}. {name} must be a(n) "
-            f"{' or '.join(expected.simpleString() for expected in allowed)}: cast it in the query"
+            f"{' or '.join(names)}: cast it in the query"
         )
+
+
+def _check_json_type(column: str, path: str, actual: DataType) -> None:
+    """Raise an error if a type cannot be encoded as JSON."""
+    match actual:
+        case StructType():
+            for field in actual.fields:
+                _check_json_type(column, f"{path}.{field.name}", field.dataType)
+        case ArrayType():
+            _check_json_type(column, f"{path}.element", actual.elementType)
+        case MapType(keyType=key_type):
+            if not isinstance(key_type, StringType) and not _is_json_scalar(key_type):
+                raise ColumnError(
+                    f"{column} attribute: the keys of the map {path} are {key_type.simpleString()}, which are no names "
+                    "of fields in JSON: cast them to string in the query"
+                )
+            _check_json_type(column, f"{path}.value", actual.valueType)
+        case _ if not isinstance(actual, StringType | BinaryType | NullType) and not _is_json_scalar(actual):
+            raise ColumnError(
+                f"{column} attribute: {path} is {actual.simpleString()}, which is not written as JSON: cast it to "
+                "string in the query, or write to_json(...)"
+            )
+
+
+def _is_json_scalar(data_type: DataType) -> bool:
+    return isinstance(data_type, _JSON_SCALARS)
 
 
 def _check_unique_names(names: Sequence[str]) -> None:

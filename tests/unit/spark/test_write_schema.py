@@ -8,6 +8,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DayTimeIntervalType,
     DoubleType,
     IntegerType,
     LongType,
@@ -18,11 +19,13 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema
 from pyspark_kafka_direct.errors import ColumnError
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
+from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 from pyspark_kafka_direct.spark.write_schema import WriteSchema, resolve_arrow_write_schema, resolve_write_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -194,3 +197,34 @@ class TestArrow:
     def test_other_columns_may_be_of_any_type_and_name(self) -> None:
         schema = pa.schema([("x", pa.uint64()), ("x", pa.string_view()), ("Value", pa.binary())])
         assert resolve_arrow_write_schema(schema, "t") == WriteSchema(value=2)
+
+
+JSON_TYPES = StructType(
+    [
+        StructField("scalars", StructType([StructField("n", NullType()), StructField("d", DoubleType())])),
+        StructField("list", ArrayType(ArrayType(BinaryType()))),
+        StructField("map", MapType(TimestampType(), MapType(StringType(), TimestampNTZType()))),
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", [JSON_TYPES, ArrayType(LongType()), MapType(StringType(), JSON_TYPES)])
+def test_nested_columns_are_written_as_json(kind: DataType) -> None:
+    schema = frame(value=kind, key=kind)
+    assert resolve_write_schema(schema, "t") == WriteSchema(value=0, key=1)
+    assert resolve_arrow_write_schema(arrow_schema_in_utc(schema), "t") == WriteSchema(value=0, key=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (StructType([StructField("v", VariantType())]), r"value\.v is variant, which is not written as JSON: cast it"),
+        (ArrayType(DayTimeIntervalType()), r"value\.element is interval day to second, which is not written as JSON"),
+        (MapType(StringType(), DayTimeIntervalType()), r"value\.value is interval"),
+        (MapType(BinaryType(), LongType()), "the keys of the map value are binary, .* cast them to string"),
+        (MapType(ArrayType(LongType()), LongType()), "the keys of the map value are array<bigint>"),
+    ],
+)
+def test_nested_columns_that_json_cannot_have_are_rejected(kind: DataType, message: str) -> None:
+    with pytest.raises(ColumnError, match=message):
+        resolve_write_schema(frame(value=kind), "t")

@@ -5,11 +5,13 @@ from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set
 from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 from pyspark_kafka_direct.records.python.encoder import PythonEncoder
 from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder
+from pyspark_kafka_direct.records.python.json_encoder import encode_json
 
 __all__ = [
     "PythonDecoder",
     "PythonEncoder",
     "create_json_decoder",
+    "encode_json",
     "is_valid_batch",
     "scan_leader_epoch",
     "scan_next_offset",

@@ -1,0 +1,79 @@
+"""The types that are encoded as JSON."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
+from pyspark_kafka_direct.records.utc_offsets import utc_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+MILLIONTHS: Final = "us"
+
+
+def encodable(values: pa.Array) -> pa.Array:
+    """Return a column with the types that Spark uses; a ValueError names a type that is not encoded as JSON."""
+    wanted = _encodable_type(values.type)
+    return values if values.type == wanted else values.cast(wanted, safe=False)
+
+
+def time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
+    """Return the tables of all time zones in a type, by name."""
+    return {name: list(utc_offsets(name)) for name in _zone_names(data_type)}
+
+
+@functools.lru_cache(maxsize=64)
+def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> pa.DataType:
+    import pyarrow as pa
+
+    types = pa.types
+    if depth > MAX_SCHEMA_DEPTH:
+        raise ValueError(f"field {path!r} has more than {MAX_SCHEMA_DEPTH} levels")
+
+    def nested(field: pa.Field, name: str) -> pa.Field:
+        return field.with_type(_encodable_type(field.type, f"{path}.{name}" if path else name, depth + 1))
+
+    if types.is_struct(data_type):
+        return pa.struct([nested(field, field.name) for field in data_type])
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        return pa.list_(nested(data_type.value_field, "element"))
+    if types.is_map(data_type):
+        if _is_unreadable_key(data_type.key_type):
+            raise ValueError(f"the keys of the map {path!r} are {data_type.key_type}, which has no JSON string")
+        return pa.map_(nested(data_type.key_field, "key"), nested(data_type.item_field, "value"))
+    if types.is_string(data_type) or types.is_large_string(data_type):
+        return pa.string()
+    if types.is_binary(data_type) or types.is_large_binary(data_type):
+        return pa.binary()
+    if types.is_timestamp(data_type):
+        return pa.timestamp(MILLIONTHS, data_type.tz)
+    if types.is_date(data_type):
+        return pa.date32()
+    if types.is_signed_integer(data_type) or types.is_boolean(data_type) or types.is_null(data_type):
+        return data_type
+    if types.is_float32(data_type) or types.is_float64(data_type) or types.is_decimal128(data_type):
+        return data_type
+    raise ValueError(f"field {path!r} has the type {data_type}, which is not encoded as JSON")
+
+
+def _is_unreadable_key(data_type: pa.DataType) -> bool:
+    """Spark writes such keys as addresses or internal numbers of Java objects."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_nested(data_type) or pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type))
+
+
+def _zone_names(data_type: pa.DataType) -> Iterator[str]:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(data_type):
+        if data_type.tz is not None:
+            yield data_type.tz
+        return
+    for index in range(data_type.num_fields):
+        yield from _zone_names(data_type.field(index).type)

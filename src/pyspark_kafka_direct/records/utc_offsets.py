@@ -1,0 +1,80 @@
+"""The offsets of a time zone from UTC as a table, which native and Python code read in the same way."""
+
+from __future__ import annotations
+
+import functools
+import re
+from bisect import bisect_right
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import tzinfo
+
+_FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?(?::?(\d\d))?")
+_UTC_NAMES: Final = frozenset({"UTC", "Z", "GMT", "UT", "Etc/UTC", "Etc/GMT"})
+_CYCLE_SECONDS: Final = 146_097 * 86_400
+"""400 years, after which the calendar repeats, and with it the rules of daylight saving time."""
+
+_START: Final = int(datetime(1800, 1, 1, tzinfo=UTC).timestamp())
+_END: Final = int(datetime(2500, 1, 1, tzinfo=UTC).timestamp())
+_STEP: Final = 3 * 86_400  # no zone has changed its offset twice within this time
+
+
+@functools.lru_cache(maxsize=16)
+def utc_offsets(name: str) -> tuple[tuple[int, int], ...]:
+    """Return UTC seconds in ascending order with the offset, in seconds, from then on.
+
+    The last entry is the end of the table: later times have the offset of the time 400 years before, or twice. If there
+    is one entry, its offset always applies.
+    """
+    if name in _UTC_NAMES:
+        return ((0, 0),)
+    fixed = _FIXED.fullmatch(name)
+    if fixed is not None:
+        hours, minutes, seconds = (int(digits or 0) for digits in fixed.groups()[1:])
+        offset = (hours * 60 + minutes) * 60 + seconds
+        return ((0, -offset if fixed[1] == "-" else offset),)
+    zone = _zone(name)
+    offset = _offset(zone, _START)
+    offsets = [(_START, offset)]
+    for second in range(_START, _END, _STEP):
+        if (next_offset := _offset(zone, second + _STEP)) != offset:
+            offsets.append((_transition(zone, second, second + _STEP), next_offset))
+            offset = next_offset
+    return (*offsets, (_END, offset))
+
+
+def offset_at(offsets: Sequence[tuple[int, int]], second: int) -> int:
+    """Return the offset at a UTC second, according to a table."""
+    end = offsets[-1][0]
+    if len(offsets) > 1 and second > end:
+        second -= -((end - second) // _CYCLE_SECONDS) * _CYCLE_SECONDS
+    return offsets[max(bisect_right(offsets, second, key=lambda entry: entry[0]) - 1, 0)][1]
+
+
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
+        raise ValueError(
+            f"the time zone {name!r} is unknown on this host; install the package tzdata, or set "
+            "spark.sql.session.timeZone=UTC"
+        ) from None
+
+
+def _offset(zone: tzinfo, second: int) -> int:
+    offset = datetime.fromtimestamp(second, zone).utcoffset()
+    return 0 if offset is None else int(offset.total_seconds())
+
+
+def _transition(zone: tzinfo, before: int, after: int) -> int:
+    """Return the first second with the offset of ``after``."""
+    offset = _offset(zone, after)
+    while after - before > 1:
+        middle = (before + after) // 2
+        before, after = (before, middle) if _offset(zone, middle) == offset else (middle, after)
+    return after

@@ -1,0 +1,73 @@
+"""Structs, arrays and maps are written as JSON by every kind of write, as ``to_json`` would."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.exactly_once import PARTITIONS, Pipe
+from tests.integration.read_back import consume, values
+
+from pyspark_kafka_direct import foreach_batch_writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+STRUCT = "named_struct('n', cast(value AS int), 'text', concat('\"', value), 'none', NULL) AS value"
+KEY = "array(value) AS key"
+
+
+def expected(*numbers: int) -> list[str]:
+    return sorted(f'{{"n":{number},"text":"\\"{number}"}}' for number in numbers)
+
+
+@pytest.fixture
+def pipe(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Pipe:
+    return Pipe(spark, kafka.bootstrap_servers, make_topic(PARTITIONS), make_topic(PARTITIONS), tmp_path / "checkpoint")
+
+
+@pytest.mark.smoke
+def test_a_batch(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            "SELECT map('at', timestamp_millis(1719792000123)) AS key, struct(1.5D AS d, NULL AS n) AS value"
+        )
+        sparks = frame.selectExpr("to_json(key) AS key").collect()
+        writer = frame.write.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        writer.option("topic", topic).mode("append").save()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    (record,) = consume(kafka.bootstrap_servers, topic)
+    assert record.key == b'{"at":"2024-06-30T20:00:00.123-04:00"}' == sparks[0].key.encode()
+    assert record.value == b'{"d":1.5}'
+
+
+def test_a_stream_and_foreach_batch(pipe: Pipe) -> None:
+    pipe.produce_numbers(1, 2)
+    typed = pipe.frame().selectExpr(STRUCT, KEY)
+    pipe.run(typed)
+    assert sorted(pipe.committed_values()) == expected(1, 2)
+    pipe.produce_numbers(3)
+    pipe.run_foreach(foreach_batch_writer(pipe.sink_options()), frame=typed)
+    assert sorted(pipe.committed_values()) == expected(1, 2, 3)
+    assert {record.key for record in consume(pipe.servers, pipe.target)} >= {b'["1"]', b'["2"]', b'["3"]'}
+
+
+def test_a_stream_at_least_once(pipe: Pipe) -> None:
+    pipe.produce_numbers(7)
+    options = {
+        "kafka.bootstrap.servers": pipe.servers,
+        "topic": pipe.target,
+        "checkpointLocation": str(pipe.checkpoint),
+    }
+    writer = pipe.frame().selectExpr(STRUCT).writeStream.format("kafka-direct").options(**options)
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert values(pipe.servers, pipe.target) == expected(7)
