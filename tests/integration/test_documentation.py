@@ -54,7 +54,8 @@ WAITS = {
 def servers() -> Iterator[str]:
     with EmbeddedKafka() as kafka:
         create_topics(
-            kafka.bootstrap_servers, [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events"])]
+            kafka.bootstrap_servers,
+            [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events", "dead-letters"])],
         )
         with FlightsProducer(kafka.bootstrap_servers) as sample:
             sample.produce_due()
