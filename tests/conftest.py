@@ -112,6 +112,7 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
         # to the one bootstrap broker; a client with metadata may send it to any broker.
         for each in [admin] if len(servers) == 1 else [AdminClient({"bootstrap.servers": one}) for one in servers]:
             _wait_for_leaders(each, name, partitions)
+        _wait_until_led(admin, name, partitions)
         return name
 
     return make
@@ -130,6 +131,24 @@ def _create(admin: AdminClient, topic: NewTopic) -> None:
             if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
+
+
+def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Wait until the leaders respond: for a moment after metadata names them, they discard records with ``acks=0``."""
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    wanted = {TopicPartition(topic, number): OffsetSpec.earliest() for number in range(partitions)}
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            for listed in admin.list_offsets(wanted, request_timeout=30).values():
+                listed.result(timeout=60)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
