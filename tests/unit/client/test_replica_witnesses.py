@@ -108,18 +108,21 @@ def test_an_unresponsive_replica_counts_until_the_request_timeout(
 ) -> None:
     for broker in three:
         broker.replicas = [1, 2, 3]
-    settings = replace(client(three, real_pool).settings, request_timeout_ms=600)
+    settings = replace(client(three, real_pool).settings, request_timeout_ms=3_000)
     cluster = ClusterClient(settings, pool=real_pool)
     cluster.topics([TOPIC])
     witnesses = cluster.replica_witnesses()
-    assert ask(cluster, witnesses) == ({1, 2, 3}, True)
+    assert ask(cluster, witnesses, 20) == ({1, 2, 3}, True)
     freeze(three[1:2])
     started = real_pool.system.monotonic()
-    assert ask(cluster, witnesses) == ({1, 3}, False)
-    while not (outcome := ask(cluster, witnesses))[1]:
-        assert real_pool.system.monotonic() < started + 20
+    assert ask(cluster, witnesses, 1) == ({1, 3}, False)
+    outcome: tuple[set[int], bool] = (set(), False)
+    while not outcome[1]:
+        assert real_pool.system.monotonic() < started + 60
+        with contextlib.suppress(BrokerTimeoutError):  # of brokers on a busy machine
+            outcome = ask(cluster, witnesses, 1)
     assert outcome == ({1, 3}, True)
-    assert real_pool.system.monotonic() >= started + 0.6
+    assert real_pool.system.monotonic() >= started + 3
     freeze(three, frozen=False)
     while ask(cluster, witnesses) != ({1, 2, 3}, True):
         assert real_pool.system.monotonic() < started + 20
