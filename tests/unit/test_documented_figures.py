@@ -165,6 +165,20 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("README.md", "is median 3 ms, p99 16 ms (at least once)", "continuous", "| continuous runner | 2.7 | 15.6 |"),
     ("README.md", "mode has median 0.9 ms, p99 101 ms", "continuous", "| JVM, real-time mode | 0.9 | 101.1 |"),
     ("README.md", "or median 61 ms (exactly once)", "continuous", "exactly-once | 61.3 | 112.9 |"),
+    (
+        "docs/benchmarks.md",
+        "| 3 of 14 fields, group by | 1.8 | 5.9x | 0.21x |",
+        "typed",
+        "kafka-direct | 1.79 | 1.02 | 5.90x | 0.21x |",
+    ),
+    (
+        "docs/benchmarks.md",
+        "| VARIANT to `noop` | 1.9 | 5.4x | 0.21x |",
+        "typed",
+        "kafka-direct | 1.88 | 0.99 | 5.39x | 0.21x |",
+    ),
+    ("docs/benchmarks.md", "alone decodes 5.7 M records/s on one core", "typed", "| 14 fields | 5.7 |"),
+    ("docs/benchmarks.md", "1.6 M with keys in random order", "typed", "| 14 fields, keys in random order | 1.6 |"),
 ]
 
 
