@@ -279,3 +279,18 @@ fn schemas_are_checked() {
     let deep = (0..100).fold(DataType::Int8, |inner, _| list(inner));
     assert!(error(vec![field("a", deep)]).is_some_and(|message| message.contains("levels")));
 }
+
+/// Absent fields of elements have memory, too. An array at the limit still fits.
+#[test]
+fn the_memory_of_arrays_is_bounded() {
+    const WIDTH: usize = 4_000;
+    let wide = (0..WIDTH).map(|number| field(&number.to_string(), DataType::Int8));
+    let fields = Fields::from(vec![field("a", list(DataType::Struct(wide.collect())))]);
+    let mut decoder = JsonDecoder::new(fields, "corrupt").expect("the fields are supported");
+    let value = |count: usize| format!("{{\"a\":[{}]}}", vec!["{}"; count].join(","));
+    let most = (128 << 20) / (8 * WIDTH);
+    let (largest, larger) = (value(most), value(most + 1));
+    let decoded = decode(&mut decoder, &[larger.as_bytes(), largest.as_bytes()]);
+    assert_eq!(malformed(&decoded), [(0, larger.len() - 4, Reason::Size)]);
+    assert_eq!(structs(&decoded).column(0).as_list::<i32>().value_length(1), most as i32);
+}

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_SCHEMA_DEPTH: Final = 64
-"""Levels of structs and arrays in a schema."""
+MAX_SCHEMA_DEPTH: Final = 60
+"""Levels of structs and arrays in a schema. PyArrow exports at most 64, those of a batch and a VARIANT included."""
 
 
 TYPE: Final = "the value does not have the type of its column"
 RANGE: Final = "the number does not fit the type of its column"
 HALF_PAIR: Final = "half of a surrogate pair"
 DUPLICATE_KEY: Final = "an object has a key twice"
-SIZE: Final = "the VARIANT is larger than 128 MiB"
+SIZE: Final = "the decoded value is larger than 128 MiB"
+
+MAX_DECODED_BYTES: Final = 128 << 20
+"""Of the elements of a value's arrays: an element of three bytes may have a row in any number of columns."""
 
 CONVERSION_REASONS: Final = (TYPE, RANGE, HALF_PAIR, DUPLICATE_KEY, SIZE)
 """Why JSON does not have the wanted type."""
@@ -55,7 +58,8 @@ class JsonRequest:
     """The validated arguments of ``create_json_decoder``."""
 
     fields: pa.Schema | None  # of the structs; None: VARIANT
-    # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist.
+    # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist. A binary
+    # field with their bytes is none of the fields here (formats/json_column.py).
     corrupt_record: str
 
     def __post_init__(self) -> None:
@@ -69,7 +73,7 @@ class JsonRequest:
             if data_type != pa.string():
                 raise ValueError(
                     f"field {self.corrupt_record!r} has the text of malformed values, so it must be a string, not "
-                    f"{data_type}"
+                    f"{data_type}; with valueFormat=json or keyFormat=json, it may also be binary"
                 )
 
 

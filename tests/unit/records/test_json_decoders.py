@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
-from pyspark_kafka_direct.records.json_values import JsonRequest
+from pyspark_kafka_direct.records.json_values import (
+    MAX_DECODED_BYTES,
+    MAX_SCHEMA_DEPTH,
+    SIZE,
+    JsonRequest,
+    variant_type,
+)
 from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
 
 INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
@@ -31,6 +37,10 @@ FIELDS = pa.schema(
         "corrupt": pa.string(),
     }
 )
+
+WIDTH = 4000
+WIDE = pa.struct([(f"f{number}", pa.float64()) for number in range(WIDTH)])
+WIDE_FIELDS = pa.schema({"a": pa.list_(pa.field("element", WIDE)), "b": pa.int8()})
 
 keys = st.sampled_from([*FIELDS.names, "unwanted", "a key of more than sixteen bytes", "é", "x", "t", "\\u0069"])
 scalars = st.sampled_from(
@@ -80,11 +90,11 @@ some_values = (
 )
 
 
-def decoders() -> list[JsonDecoder]:
-    request = JsonRequest(FIELDS, "corrupt")
+def decoders(fields: pa.Schema = FIELDS) -> list[JsonDecoder]:
+    request = JsonRequest(fields, "corrupt")
     if IMPLEMENTATION != "native":
         return [create_python_decoder(request)]
-    return [create_python_decoder(request), create_json_decoder(FIELDS, "corrupt")]
+    return [create_python_decoder(request), create_json_decoder(fields, "corrupt")]
 
 
 def errors(decoded: DecodedValues) -> list[tuple[int, str] | None]:
@@ -167,9 +177,30 @@ def test_an_invalid_schema_is_rejected(fields: pa.Schema, message: str) -> None:
         create_json_decoder(fields, "bad")
 
 
+@pytest.mark.parametrize("decoder", decoders(WIDE_FIELDS), ids=lambda decoder: type(decoder).__name__)
+def test_the_memory_of_absent_fields_is_bounded(decoder: JsonDecoder) -> None:
+    """A malformed value does not cost the other values of its batch."""
+    most = MAX_DECODED_BYTES // (8 * WIDTH)
+    values = [b'{"b": 1, "a": [%s]}' % b",".join([b"{}"] * count) for count in (1, most + 1, 2)]
+    decoded = decoder.decode(pa.array(values))
+    assert errors(decoded) == [None, (len(values[1]) - 4, SIZE), None]
+    assert decoded.values.field("b").to_pylist() == [1, None, 1]
+    assert decoded.values.field("a").value_lengths().to_pylist() == [1, None, 2]
+
+
+@pytest.mark.parametrize("leaf", [pa.string(), variant_type()])
+def test_a_schema_of_the_largest_depth_is_decoded(leaf: pa.DataType) -> None:
+    data_type = leaf
+    for _ in range(MAX_SCHEMA_DEPTH):
+        data_type = pa.list_(data_type)
+    value = b'{"a": %s"x"%s}' % (b"[" * MAX_SCHEMA_DEPTH, b"]" * MAX_SCHEMA_DEPTH)
+    decoded = create_json_decoder(pa.schema({"a": data_type})).decode(pa.array([value]))
+    assert (decoded.values.null_count, decoded.malformed) == (0, None)
+
+
 def test_a_schema_that_is_nested_too_deeply_is_rejected() -> None:
     data_type: pa.DataType = pa.int8()
     for _ in range(70):
         data_type = pa.list_(data_type)
-    with pytest.raises(ValueError, match="has more than 64 levels"):
+    with pytest.raises(ValueError, match="has more than 60 levels"):
         create_json_decoder(pa.schema({"a": data_type}))

@@ -25,6 +25,8 @@ pub(super) struct Column {
     pub nulls: Vec<u32>,
     pub rows: usize,
     pub spare: Spare,
+    /// Bytes of a row, estimated: an absent field of an element has memory, too.
+    width: usize,
 }
 
 pub(super) enum Values {
@@ -95,7 +97,7 @@ impl Column {
             }
             other => return Err(ArrowError::SchemaError(format!("JSON cannot be decoded to {other}"))),
         };
-        Ok(Column { values, nulls: Vec::new(), rows: 0, spare: Spare::default() })
+        Ok(Column { values, nulls: Vec::new(), rows: 0, spare: Spare::default(), width: width(data_type) })
     }
 
     /// Decodes the value at `at` into a new row; returns the position after it. After an error, the row is incomplete.
@@ -393,6 +395,16 @@ fn range_or_type(integer: Result<(i64, usize), Reason>) -> Reason {
     integer.err().unwrap_or(Reason::Range)
 }
 
+/// Eight bytes for each column: its values, or the ends of what is limited by the size of the JSON.
+fn width(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Struct(fields) if !is_variant(fields) => {
+            fields.iter().map(|field| width(field.data_type())).sum::<usize>().max(8)
+        }
+        _ => 8,
+    }
+}
+
 /// Appends the elements of an array; sets `state.unfit` if one does not fit.
 #[inline(never)]
 fn elements(element: &mut Column, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
@@ -401,6 +413,8 @@ fn elements(element: &mut Column, input: Input<'_>, state: &mut State, start: us
     if input.byte(at) != b']' {
         loop {
             state.unfit = false;
+            let rest = state.element_bytes.checked_sub(element.width);
+            state.element_bytes = rest.ok_or(Malformed { at, reason: Reason::Size })?;
             at = input.blanks(element.decode(input, state, at)?);
             unfit |= state.unfit;
             match input.byte(at) {

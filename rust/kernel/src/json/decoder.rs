@@ -13,6 +13,9 @@ use super::object::Object;
 use super::skip::{Input, State};
 use super::variant::is_variant;
 
+/// Of the elements of a value's arrays: an element of three bytes may have a row in any number of columns.
+const MAX_DECODED_BYTES: usize = 128 << 20;
+
 /// Decodes columns of JSON objects into structs of the same fields. Memory is reused from batch to batch.
 pub struct JsonDecoder {
     fields: Fields,
@@ -99,6 +102,7 @@ impl JsonDecoder {
     fn decode_value(&mut self, input: Input<'_>, start: usize, row: usize) -> Parsed<bool> {
         self.state.misfit = None;
         self.state.depth = 1;
+        self.state.element_bytes = MAX_DECODED_BYTES;
         let mut at = start;
         if input.byte(at) != b'{' {
             at = input.blanks(at);

@@ -27,7 +27,7 @@ pub enum Reason {
     HalfPair,
     /// A key that an object of a VARIANT has twice.
     DuplicateKey,
-    /// A VARIANT that is too large.
+    /// A VARIANT, or elements of arrays, that are too large.
     Size,
 }
 
@@ -68,7 +68,7 @@ impl Reason {
             Reason::Range => "the number does not fit the type of its column",
             Reason::HalfPair => "half of a surrogate pair",
             Reason::DuplicateKey => "an object has a key twice",
-            Reason::Size => "the VARIANT is larger than 128 MiB",
+            Reason::Size => "the decoded value is larger than 128 MiB",
         }
     }
 }

@@ -61,6 +61,8 @@ pub(super) struct State {
     pub unfit: bool,
     /// The first field that did not fit its column.
     pub misfit: Option<Malformed>,
+    /// How many bytes the elements of the value's arrays may still have in columns.
+    pub element_bytes: usize,
     scratch: Vec<u8>,
 }
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pyspark_kafka_direct.records.columns import binary_values
 from pyspark_kafka_direct.records.json_values import (
     CONVERSION_REASONS,
+    MAX_DECODED_BYTES,
     RANGE,
+    SIZE,
     TYPE,
     DecodedValues,
     is_variant,
@@ -53,6 +55,7 @@ class _Value(Scanner):
     """A value while it is decoded."""
 
     misfit: tuple[int, str] | None = None  # position and reason of the first field that does not fit
+    element_bytes = MAX_DECODED_BYTES  # how many bytes the elements of arrays may still have in columns
 
     def unfit(self, at: int, reason: str) -> tuple[_Unfit, int]:
         end = self.skip(at)
@@ -117,7 +120,7 @@ def _decoder(data_type: pa.DataType) -> _Decode:
     if pa.types.is_struct(data_type):
         return _for_first("{", _object_decoder({field.name: field.type for field in data_type}))
     if pa.types.is_list(data_type):
-        return _for_first("[", _array_decoder(_decoder(data_type.value_type)))
+        return _for_first("[", _array_decoder(_decoder(data_type.value_type), _width(data_type.value_type)))
     if pa.types.is_boolean(data_type):
         return _boolean
     if pa.types.is_string(data_type):
@@ -168,13 +171,25 @@ def _object_decoder(fields: dict[str, pa.DataType]) -> _Decode:
     return decode_object
 
 
-def _array_decoder(decode_element: _Decode) -> _Decode:
+def _width(data_type: pa.DataType) -> int:
+    """Eight bytes for each column: its values, or the ends of what is limited by the size of the JSON."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(data_type) and not is_variant(data_type):
+        return max(sum(_width(field.type) for field in data_type), 8)
+    return 8
+
+
+def _array_decoder(decode_element: _Decode, width: int) -> _Decode:
     def decode_array(value: _Value, start: int) -> tuple[list[Any] | _Unfit, int]:
         value.enter(start)
         elements: list[Any] = []
         at = value.blanks(start + 1)
         if value.byte(at) != "]":
             while True:
+                value.element_bytes -= width
+                if value.element_bytes < 0:
+                    raise MalformedJsonError(at, SIZE)
                 if value.byte(at) == "n" and decode_element is not _variant:
                     at = value.literal(at, "null")
                     elements.append(None)
