@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from pyspark.sql.types import ArrayType, DataType, DecimalType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.spark.json_inference import infer_fields
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ def infer_schema(
 ) -> StructType:
     """Return the fields of the JSON objects in a topic, from a sample of its records.
 
-    Spark infers the types: ``bigint``, ``double``, ``boolean``, ``string``, structs and arrays. An integer of more than
-    64 bits becomes a string. Values that are not JSON objects are ignored.
+    The types are those of ``spark.read.json``: ``bigint``, ``double``, ``boolean``, ``string``, structs and arrays. An
+    integer of more than 64 bits becomes a string, and so does what is nested more than 60 levels deep. Values that are
+    not JSON objects are ignored. Sampled values do not become part of a plan, which Spark would show in its UI.
 
     Args:
         spark: The session.
@@ -79,7 +81,7 @@ def infer_schema(
         if name.lower() not in _PAYLOAD_OPTIONS:
             reader = reader.option(name, value)
     values = [bytes(row[0]) for row in reader.load().limit(sample).collect() if row[0] is not None]
-    inferred = _inferred_fields(spark, _valid_objects(values))
+    inferred = infer_fields(values, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true")
     if not inferred.fields:
         raise OptionError(
             f"infer_schema: none of {len(values)} sampled records has a {column} that is a JSON object with a field; "
@@ -144,36 +146,3 @@ def _decode_function(fields: pa.Schema, corrupt_record: str, *, failing: bool) -
         return decoded.values
 
     return from_json
-
-
-def _valid_objects(values: list[bytes]) -> list[bytes]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from pyspark_kafka_direct.records import create_json_decoder
-
-    decoded = create_json_decoder(pa.schema([])).decode(pa.array(values, pa.binary()))
-    usable = decoded.values.is_valid()
-    if decoded.malformed is not None:
-        usable = pc.and_(usable, decoded.malformed.reasons.is_null())
-    return [value for value, is_usable in zip(values, usable.to_pylist(), strict=True) if is_usable]
-
-
-def _inferred_fields(spark: SparkSession, objects: list[bytes]) -> StructType:
-    """Infer the schema of an array of all objects: each version of Spark has this function, and Spark Connect, too."""
-    from pyspark.sql.functions import lit, schema_of_json
-
-    array = "[" + ",".join(value.decode(errors="replace") for value in objects) + "]"
-    rows = spark.range(1).select(schema_of_json(lit(array))).collect()
-    inferred: Any = DataType.fromDDL(rows[0][0])
-    element = inferred.elementType
-    return _decodable(element) if isinstance(element, StructType) else StructType()
-
-
-def _decodable(data_type: Any) -> Any:
-    """Replace the type of integers that have more than 64 bits, which the decoder does not support."""
-    if isinstance(data_type, StructType):
-        return StructType([StructField(field.name, _decodable(field.dataType)) for field in data_type])
-    if isinstance(data_type, ArrayType):
-        return ArrayType(_decodable(data_type.elementType))
-    return StringType() if isinstance(data_type, DecimalType) else data_type

@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, error_of
 from pyspark_kafka_direct.functions import infer_schema
+from pyspark_kafka_direct.spark.json_inference import infer_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,6 +126,42 @@ def test_the_schema_can_be_inferred_from_a_sample(
     assert infer_schema(spark, options, column="key").simpleString() == "struct<id:bigint>"
     with pytest.raises(OptionError, match="none of 0 sampled records has a value that is a JSON object"):
         infer_schema(spark, options | {"subscribe": make_topic(1)})
+
+
+def test_sampled_values_are_in_no_plan(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic, b'{"card": "4000-0000-0000-0002"}', partition=0)
+    assert producer.flush(30) == 0
+    jvm: Any = spark
+    executions = jvm._jsparkSession.sharedState().statusStore()
+    earlier = executions.executionsList().size()
+    spark.conf.set("spark.sql.ui.explainMode", "extended")  # also plans before they are optimized
+    try:
+        infer_schema(spark, {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic})
+    finally:
+        spark.conf.unset("spark.sql.ui.explainMode")
+    jvm.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    plans = executions.executionsList()
+    texts = [plans.apply(index).physicalPlanDescription() for index in range(earlier, plans.size())]
+    assert any("Relation" in text for text in texts)
+    assert [text for text in texts if "4000-0000" in text] == []
+
+
+SAMPLES = [
+    [b'{"b": true, "a": "x", "c": 1, "d": 1.0e3, "e": {"y": [1], "x": null}}', b'{"a": 1, "e": {"y": [2.5, null]}}'],
+    [b'{"a": "", "b": [], "c": {}, "d": [{}], "e": [[1], []], "": 1}', b'{"a": 1, "b": [{"z": 1}, {"y": ""}]}'],
+    [b'{"a": {"b": 1}, "c": [1], "d": 9223372036854775807}', b'{"a": [1], "c": 1, "d": 1.5}'],
+    [b'{"a": 1%s, "b": -9223372036854775808, "c": [true, 1], "d": [1, "x"]}' % (b"0" * 38)],
+    [b"{'a': NaN, 'b': -INF, 'c\\u0061': 'x', 'd': 1e400, 'e': -0}", b'{"z": 1, "\xc3\xa4": 1, "\xf0\x9f\x98\x80": 1}'],
+    [b'{"\xef\xbf\xbd": 1, "\xf0\x9f\x98\x80": 1, "\xee\x80\x80": 1}'],
+]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_types_are_inferred_as_by_spark(spark: SparkSession, sample: list[bytes]) -> None:
+    texts = spark.sparkContext.parallelize([value.decode() for value in sample], 1)
+    assert infer_fields(sample, case_sensitive=False) == spark.read.json(texts).schema
 
 
 def test_an_inferred_schema_can_be_decoded(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
