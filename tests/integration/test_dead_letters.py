@@ -159,6 +159,7 @@ def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
         ({"key": "struct<n: int>"}, {}, "add the field '_corrupt_record binary' to keySchema"),
         ({}, {"corrupt_record": "_raw"}, "add the field '_raw binary'"),
         ({"value": "string"}, {}, "neither key nor value is a struct"),
+        ({"value": "variant"}, {}, "value is variant, .* read a struct with .* or read value as binary"),
     ],
 )
 def test_a_frame_without_what_a_dead_letter_needs_is_rejected(
@@ -168,6 +169,17 @@ def test_a_frame_without_what_a_dead_letter_needs_is_rejected(
     frame = spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in types.items() if kind))
     with pytest.raises(OptionError, match=message):
         dead_letters(frame, topic="dead", **arguments)
+
+
+@pytest.mark.parametrize("headers", ["connect", "none"])
+def test_a_malformed_dead_letter_is_not_written_to_its_own_topic(spark: SparkSession, headers: Any) -> None:
+    schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    rows = [(None, (None, bytearray(b"{")), topic, 0, 0, None, None) for topic in ("flights", "dead")]
+    frame = spark.createDataFrame(rows, schema)
+    with pytest.raises(Exception, match="from the topic dead, which is also the topic of dead letters"):
+        dead_letters(frame, topic="dead", headers=headers).collect()
+    valid = frame.where("topic = 'flights'").unionByName(frame.withColumn("value", lit(None).cast(f"struct<{FIELDS}>")))
+    assert [row.topic for row in dead_letters(valid, topic="dead", headers=headers).collect()] == ["dead"]
 
 
 def test_a_record_without_a_timestamp_is_written(spark: SparkSession, write: Any) -> None:

@@ -198,8 +198,8 @@ SOURCE_OPTIONS: Final = (
             "the query, and names topic, partition, offset and reason."),
     _payload("columnNameOfCorruptRecord", Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a field"),
         DEFAULT_CORRUPT_RECORD, verbatim=True,
-        doc="Name of the field of the struct that contains the text of malformed JSON, if the schema has such a field. "
-            "It is a string."),
+        doc="Name of the field of the struct that contains malformed JSON, if the schema has such a field: its text if "
+            "the field is a `string`, or its bytes if it is `binary`. Requires `mode=PERMISSIVE`."),
     _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
         doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
             "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "

@@ -7,7 +7,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType, VariantType
 
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
@@ -63,7 +63,7 @@ def dead_letters(
         frame: Records that were read with ``valueFormat=json`` (or ``keyFormat=json``), ``includeHeaders=true``, and a
             field ``_corrupt_record binary`` in each struct. Columns that are not decoded are binary or string. If there
             is a column ``_error``, error headers have its reason.
-        topic: The topic of the dead letters.
+        topic: The topic of the dead letters. The query fails at a malformed record of this topic.
         headers: Names of the error headers: those of Kafka Connect, those of Kafka Streams (KIP-1034), or none.
         corrupt_record: The name of the field, as in ``columnNameOfCorruptRecord``.
 
@@ -88,11 +88,23 @@ def dead_letters(
     # A record without a timestamp has -1, which the sink rejects.
     timestamp = sf.col(columns["timestamp"])
     return frame.where(_is_malformed(columns, [originals[side] for side in typed])).select(
-        sf.lit(topic).alias("topic"),
+        _dead_letter_topic(frame, topic).alias("topic"),
         *(originals[side].cast("binary").alias(side) for side in _PAYLOADS),
         _with_error_headers(sf.col(columns["headers"]), error, names).alias("headers"),
         sf.when(sf.unix_micros(timestamp) >= 0, timestamp).alias("timestamp"),
     )
+
+
+def _dead_letter_topic(frame: DataFrame, topic: str) -> Column:
+    """Return the topic; a task fails if it is that of the record, because its dead letter would be read again."""
+    name = next((name for name in frame.columns if name.lower() == "topic"), None)
+    if name is None:
+        return sf.lit(topic)
+    message = (
+        f"dead_letters(): a malformed record is from the topic {topic}, which is also the topic of dead letters, so a "
+        "query would read and write it again and again; choose another topic, or do not read this one"
+    )
+    return sf.when(sf.col(name) == topic, sf.raise_error(sf.lit(message))).otherwise(sf.lit(topic))
 
 
 def _find_columns(frame: DataFrame, names: tuple[str, ...]) -> dict[str, str]:
@@ -122,6 +134,12 @@ def _original_bytes(schema: StructType, name: str, side: str, corrupt_record: st
         field_type = data_type[corrupt_record].dataType
         if isinstance(field_type, BinaryType):
             return sf.col(name).getField(corrupt_record)
+    if isinstance(data_type, VariantType):
+        raise OptionError(
+            f"dead_letters(): the column {name} is variant, which does not have the original bytes of malformed "
+            f"records; read a struct with the field '{corrupt_record} binary', or read {side} as binary and use "
+            "try_parse_json"
+        )
     raise OptionError(
         f"dead_letters(): the column {name} is {data_type.simpleString()}, which does not have the original bytes of "
         f"malformed records; add the field '{corrupt_record} binary' to {side}Schema, or to the struct in .schema()"

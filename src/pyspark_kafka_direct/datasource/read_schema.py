@@ -99,11 +99,10 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
             raise OptionError(_unknown_column(field.name))
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
-        payload_format = payloads.format_of(column)
-        if payload_format != "binary":
+        if payloads.format_of(column) != "binary":
             from pyspark_kafka_direct.spark.payload_schema import check_payload_type
 
-            check_payload_type(column, field, payload_format, payloads.corrupt_record)
+            check_payload_type(column, field, payloads)
         elif column != ERROR_COLUMN:
             _check_type(column, field)
         columns.append(column)

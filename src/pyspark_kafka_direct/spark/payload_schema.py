@@ -26,6 +26,9 @@ ERROR_TYPE: Final = StructType(
 )
 
 _TYPE: Final = re.compile(r"\s*(struct\s*<|variant\s*$)", re.IGNORECASE)  # otherwise, the fields of a struct
+_OTHER_TYPE: Final = re.compile(
+    r"\s*(?!variant\b)(\w+\s*(\([^)]*\))?|(array|map)\s*<.*>)\s*$", re.IGNORECASE | re.DOTALL
+)
 
 
 def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
@@ -54,14 +57,15 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
         ddl = payloads.key_schema if column == "key" else payloads.value_schema
         kind = _payload_type(column, payload_format, ddl)
         field = StructField(column, _parse_type(column, ddl if payload_format == "json" and ddl else kind))
-        check_payload_type(column, field, payload_format, settings.corrupt_record)
+        check_payload_type(column, field, settings)
         schema = schema.set(index, arrow_schema_in_utc(StructType([field])).field(0))
     return DecodedColumns(settings, tuple(columns), schema)
 
 
-def check_payload_type(column: str, field: StructField, payload_format: PayloadFormat, corrupt_record: str) -> None:
-    """Raise an error if a column of this format cannot have the type that a schema gives it."""
+def check_payload_type(column: str, field: StructField, payloads: PayloadSettings) -> None:
+    """Raise an error if a column that is decoded cannot have the type that a schema gives it."""
     kind = field.dataType
+    payload_format = payloads.format_of(column)
     if not field.nullable:
         raise OptionError(f"schema: column {field.name!r} may be null in Kafka; remove NOT NULL.")
     if payload_format == "string":
@@ -77,12 +81,16 @@ def check_payload_type(column: str, field: StructField, payload_format: PayloadF
             f"schema: with {column}Format=json, column {field.name!r} is a struct of the wanted fields, such as "
             f"struct<id bigint, name string>, or variant for any JSON, not {kind.simpleString()}."
         )
+    if payloads.corrupt_record in kind.names:
+        _check_mode(f"{field.name}.{payloads.corrupt_record}", payloads)
+    from pyspark.errors import PySparkException
+
     from pyspark_kafka_direct.formats.json_column import wanted_fields
     from pyspark_kafka_direct.records.json_values import JsonRequest
 
     try:
-        JsonRequest(wanted_fields(arrow_schema_in_utc(kind), corrupt_record).fields, corrupt_record)
-    except ValueError as error:
+        JsonRequest(wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields, payloads.corrupt_record)
+    except (ValueError, TypeError, NotImplementedError, PySparkException) as error:  # also types that are none in Arrow
         raise OptionError(
             f"schema: column {field.name!r}: {error}. Read a field of another type as string, and cast it in the query."
         ) from None
@@ -96,6 +104,16 @@ def check_error_column(field: StructField, columns: Collection[str], payloads: P
         raise OptionError(
             f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON, and there "
             "is none; set valueFormat=json and add the column value, or remove _error."
+        )
+    _check_mode(field.name, payloads)
+
+
+def _check_mode(name: str, payloads: PayloadSettings) -> None:
+    """Raise an error if a column for malformed records would always be null."""
+    if payloads.mode != "PERMISSIVE":
+        raise OptionError(
+            f"schema: {name!r} has malformed records, of which mode={payloads.mode} returns none; set mode=PERMISSIVE, "
+            f"or remove {name!r}."
         )
 
 
@@ -117,5 +135,10 @@ def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -
         raise OptionError(
             f"{column}Format=json needs the wanted fields: give the column {column} a struct type with .schema(), or "
             f"set {column}Schema, for example to 'id bigint, name string', or to variant for any JSON"
+        )
+    if _OTHER_TYPE.match(ddl):
+        raise OptionError(
+            f"{column}Schema has the wanted fields and their types, such as 'id bigint, name string', or is variant "
+            f"for any JSON, got {ddl!r}"
         )
     return ddl if _TYPE.match(ddl) else f"struct<{ddl}>"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CalendarIntervalType,
     DataType,
     DateType,
     DoubleType,
@@ -22,7 +24,7 @@ from pyspark_kafka_direct.config.payload_parser import PayloadOptions
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE, typed_schema
+from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE, decoded_columns, typed_schema
 
 JSON = PayloadSettings("string", "json")
 FLIGHT = StructType([StructField("origin", StringType()), StructField("delays", ArrayType(DoubleType()))])
@@ -40,6 +42,8 @@ def struct(*fields: tuple[str, DataType] | tuple[str, DataType, bool]) -> Struct
         ("VARIANT", "VARIANT"),
         ("variant string", "struct<variant string>"),
         ("payload variant", "struct<payload variant>"),
+        ("array:int", "struct<array:int>"),
+        ("map array<int>", "struct<map array<int>>"),
     ],
 )
 def test_the_columns_are_defined_by_value_schema(ddl: str, type_ddl: str) -> None:
@@ -103,6 +107,35 @@ def test_nothing_is_decoded_if_no_column_needs_it() -> None:
 def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         read_schema(schema, JSON)
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED"])
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        (struct(("value", FLIGHT), ("_error", ERROR_TYPE)), "_error"),
+        (struct(("Value", struct(("a", LongType()), ("_corrupt_record", StringType())))), r"Value\._corrupt_record"),
+        (struct(("value", struct(("_corrupt_record", BinaryType())))), r"value\._corrupt_record"),
+    ],
+)
+def test_a_column_that_is_always_null_is_rejected(schema: StructType, name: str, mode: Any) -> None:
+    with pytest.raises(OptionError, match=rf"'{name}' has malformed records.*mode={mode}.*set mode=PERMISSIVE"):
+        read_schema(schema, PayloadSettings("string", "json", mode))
+
+
+def test_a_type_that_arrow_does_not_have_is_rejected_with_its_column() -> None:
+    schema = struct(("value", struct(("a", struct(("b", CalendarIntervalType()))))))
+    with pytest.raises(OptionError, match=r"column 'value': .*as string, and cast it"):
+        read_schema(schema, JSON)
+
+
+@pytest.mark.parametrize("ddl", ["int", " STRING ", "decimal(10, 2)", "array<int>", "map<string, struct<a: int>>"])
+def test_a_type_without_fields_is_rejected(ddl: str) -> None:
+    payloads = PayloadOptions(JSON, None, ddl)
+    with pytest.raises(OptionError, match=r"valueSchema has the wanted fields and their types, such as .*variant"):
+        typed_schema(kafka_schema(False), payloads)
+    with pytest.raises(OptionError, match=r"valueSchema has the wanted fields and their types, such as .*variant"):
+        decoded_columns(["value"], payloads)
 
 
 def test_errors_need_a_format() -> None:
