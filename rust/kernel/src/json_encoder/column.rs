@@ -43,7 +43,7 @@ enum Values<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Strings are arrays of bytes, because they may not be UTF-8; only the type tells them from binary values.
+    /// Strings are arrays of bytes, because they may not be UTF-8; only the type distinguishes them from binary values.
     pub fn new(
         array: &'a dyn Array,
         data_type: &'a DataType,
