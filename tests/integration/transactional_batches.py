@@ -7,11 +7,14 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import create_encoder
 
@@ -53,8 +56,16 @@ def batch_of(values: Iterable[bytes], partition: int = 0) -> EncodedBatch:
     return batch
 
 
-def committed(servers: str, topic: str, partitions: int = 1, *, seconds: float = 60) -> list[bytes]:
-    """Return the values that librdkafka reads with read_committed up to the current ends, by partition."""
+def committed(
+    servers: str, topic: str, partitions: int = 1, *, seconds: float = 60, in_progress: bool = False
+) -> list[bytes]:
+    """Return the values that librdkafka reads with read_committed up to the current ends, by partition.
+
+    A coordinator responds before each partition has the commit marker, so this waits for the markers, unless a
+    transaction is ``in_progress``.
+    """
+    if not in_progress:
+        _wait_for_markers(servers, [TopicPartition(topic, number) for number in range(partitions)], seconds)
     config: dict[str, Any] = {
         "bootstrap.servers": servers,
         "group.id": uuid.uuid4().hex,
@@ -67,7 +78,7 @@ def committed(servers: str, topic: str, partitions: int = 1, *, seconds: float =
     found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
     ended: set[int] = set()
     try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        consumer.assign([ClientPartition(topic, number, 0) for number in range(partitions)])
         deadline = time.monotonic() + seconds
         while len(ended) < partitions:
             assert time.monotonic() < deadline, f"{topic} was not read to its end in {seconds} s"
@@ -84,3 +95,13 @@ def committed(servers: str, topic: str, partitions: int = 1, *, seconds: float =
     finally:
         consumer.close()
     return [value for number in range(partitions) for value in found[number]]
+
+
+def _wait_for_markers(servers: str, partitions: list[TopicPartition], seconds: float) -> None:
+    cluster = cluster_of(servers)
+    ends = dict.fromkeys(partitions, -1)
+
+    def are_equal() -> bool:
+        return cluster.offsets(ends, isolation_level="read_committed") == cluster.offsets(ends)
+
+    wait_until(are_equal, f"no transaction is in progress in {partitions[0].topic}", seconds)
