@@ -175,9 +175,9 @@ def build_listeners(
     return tuple(listeners)
 
 
-def scram_users(names: Sequence[str], users: Sequence[Credentials]) -> tuple[str, ...]:
+def scram_users(listeners: Sequence[str], users: Sequence[Credentials]) -> tuple[str, ...]:
     """Return the users as values of ``StorageTool format --add-scram`` (KIP-900)."""
-    if not any(_PROTOCOLS[name].startswith("SASL") for name in names):
+    if not any(_PROTOCOLS[listener].startswith("SASL") for listener in listeners):
         return ()
     return tuple(
         f"{mechanism}=[name={user.username},password={user.password}]" for user in users for mechanism in _SCRAM

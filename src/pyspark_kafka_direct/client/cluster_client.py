@@ -158,7 +158,7 @@ class ClusterClient:
                 for index, epoch in (report.leader_epochs or {}).items():
                     self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
 
-    def raise_outdated_epoch_floors(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+    def note_later_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         """Raise the floors of partitions whose metadata has a lower epoch than one of these; -1 is unknown."""
         # These epochs come without a topic id, with committed offsets or in responses to Fetch (KIP-951). They may be
         # those of a topic that was deleted since, so they are no floors themselves.

@@ -140,7 +140,7 @@ class ConsumerGroup:
         _check_all_partitions(OFFSET_FETCH, partitions or (), committed, connection)
         # If a committed leader epoch is higher than that in the metadata, the metadata may name a deposed leader. Other
         # brokers are then queried, so that no offsets of that leader are used.
-        self._cluster.raise_outdated_epoch_floors({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
+        self._cluster.note_later_epochs({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
         ordered_partitions = committed if partitions is None else partitions
         return {tp: committed[tp] for tp in ordered_partitions if committed[tp].offset != _NO_OFFSET}
 

@@ -220,16 +220,20 @@ class _EndTxnCall:
         self.unanswered_tries = 0
 
     def call(self, connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
+        """Send the request once; return the producer of the next transaction.
+
+        If this raises, ``unknown_outcome_reason`` says why this try or an earlier one may have ended the transaction.
+        """
         earlier_reason = self.unknown_outcome_reason
-        self.unknown_outcome_reason = "no response arrived"  # remains true if the call raises
+        self.unknown_outcome_reason = "no response arrived"  # overwritten below if one arrives
         self.unanswered_tries += 1
         response = connection.call(self._api, self._request, limit)
         self.unanswered_tries -= 1
         code = response.error_code
         if code in _NOT_APPLIED_ERRORS:
-            self.unknown_outcome_reason = earlier_reason
+            self.unknown_outcome_reason = earlier_reason  # this try was rejected, but an earlier one may have succeeded
             if earlier_reason is not None and not error_code_info(code).retriable:
-                # Producers fenced after their commit and producers whose transaction was aborted get the same error.
+                # The error does not tell: it is the same after an earlier try has committed, and after an abort.
                 raise self.outcome_unknown_error(
                     error_code_info(code).name, connection.broker, fenced=code in _FENCED_ERRORS
                 )

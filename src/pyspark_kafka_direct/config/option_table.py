@@ -56,17 +56,23 @@ class OptionTable:
         self._data_source_prefixes = {name.split(".")[0] for name in data_source_names if "." in name}
 
     def find(self, source: ConfigSource, given_name: str) -> OptionMatch:
-        """Resolve a name; case and surrounding blanks do not matter."""
+        """Resolve a name; case and surrounding blanks do not matter.
+
+        The match has no option if the name is unknown, and no key if the option exists but not in this source.
+        """
         trimmed_name = given_name.strip()
         name = trimmed_name.lower()
         unprefixed_name = name.removeprefix(_PREFIX)
         option = self._by_jaas_name.get(given_name) if source is ConfigSource.JAAS else None
         option = option or self._by_any_name.get(unprefixed_name)
         if source is ConfigSource.OPTION and option is not None:
-            # A data source option has no prefix. A client setting without a dot needs it: `kafka.debug`, not `debug`.
             is_prefixed = name != unprefixed_name
-            option = option if is_prefixed == option.client or (option.client and "." in name) else None
+            # A data source option has no prefix. A client setting without a dot needs it: `kafka.debug`, not `debug`.
+            may_have_prefix, may_lack_prefix = option.client, not option.client or "." in name
+            if not (may_have_prefix if is_prefixed else may_lack_prefix):
+                option = None
         if option is None:
+            # `kafka.a.b` and `a.b` are the same unknown client setting; `debug` and `kafka.debug` are two names.
             canonical_name = f"unknown {unprefixed_name if '.' in unprefixed_name else name}"
             return OptionMatch(canonical_name, format_name(source, trimmed_name), None)
         display_name = trimmed_name

@@ -177,13 +177,16 @@ def _readable_end(context: FetchContext, fetched: FetchResponsePartition) -> int
 
 
 def _no_records_error(context: FetchContext, end: int) -> KafkaDirectError:
-    if context.position >= end:
+    """Return the error to raise if the broker returns no records until the deadline; it can read up to ``end``."""
+    if context.position < end:
+        reason = f"the broker returns no records, although its log ends at offset {end}."
+    elif not context.read_committed:
+        reason = f"the follower's log ends at offset {end}, before the next offset to read."
+    else:
         reason = (
             f"with isolation.level=read_committed the partition can be read only up to offset {end}, because a "
             f"transaction is open there; end the range at {end}, or wait until the transaction has ended."
         )
-    else:
-        reason = f"the broker returns no records, although its log ends at offset {end}."
     return BrokerTimeoutError(reason, **context.error_context)
 
 

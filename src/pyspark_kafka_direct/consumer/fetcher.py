@@ -179,14 +179,14 @@ class Fetcher:
 
     def _decide(self, position: int, fetched: FetchResponsePartition) -> FetchAction:
         if fetched.error_code and fetched.current_leader is not None:
-            self._replica.raise_outdated_epoch_floor(fetched.current_leader.leader_epoch, self._retry.deadline)
+            self._replica.note_later_epoch(fetched.current_leader.leader_epoch, self._retry.deadline)
         context = FetchContext(
             self._task.offsets.topic_partition,
             position,
             self._replica.broker,
             self._replica.on_leader,
-            self._settings.isolation_level == "read_committed",
-            self._last_fetched_epoch != _UNKNOWN_LEADER_EPOCH,
+            read_committed=self._settings.isolation_level == "read_committed",
+            sent_last_epoch=self._last_fetched_epoch != _UNKNOWN_LEADER_EPOCH,
         )
         return (
             decide_after_error(context, fetched.error_code)
@@ -313,6 +313,7 @@ class Fetcher:
             return
         _log.warning("%s", decision.message)
         self._counts.lost += decision.lost
+        # Truncated records were read before they were lost, so none of them was skipped.
         self._counts.add_skipped(decision.cause, 0 if decision.cause is DataLossCause.TRUNCATED else decision.lost)
 
     def _resume_at(self, offset: int) -> None:
@@ -400,11 +401,11 @@ class ReadReplica:
         self._refresh_metadata(deadline)  # afterwards: ListOffsets has no topic id, and the topic may be another one
         return LeaderLogState(start, end, self._topic_id)
 
-    def raise_outdated_epoch_floor(self, epoch: int, deadline: Deadline) -> None:
+    def note_later_epoch(self, epoch: int, deadline: Deadline) -> None:
         """Release the connection, and find the leader if a response has a later epoch (KIP-951) than the metadata."""
         self.release()
         if epoch > self._leader_epoch:
-            self._cluster.raise_outdated_epoch_floors({self._partition: epoch}, deadline)
+            self._cluster.note_later_epochs({self._partition: epoch}, deadline)
 
     def check_leader(self, deadline: Deadline) -> None:
         """Raise a transient error if a broker reports a later leader than the one that was fetched from."""

@@ -291,7 +291,7 @@ class ExactlyOnceDelivery(SinkDelivery):
     def _reset_group(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:
         """Replace the offsets of other queries by offsets of this query with an epoch that is ignored."""
         self._check_reset_confirmed(foreign)
-        if not self._producer_ids:
+        if not self._producer_ids:  # a run without tasks has no producer that could replace the offsets
             raise prefix_in_use_error(foreign, self._query_id, self._prefix)
         existing = [tp for tp in foreign if tp.topic in self._topic_ids]  # brokers delete offsets of a deleted topic
         topic_ids = {tp: self._topic_ids[tp.topic] for tp in existing}

@@ -108,7 +108,7 @@ def _dead_letter_topic(frame: DataFrame, topic: str) -> Column:
 
 
 def _find_columns(frame: DataFrame, names: tuple[str, ...]) -> dict[str, str]:
-    """Return the names of the columns in the frame."""
+    """Return the frame's spelling of each name, and of the error column if it has one; case does not matter."""
     found = {name.lower(): name for name in frame.columns}
     missing = [name for name in names if name not in found]
     if missing:

@@ -49,8 +49,8 @@ def _prepare(staging: StagingConfig) -> StagingConfig:
 
 def _checkpoint_subfolder(checkpoint: str) -> str | None:
     """Return the folder for staged batches in a checkpoint, ``None`` if Python cannot open the checkpoint."""
-    # Spark writes the file `metadata` before the first batch. Python does not find it if a path without a scheme is in
-    # another file system for Spark.
+    # Spark writes the file `metadata` before the first batch. If Python does not find it, a path without a scheme means
+    # another file system to Spark than to Python.
     uri = arrow_uri(checkpoint, is_escaped=False)
     uri = (uri if ":" in uri else os.path.abspath(uri)).rstrip("/")
     if not _is_openable(uri):

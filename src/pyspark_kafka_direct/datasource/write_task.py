@@ -206,7 +206,7 @@ class StagedCommitMessage(TaskCommitMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingWriteTask(KafkaWriteTask):
     staging: StagingConfig
-    ticket: Ticket | None  # of the write; None in the process that commits, which runs no tasks
+    ticket: Ticket | None  # orders the attempts of a batch; None in the process that commits, which runs no tasks
     has_checkpoint: bool = True  # whether the process that commits can read the offset log
 
     def write(
@@ -221,14 +221,15 @@ class StagingWriteTask(KafkaWriteTask):
 
         task = task or WriteTaskContext.begin()
         assert self.ticket is not None
-        attempt = resolve_attempt(task, self.job, self.ticket, has_checkpoint=self.has_checkpoint)
+        batch_attempt = resolve_attempt(task, self.job, self.ticket, has_checkpoint=self.has_checkpoint)
         cluster = ClusterClient(self.connection, pool=pool)
         if task.batch_id is not None or not self.staging.is_default:
-            # No limit makes a batch smaller that Spark has planned. So a query fails in its first batch, however small,
-            # and not in its first backlog. A batch write can be repeated, and fails only if it needs the folder.
+            # The folder is used only for rows above the threshold. A streaming query checks it in each batch all the
+            # same: otherwise it would fail later, in a large batch that has been planned and cannot become smaller.
+            # A batch write with the default folder can be repeated, so it fails only if it uses the folder.
             _check_location(self.staging)
-        location = self.staging.open(attempt)
-        name = f"{attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"
+        location = self.staging.open(batch_attempt)
+        name = f"{batch_attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"
         staging_writer = StagingWriter(
             self.staging.threshold, None if location is None else lambda: location.open_spill(name)
         )
@@ -239,7 +240,7 @@ class StagingWriteTask(KafkaWriteTask):
             staging_writer.abort()
             raise
         end_task()
-        return StagedCommitMessage(task, attempt, staged, self.staging.location)
+        return StagedCommitMessage(task, batch_attempt, staged, self.staging.location)
 
 
 @functools.lru_cache(maxsize=64)  # each check is a request to an object store

@@ -102,13 +102,14 @@ class TopicObserver:
         return LogEnds(ends, topic)
 
     def check_presence(self, topic_id: UUID | None, deadline: Deadline, number: int = 0) -> Presence:
-        """Make one step of the check whether a partition of this topic exists."""
+        """Make one step of the check whether a partition of this topic exists; partition 0 stands for the topic."""
         partition = TopicPartition(self._topic, number)
         if partition not in self._absence_checks:
             self._absence_checks[partition] = self._cluster.absence_check({partition: topic_id})
         presence = self._absence_checks[partition].step(deadline)[partition]
         if presence is Presence.ABSENT and number:
-            del self._absence_checks[partition]  # if it is missing again later, a new check takes five seconds, too
+            # An absent topic remains absent, but a partition may return. If it is absent again, it is checked again.
+            del self._absence_checks[partition]
         return presence
 
     def on_recreated(self) -> None:

@@ -365,7 +365,8 @@ class MicroBatchPlanner:
         for tp in unread_starts.keys() & start.keys():
             if unread_starts[tp] != start[tp]:
                 # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
-                # After a restart the old topic id is unknown, so a replanned batch would start at the old offset.
+                # Otherwise a restart would plan this batch again without the old topic id, and so without noticing
+                # that the topic was recreated: it would read from the old offset.
                 max_ends[tp] = unread_starts[tp]
         return unread_starts, max_ends
 

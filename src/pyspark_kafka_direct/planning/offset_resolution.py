@@ -113,7 +113,7 @@ def start_is_reproducible(spec: StartingOffsetSpec) -> bool:
 
 
 def starts_at_earliest(spec: StartingOffsetSpec, partition: TopicPartition) -> bool:
-    """Return whether a partition starts at its log start offset, so that retention before the start is no loss."""
+    """Return whether a partition starts at its log start offset, so records deleted before the start are no loss."""
     match spec:
         case SpecificOffsets(offsets, topics):
             return offsets.get(partition, topics.get(partition.topic)) == EARLIEST

@@ -69,7 +69,7 @@ class AsyncProducer:
         self._system = cluster.pool.system
         self._pid = os.getpid()
         self._monotonic, self._wall_time = self._system.monotonic, self._system.wall_time
-        self._lock = self._system.reentrant_lock()  # guards the attributes below; cheaper than the condition with it
+        self._lock = self._system.reentrant_lock()  # guards the attributes below; faster than the condition
         self._changed = self._system.condition(self._lock)
         self._new_records: list[PendingRecord] = []
         self._incomplete: dict[int, PendingRecord] = {}  # by sequence, in the order of their sends

@@ -81,13 +81,14 @@ class ProducerIdManager:
         return PartitionSequence(self._producer_state.producer, 0)
 
     def save_sequences(self, partitions: Iterable[PartitionQueue]) -> None:
-        """Save the next sequence numbers of the partitions for the next producer that gets this id."""
+        """Save for the next producer with this id: the next sequence numbers, and which partitions need a new epoch."""
         if self._producer_state is None:
             return
         for partition in partitions:
             sequence = partition.partition_sequence
             if sequence is not None:
-                # A batch that is unacknowledged, or was dropped, may be written late: it needs a lower epoch.
+                # The leader may still receive a batch that is unacknowledged or was dropped. It rejects this late batch
+                # if the next producer uses a higher epoch.
                 may_continue = partition.is_complete and not partition.needs_producer_id
                 self._producer_state.sequences[partition.topic_partition] = (
                     sequence if may_continue else sequence._replace(sequence=EPOCH_ENDED)

@@ -94,6 +94,7 @@ class SinkStateStore:
         deadline = deadline or self._cluster.deadline()
         end = self._log.end(deadline)
         start = self._log.start(deadline)
+        # Most keys have a record among the last offsets. Otherwise everything is read.
         for first in sorted({max(start, end - _LAST_OFFSETS), start}, reverse=True):
             found = self._log.find_newest(key.encode(), first, end, deadline, from_earliest=first == start)
             if found.newest is not None:

@@ -29,6 +29,7 @@ def time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
 
 @functools.lru_cache(maxsize=64)
 def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> pa.DataType:
+    """Return the type to which a column is cast before it is encoded; ValueError if it has no JSON."""
     import pyarrow as pa
 
     types = pa.types

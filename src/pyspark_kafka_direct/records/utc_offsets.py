@@ -26,7 +26,7 @@ _STEP: Final = 3 * 86_400  # no zone has changed its offset twice within this ti
 def utc_offsets(name: str) -> tuple[tuple[int, int], ...]:
     """Return UTC seconds in ascending order with the offset, in seconds, from then on.
 
-    The last entry is the end of the table: later times have the offset of the time 400 years before, or twice. If there
+    The last entry is the end of the table: later times have the offset of the time 400 years before, or 800. If there
     is one entry, its offset always applies.
     """
     if name in _UTC_NAMES:

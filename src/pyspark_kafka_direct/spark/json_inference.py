@@ -83,7 +83,7 @@ def _fields_of(value: bytes) -> dict[str, _Inferred]:
 
 
 def _value(scanner: Scanner, at: int, depth: int) -> tuple[_Inferred, int]:
-    """Return the type of the value at a position, and the position after it; ``depth`` is that of its column."""
+    """Return the type of the value at a position, and the position after it in a column at this depth."""
     match scanner.byte(at):
         case "{" | "[" if depth >= MAX_SCHEMA_DEPTH:
             return _STRING, scanner.skip(at)

@@ -530,11 +530,11 @@ def test_an_epoch_that_a_fetch_response_names_is_no_floor_before_metadata_confir
     elect(three[2:], leader=3, epoch=7)
     replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, None, pool)
     deadline = Deadline.after(60, system=pool.system)
-    replica.raise_outdated_epoch_floor(99, deadline)
+    replica.note_later_epoch(99, deadline)
     assert not replica._cluster.is_deposed(PARTITION, TOPIC_ID, 7), "nobody confirms 99"
     assert replica._cluster.is_deposed(PARTITION, TOPIC_ID, 5)
     requests = three[0].request_counts["Metadata"]
-    replica.raise_outdated_epoch_floor(-1, deadline)
+    replica.note_later_epoch(-1, deadline)
     assert three[0].request_counts["Metadata"] == requests, "not an epoch"
 
 

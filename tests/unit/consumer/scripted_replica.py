@@ -103,7 +103,7 @@ class ScriptedReplica:
         self.calls.append(f"replica {broker_id}")
         self.on_leader = False
 
-    def raise_outdated_epoch_floor(self, epoch: int, _: object) -> None:
+    def note_later_epoch(self, epoch: int, _: object) -> None:
         self.confirmed_epochs.append(epoch)
 
     def fetch_log_state(self, _: object) -> LeaderLogState:

@@ -52,7 +52,7 @@ def _texts(array: pa.Array, zones: _Zones) -> list[str | None]:
 
 
 def _nested_texts(array: pa.Array, zones: _Zones) -> list[str]:
-    """Return the JSON of each value; of null any text."""
+    """Return the JSON of each value; the text of a null is replaced by ``_texts``."""
     import pyarrow as pa
 
     if pa.types.is_struct(array.type):
