@@ -111,8 +111,8 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
         # The controller has created the topic; each broker learns of it a moment later. A new client sends its request
         # to the one bootstrap broker; a client with metadata may send it to any broker.
         for each in [admin] if len(servers) == 1 else [AdminClient({"bootstrap.servers": one}) for one in servers]:
-            _wait_for_leaders(each, name, partitions)
-        _wait_until_led(admin, name, partitions)
+            _wait_until_described(each, name, partitions)
+        _wait_until_leaders_respond(admin, name, partitions)
         return name
 
     return make
@@ -133,7 +133,7 @@ def _create(admin: AdminClient, topic: NewTopic) -> None:
         time.sleep(0.1)
 
 
-def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
+def _wait_until_leaders_respond(admin: AdminClient, topic: str, partitions: int) -> None:
     """Wait until the leaders respond: for a moment after metadata names them, they discard records with ``acks=0``."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
@@ -151,7 +151,7 @@ def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
         time.sleep(0.02)
 
 
-def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+def _wait_until_described(admin: AdminClient, topic: str, partitions: int) -> None:
     deadline = time.monotonic() + 60
     while True:
         described = admin.list_topics(timeout=30).topics.get(topic)

@@ -30,16 +30,7 @@ def write(batch: DataFrame, batch_id: int) -> None:
     to_kafka(rows.unionByName(dead_letters(batch, topic=options["dead"]), allowMissingColumns=True), batch_id)
 
 
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.local.dir", f"{folder}/tmp")
-    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
-    .getOrCreate()
-)
+spark = SparkSession.builder.master("local[2]").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 records = spark.readStream.format("kafka-direct").options(**options["source"]).load()
 writer = records.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")

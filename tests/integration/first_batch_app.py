@@ -36,16 +36,7 @@ def sink(name: str) -> Callable[[DataFrame, int], None]:
     return write
 
 
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.local.dir", f"{folder}/tmp")
-    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
-    .getOrCreate()
-)
+spark = SparkSession.builder.master("local[2]").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 queries = []
 # One after the other: each starts a Python process, which has ten seconds.

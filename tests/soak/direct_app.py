@@ -128,8 +128,6 @@ def create(arguments: dict[str, str]) -> StreamingContext:
     """Create the streams, from the offsets in the database if there are any."""
     database, in_checkpoint = arguments["database"], arguments["offsets"] == "checkpoint"
     conf = SparkConf().setMaster("local[2,4]").setAppName("soak")
-    conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
-    conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     conf.set("spark.streaming.kafka.maxRatePerPartition", "2000")
     ssc = StreamingContext(SparkContext(conf=conf), BATCH_SECONDS)
     if in_checkpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ class Driver:
             "SPARK_LOCAL_DIRS": str(folder / "tmp"),
             # Optimizing compilation does not pay off in a short run.
             "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={folder / 'tmp'} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*_spark_options(folder / "tmp"), "pyspark-shell"]),
             **(environment or {}),
         }
         self.orphans: list[psutil.Process] = []
@@ -97,3 +99,17 @@ def wait_for_orphans(orphans: Sequence[psutil.Process]) -> list[int]:
     left = wait_until_ended(orphans, _ORPHAN_TIMEOUT)
     kill(left)
     return [process.pid for process in left]
+
+
+def _spark_options(folder: Path) -> list[str]:
+    """Return the options of ``spark-submit`` for a local driver without a UI, which writes to the folder."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]

@@ -26,16 +26,7 @@ def write(batch: DataFrame, number: int) -> None:
     batch.write.mode("overwrite").parquet(f"{folder}/output/{number}")
 
 
-spark = (
-    SparkSession.builder.master("local[2,4]")  # up to four attempts for each task, because workers are killed
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.local.dir", f"{folder}/tmp")
-    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
-    .getOrCreate()
-)
+spark = SparkSession.builder.master("local[2,4]").getOrCreate()  # four attempts, because workers are killed
 spark.sparkContext.setLogLevel("WARN")
 records = spark.readStream.format("kafka-direct").options(**arguments["options"]).load()
 writer = records.select("topic", "partition", "offset", "key", "value").writeStream.foreachBatch(write)

@@ -113,7 +113,7 @@ fn overflow_checks_are_enabled() {
 }
 
 #[test]
-fn predictions_change_nothing() {
+fn predictions_change_no_json_column() {
     let number = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_nanos() as u64;
     let seed = number("JSON_FUZZ_SEED").unwrap_or(now);

@@ -268,7 +268,7 @@ fn damaged(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn predictions_change_nothing() {
+fn predictions_change_no_variant() {
     let number = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_nanos() as u64;
     let seed = number("VARIANT_FUZZ_SEED").unwrap_or(now);

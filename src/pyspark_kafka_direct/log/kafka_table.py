@@ -180,11 +180,15 @@ class KafkaTable(Mapping[K, V]):
         With a ``transactional_id`` it then fences earlier tables, and reads what they had written until then.
         """
         deadline = Deadline.after(self._start_timeout, "start_timeout", system=self._system)
+        worker = self._log._worker
+        # The claim aborts a transaction that an earlier table left open; until then, reads would wait for its timeout.
+        worker.waits_for_transactions = self._writer is None
         self._log.start()
         if self._writer is None:
             return
         try:
             self._writer.claim(deadline)  # after everything that can fail without it
+            worker.waits_for_transactions = True
             self._log._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
             self.stop(_CLEANUP_SECONDS)

@@ -94,19 +94,18 @@ class LogReads:
         positions = worker.positions
         missing = {tp: offset for tp, offset in offsets.items() if positions.get(tp, 0) < offset}
         partition, offset = next(iter(missing.items() or offsets.items()))
-        raise BrokerTimeoutError(
+        raise self._timeout_error(
             f"Offset {offset - 1} was not read within {timeout:g} s; the next offset to read is "
-            f"{positions.get(partition, 0)}.{self._last_error_text()}",
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=offset - 1,
+            f"{positions.get(partition, 0)}.",
+            partition.partition,
+            offset - 1,
         )
 
     def _start_timeout_error(self, start_timeout: float) -> BrokerTimeoutError:
         unreached = self._worker.pending_reads.unreached_offsets(self._worker.positions)
         message = f"The log was not read within {start_timeout:g} s (start_timeout)"
         if not unreached:
-            return BrokerTimeoutError(f"{message}.{self._last_error_text()}", topic=self._topic)
+            return self._timeout_error(f"{message}.")
         partition, end = next(iter(unreached.items()))
         position = self._worker.positions.get(partition, 0)
         message += f": the next offset to read is {position}, the end offset {end}"
@@ -115,12 +114,7 @@ class LogReads:
             message += f", the last stable offset {last_stable_offset}"
             if self._clients.fetch.isolation_level == "read_committed" and last_stable_offset < end:
                 message += ". The log waits for an open transaction there to end"
-        return BrokerTimeoutError(
-            f"{message}.{self._last_error_text()}",
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=position,
-        )
+        return self._timeout_error(f"{message}.", partition.partition, position)
 
     def _last_stable_offset(self, partition: TopicPartition) -> int | None:
         cluster, deadline = self._clients.cluster, Deadline.after(_DIAGNOSIS_SECONDS, system=self._system)
@@ -129,9 +123,16 @@ class LogReads:
         except KafkaDirectError:
             return None
 
-    def _last_error_text(self) -> str:
-        last_error = self._worker.last_error
-        return "" if last_error is None else f" Last error: {last_error}"
+    def _timeout_error(
+        self, message: str, partition: int | None = None, offset: int | None = None
+    ) -> BrokerTimeoutError:
+        """Return an error that also has the message and the broker of the last error."""
+        last_error, broker = self._worker.last_error, None
+        if isinstance(last_error, KafkaDirectError) and last_error.partition in (None, partition):
+            message, broker = f"{message} Last error: {last_error.message}", last_error.broker
+        elif last_error is not None:
+            message += f" Last error: {last_error}"
+        return BrokerTimeoutError(message, topic=self._topic, partition=partition, offset=offset, broker=broker)
 
 
 def _target_offsets(topic: str, target: ReadTarget) -> dict[TopicPartition, int]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import WakeupSignal
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
@@ -114,6 +115,7 @@ class LogWorker:
         self._ends_requested_at = 0.0  # wall time
         self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
         self.reloading = False  # a view is read again; until it is complete, no read completes
+        self.waits_for_transactions = True  # false: reads end before an open transaction
         self.log_generation = 0  # grows with each truncation and recreation
         self.positions: Mapping[TopicPartition, int] = {}  # next offsets to deliver; replaced, never changed
 
@@ -333,8 +335,9 @@ class LogWorker:
     def _fetch_end_offsets(self, *, needs_ends: bool) -> None:
         """Fetch high watermarks, so that a ``read_committed`` log waits for open transactions to end."""
         deadline, requested_at = self._deadline(), self._system.wall_time()
+        isolation: IsolationLevel = "read_uncommitted" if self.waits_for_transactions else "read_committed"
         while True:
-            ends, added, recreated = self._observer.fetch_ends(self._topic_id, self.positions, deadline)
+            ends, added, recreated = self._observer.fetch_ends(self._topic_id, self.positions, deadline, isolation)
             if recreated:
                 self._reopen()
                 return

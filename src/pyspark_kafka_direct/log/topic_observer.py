@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.planning.data_loss import TopicReport
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class LogEnds(NamedTuple):
     """The ends of a log, as of a time after the request."""
 
-    ends: dict[TopicPartition, int]  # high watermarks
+    ends: dict[TopicPartition, int]  # high watermarks, or last stable offsets
     added: LogTopic | None = None  # the topic if it has partitions without an end here
     recreated: bool = False  # then there are no ends
 
@@ -69,12 +70,18 @@ class TopicObserver:
         self._partition_count = topic.partition_count
         return topic
 
-    def fetch_ends(self, topic_id: UUID | None, partitions: Collection[TopicPartition], deadline: Deadline) -> LogEnds:
-        """Return the ends that the current leaders report: high watermarks, also of a ``read_committed`` log."""
+    def fetch_ends(
+        self,
+        topic_id: UUID | None,
+        partitions: Collection[TopicPartition],
+        deadline: Deadline,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> LogEnds:
+        """Return the ends that the current leaders report: high watermarks, or last stable offsets."""
         requested = dict.fromkeys(partitions, LATEST)
         while True:
             leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
-            ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
+            ends = self._cluster.offsets(requested, isolation_level=isolation_level, deadline=deadline)
             reports_by_topic, unresolved = self._witnesses.request_reports({self._topic: topic_id}, requested, deadline)
             reports = reports_by_topic[self._topic]
             epochs = {tp: leader.epoch for tp, leader in leaders.items()}

@@ -99,7 +99,7 @@ class _Translator:
         self._option = option
         self._start = 0  # of the current token
         self._next = 0
-        self._group = _Group("", 0, False)
+        self._group = _Group("", 0, False, size=0)
         self._outer: list[_Group] = []
         self._repeatable: tuple[int, bool] | None = None  # size of the last part, and whether it has assertions
         self._ignore_case = False

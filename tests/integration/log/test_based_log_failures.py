@@ -334,6 +334,12 @@ def test_a_start_timeout_with_an_unresponsive_broker(
     wait_for_no_thread(topic)
 
 
+def test_a_start_timeout_names_a_missing_topic_once(bench: Workbench) -> None:
+    with pytest.raises(BrokerTimeoutError, match=r"not read within 1 s .* Last error: .*") as caught:
+        KafkaBasedLog("missing-topic", params(bench.bootstrap_servers), start_timeout=1).start()
+    assert str(caught.value).count("[topic missing-topic]") == 1
+
+
 def test_only_read_committed_logs_wait_for_open_transactions(bench: Workbench, topic: str) -> None:
     committed, all_of_them = Recorder(), Recorder()
     producer = new_transactional_producer(bench, topic)

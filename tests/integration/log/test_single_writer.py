@@ -16,7 +16,7 @@ from pyspark_kafka_direct.errors import (
     ProducerFencedError,
     RecordTooLargeError,
 )
-from pyspark_kafka_direct.log import KafkaTable, Serde
+from pyspark_kafka_direct.log import KafkaTable, Serde, single_writer
 from pyspark_kafka_direct.log.pending_reads import LogFuture
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
@@ -54,7 +54,8 @@ def test_a_later_writer_fences_the_earlier_one(bench: Workbench) -> None:
 
 
 def test_a_claim_aborts_an_open_transaction(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a writer that died in the middle of a write: nothing of it is seen, and nobody waits for it."""
+    """Of a writer that died during a write. Only the claim can abort it before the start's timeout."""
+    monkeypatch.setattr(single_writer, "_TRANSACTION_TIMEOUT_MS", 600_000)
     topic = bench.make_topic(cleanup_policy="compact")
     with new_table(bench, topic, transactional_id=topic) as first:
         with monkeypatch.context() as patch:
@@ -64,7 +65,7 @@ def test_a_claim_aborts_an_open_transaction(bench: Workbench, monkeypatch: pytes
                 first.write({b"a": b"1", b"b": b"1"})
         with pytest.raises(IllegalLogStateError, match=r"cannot write.*ZeroDivisionError|division by zero"):
             first.put(b"a", b"1")
-        with new_table(bench, topic, transactional_id=topic) as second:
+        with new_table(bench, topic, transactional_id=topic, start_timeout=60) as second:
             assert second.snapshot() == {}
             second.wait_for(wait_result(second.put(b"a", b"2")), TIMEOUT)
             assert second.snapshot() == {b"a": b"2"}

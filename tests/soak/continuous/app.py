@@ -40,17 +40,7 @@ def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-spark = (
-    SparkSession.builder.master(options["master"])
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.local.dir", f"{folder}/tmp")
-    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
-    .config("spark.executor.memory", "512m")
-    .getOrCreate()
-)
+spark = SparkSession.builder.master(options["master"]).getOrCreate()
 spark.sparkContext.setLogLevel("WARN")
 query = to_output(continuous_query(spark).read(options["source"]).select("key", "value").map_batches(identity)).start(
     checkpointLocation=f"{folder}/checkpoint", **options["start"]

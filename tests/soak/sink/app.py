@@ -10,18 +10,7 @@ from pyspark.sql import SparkSession
 arguments = json.loads(sys.argv[1])
 folder, options = arguments["folder"], arguments["options"]
 
-spark = (
-    SparkSession.builder.master(options["master"])
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.local.dir", f"{folder}/tmp")
-    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
-    .config("spark.sql.shuffle.partitions", "3")
-    .config("spark.executor.memory", "512m")
-    .getOrCreate()
-)
+spark = SparkSession.builder.master(options["master"]).config("spark.sql.shuffle.partitions", "3").getOrCreate()
 spark.sparkContext.setLogLevel("WARN")
 records = spark.readStream.format("kafka-direct").options(**options["source"]).load().select("key", "value")
 if options["shuffled"]:  # rows move between tasks, and may be in other tasks when a batch is repeated

@@ -124,8 +124,8 @@ def test_an_untranslatable_construct_is_rejected_with_its_position(pattern: str,
     assert f"(at position {position})" in str(caught.value)
 
 
-def test_a_pattern_may_have_nearly_ten_thousand_characters() -> None:
-    assert TopicPattern("a" * 9_999).matches(["a"]) == []
+def test_a_pattern_may_have_ten_thousand_characters() -> None:
+    assert TopicPattern("a" * 10_000).matches(["a"]) == []
 
 
 def test_patterns_can_be_pickled() -> None:
