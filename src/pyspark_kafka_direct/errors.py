@@ -21,6 +21,10 @@
     │   ├── OutcomeUnknownError                       a transaction may have been committed or not
     │   ├── UnsupportedBrokerError                    the broker is too old or lacks a feature
     │   └── ProtocolError                             an invalid response or an unexpected error code
+    ├── SchemaRegistryError (ConnectionError)         a request to a schema registry failed
+    │   ├── SchemaRegistryUnavailableError            no registry responded as it should until the deadline
+    │   └── SchemaNotFoundError (LookupError)         the registry has no such schema, subject or version
+    ├── SchemaError (ValueError)                      a schema is invalid, or needs something that is not supported
     ├── CheckpointFencedError (RuntimeError)          another query writes to the same checkpoint; final
     ├── IllegalLogStateError (RuntimeError)           a log cannot do this now: not started, stopped, or read-only
     ├── QueryRunError (RuntimeError)                  a run of a continuous query failed
@@ -199,6 +203,22 @@ class UnsupportedBrokerError(BrokerError):
 
 class ProtocolError(BrokerError):
     """A broker's response is invalid, or has an unexpected error code."""
+
+
+class SchemaRegistryError(KafkaDirectError, ConnectionError):
+    """A request to a schema registry failed."""
+
+
+class SchemaRegistryUnavailableError(SchemaRegistryError):
+    """No registry responded as it should until the deadline; a later request can succeed."""
+
+
+class SchemaNotFoundError(SchemaRegistryError, LookupError):
+    """The registry has no schema with this id, or no such subject or version."""
+
+
+class SchemaError(KafkaDirectError, ValueError):
+    """A schema is invalid, or needs something that is not supported, such as encrypted fields."""
 
 
 class CheckpointFencedError(KafkaDirectError, RuntimeError):

@@ -24,7 +24,10 @@ FieldValues = dict[str, Any]
 """The path of a field, for example ``ConnectionSettings.security.tls.key``, to its value."""
 
 # `source_option_strings` holds the strings as given, including secrets. Warnings are recorded separately.
-_EXCLUDED_FIELDS = frozenset({"source_option_strings", "warnings"})
+# The last four are the names of options in errors of connections.
+_EXCLUDED_FIELDS = frozenset(
+    {"source_option_strings", "warnings", "prefix", "url_option", "timeout_options", "ca_advice"}
+)
 
 _DEFAULT_POLL_SECONDS = 120.0
 

@@ -25,7 +25,7 @@ PURE = frozenset({"_version", "errors", "offsets", "planning", "config"})
 PROTOCOL = PURE | {"protocol"}
 CLIENT_AND_RECORDS = PROTOCOL | {"client", "records"}
 BELOW_SPARK = CLIENT_AND_RECORDS | {"consumer", "producer"}
-BELOW_APIS = BELOW_SPARK | {"formats", "spark"}
+BELOW_APIS = BELOW_SPARK | {"registry", "formats", "spark"}
 APIS = ("datasource", "direct", "continuous", "log", "monitor")
 
 ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
@@ -36,12 +36,13 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "config": frozenset({"errors", "offsets", "planning"}),
     "protocol": PURE,
     "client": PROTOCOL,
+    "registry": PROTOCOL | {"client"},
     "records": PURE,
-    "formats": PURE | {"records"},
+    "formats": PURE | {"records", "registry"},
     "consumer": CLIENT_AND_RECORDS,
     # An exactly-once write reads the last sink state record before it continues.
     "producer": CLIENT_AND_RECORDS | {"consumer"},
-    "spark": BELOW_SPARK | {"formats"},
+    "spark": BELOW_SPARK | {"registry", "formats"},
     **dict.fromkeys(APIS, BELOW_APIS),
     "broker": frozenset({"errors"}),
     "cli": BELOW_APIS | {*APIS, "broker"},
@@ -128,6 +129,9 @@ def test_packages_import_only_what_is_below_them(file: Path) -> None:
         ("config", f"from {PACKAGE} import records"),
         ("client", f"from {PACKAGE}.records import COLUMNS"),
         ("client", "import pyspark"),
+        ("client", f"from {PACKAGE}.registry import registry_client"),
+        ("registry", "import pyarrow"),
+        ("registry", f"from {PACKAGE}.records import COLUMNS"),
         ("protocol", f"from {PACKAGE}.client import connection"),
         ("records", f"from {PACKAGE}.protocol import codec"),
         ("client", "import pyarrow"),
@@ -279,7 +283,7 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert project["version"] == __version__
 
 
-@pytest.mark.parametrize("module", ["client_settings", "security_settings"])
+@pytest.mark.parametrize("module", ["client_settings", "registry_settings", "security_settings"])
 def test_typed_settings_import_little(module: str) -> None:
     """They are unpickled in every Python worker."""
     allowed = (f"{PACKAGE}.config.security_settings", f"{PACKAGE}.errors")

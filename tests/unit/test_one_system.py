@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "pyspark_kafka_direct"
 PACKAGES = (
     "client",
     "protocol",
+    "registry",
     "formats",
     "consumer",
     "producer",

@@ -82,6 +82,7 @@ class TlsSettings:
     minimum_version: TlsVersion = "TLSv1.2"
     maximum_version: TlsVersion = "TLSv1.3"
     cipher_suites: tuple[str, ...] = ()  # OpenSSL names for TLS 1.2; empty: OpenSSL chooses
+    prefix: str = "kafka."  # of the options in errors
 
 
 DEFAULT_TLS: Final = TlsSettings()
@@ -97,7 +98,7 @@ class UnsecuredClaims:
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """The source of OAUTHBEARER tokens: exactly one of provider, token endpoint and unsecured claims."""
+    """The source of bearer tokens: exactly one of provider, token endpoint and unsecured claims."""
 
     provider: str | None = None  # `module:factory`, imported by each process that connects
     token_endpoint_url: str | None = None  # http(s) for the client-credentials grant, or the URL of a file with a token
@@ -110,6 +111,9 @@ class OAuthSettings:
     read_timeout_ms: int = 10_000  # of the token endpoint
     unsecured: UnsecuredClaims | None = None  # for tests
     extensions: tuple[tuple[str, str], ...] = ()  # SASL extensions (KIP-342)
+    url_option: str = "kafka.sasl.oauthbearer.token.endpoint.url"  # and the next two: for errors
+    timeout_options: str = "kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms"
+    ca_advice: str = 'set its CA as ssl.truststore.location="..." in kafka.sasl.jaas.config'
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,16 +55,18 @@ class ClientCertificate:
 def load_ca_certificates(tls: TlsSettings) -> str | None:
     """Return the CA certificates as PEM, or ``None`` to use the system's."""
     if tls.truststore_certificates is not None:
-        return _certificates_from_pem(tls.truststore_certificates, "ssl.truststore.certificates")
+        return _certificates_from_pem(tls.truststore_certificates, f"{tls.prefix}ssl.truststore.certificates")
     if tls.truststore_location is None:
         return None
-    option = "ssl.truststore.location"
-    data = _read_file(tls.truststore_location, option, "ssl.truststore.certificates")
+    option = f"{tls.prefix}ssl.truststore.location"
+    data = _read_file(tls.truststore_location, option, f"{tls.prefix}ssl.truststore.certificates")
     match _detect_format(data):
         case "PEM":
             return _certificates_from_pem(_decode(data), option)
         case "PKCS12":
-            return _ca_certificates_from_pkcs12(data, tls.truststore_password, option)
+            return _ca_certificates_from_pkcs12(
+                data, tls.truststore_password, option, f"{tls.prefix}ssl.truststore.password"
+            )
         case "DER":
             return _der_to_pem(data, option)
         case _:
@@ -76,21 +78,22 @@ def load_client_certificate(tls: TlsSettings) -> ClientCertificate | None:
     if tls.keystore_location is not None:
         return _client_certificate_from_keystore(tls, tls.keystore_location)
     if tls.certificate_chain is not None:
-        chain_option, chain = "ssl.keystore.certificate.chain", tls.certificate_chain.reveal()
+        chain_option, chain = f"{tls.prefix}ssl.keystore.certificate.chain", tls.certificate_chain.reveal()
     elif tls.certificate_location is not None:
-        chain_option = "ssl.certificate.location"
-        chain = _decode(_read_file(tls.certificate_location, chain_option, "ssl.keystore.certificate.chain"))
+        chain_option = f"{tls.prefix}ssl.certificate.location"
+        text_option = f"{tls.prefix}ssl.keystore.certificate.chain"
+        chain = _decode(_read_file(tls.certificate_location, chain_option, text_option))
     else:
         return None
     if tls.key is not None:
-        key_option, key = "ssl.keystore.key", tls.key.reveal()
+        key_option, key = f"{tls.prefix}ssl.keystore.key", tls.key.reveal()
     elif tls.key_location is not None:
-        key_option = "ssl.key.location"
-        key = _decode(_read_file(tls.key_location, key_option, "ssl.keystore.key"))
+        key_option = f"{tls.prefix}ssl.key.location"
+        key = _decode(_read_file(tls.key_location, key_option, f"{tls.prefix}ssl.keystore.key"))
     else:
         key_option, key = chain_option, chain
     pem = _certificates_from_pem(chain, chain_option) + _private_key_from_pem(key, key_option)
-    return ClientCertificate(pem.encode(), tls.key_password, key_option, "ssl.key.password")
+    return ClientCertificate(pem.encode(), tls.key_password, key_option, f"{tls.prefix}ssl.key.password")
 
 
 def certificate_files(tls: TlsSettings) -> tuple[str, ...]:
@@ -164,35 +167,36 @@ def read_pem(text: str) -> list[PemBlock]:
 
 
 def _client_certificate_from_keystore(tls: TlsSettings, path: str) -> ClientCertificate:
-    option = "ssl.keystore.location"
-    data = _read_file(path, option, "ssl.keystore.certificate.chain and kafka.ssl.keystore.key")
+    option = f"{tls.prefix}ssl.keystore.location"
+    text_options = f"{tls.prefix}ssl.keystore.certificate.chain and {tls.prefix}ssl.keystore.key"
+    data = _read_file(path, option, text_options)
     match _detect_format(data):
         case "PEM":
             text = _decode(data)
             pem = _certificates_from_pem(text, option) + _private_key_from_pem(text, option)
-            return ClientCertificate(pem.encode(), tls.key_password, option, "ssl.key.password")
+            return ClientCertificate(pem.encode(), tls.key_password, option, f"{tls.prefix}ssl.key.password")
         case "PKCS12":
-            return _client_certificate_from_pkcs12(data, tls.keystore_password, option)
+            return _client_certificate_from_pkcs12(
+                data, tls.keystore_password, option, f"{tls.prefix}ssl.keystore.password"
+            )
         case _:
             raise _unknown_format_error(data, path, option)
 
 
 def _read_file(path: str, option: str, pem_text_option: str) -> bytes:
     if looks_like_pem(path):
-        raise OptionError(
-            f"option kafka.{option} requires a path, but has PEM text; set kafka.{pem_text_option} instead"
-        )
+        raise OptionError(f"option {option} requires a path, but has PEM text; set {pem_text_option} instead")
     try:
         with open(path, "rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         raise OptionError(
-            f"option kafka.{option}: {path!r} cannot be read on {socket.gethostname()} ({reason}); the file must "
-            f"exist on the driver and on every executor, or set kafka.{pem_text_option} to its content as PEM text"
+            f"option {option}: {path!r} cannot be read on {socket.gethostname()} ({reason}); the file must "
+            f"exist on the driver and on every executor, or set {pem_text_option} to its content as PEM text"
         ) from None
     if len(data) > _MAX_FILE_BYTES:
-        raise OptionError(f"option kafka.{option}: {path!r} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+        raise OptionError(f"option {option}: {path!r} is larger than {_MAX_FILE_BYTES >> 20} MiB")
     return data
 
 
@@ -214,9 +218,9 @@ def _detect_format(data: bytes) -> str:
 
 def _unknown_format_error(data: bytes, path: str, option: str) -> OptionError:
     if _detect_format(data) != "JKS":
-        return OptionError(f"option kafka.{option}: {path!r} is neither PEM nor PKCS12")
+        return OptionError(f"option {option}: {path!r} is neither PEM nor PKCS12")
     return OptionError(
-        f"option kafka.{option}: {path!r} is a Java keystore (JKS), which is not supported; convert it with: "
+        f"option {option}: {path!r} is a Java keystore (JKS), which is not supported; convert it with: "
         f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12"
     )
 
@@ -231,7 +235,7 @@ def _certificates_from_pem(text: str, option: str) -> str:
     if certificates:
         return "".join(certificates)
     hint = _path_hint(text, option)
-    raise OptionError(f"option kafka.{option} has no PEM certificate (-----BEGIN CERTIFICATE-----){hint}")
+    raise OptionError(f"option {option} has no PEM certificate (-----BEGIN CERTIFICATE-----){hint}")
 
 
 def _private_key_from_pem(text: str, option: str) -> str:
@@ -239,7 +243,7 @@ def _private_key_from_pem(text: str, option: str) -> str:
     if len(keys) == 1:
         return keys[0]
     keys_found = "no PEM private key (-----BEGIN PRIVATE KEY-----)" if not keys else "more than one private key"
-    raise OptionError(f"option kafka.{option} has {keys_found}{_path_hint(text, option)}")
+    raise OptionError(f"option {option} has {keys_found}{_path_hint(text, option)}")
 
 
 def _path_hint(text: str, option: str) -> str:
@@ -254,27 +258,29 @@ def _der_to_pem(data: bytes, option: str) -> str:
     try:
         return _to_pem(x509.load_der_x509_certificate(data))
     except ValueError:
-        raise OptionError(f"option kafka.{option} has no readable certificate") from None
+        raise OptionError(f"option {option} has no readable certificate") from None
 
 
-def _ca_certificates_from_pkcs12(data: bytes, password: Secret | None, option: str) -> str:
-    store = _open_pkcs12(data, password, option, "ssl.truststore.password")
+def _ca_certificates_from_pkcs12(data: bytes, password: Secret | None, option: str, password_option: str) -> str:
+    store = _open_pkcs12(data, password, option, password_option)
     certificates = "".join(_to_pem(entry.certificate) for entry in store.additional_certs)
     if not certificates:
-        raise OptionError(f"option kafka.{option}: the store has no CA certificate")
+        raise OptionError(f"option {option}: the store has no CA certificate")
     return certificates
 
 
-def _client_certificate_from_pkcs12(data: bytes, password: Secret | None, option: str) -> ClientCertificate:
+def _client_certificate_from_pkcs12(
+    data: bytes, password: Secret | None, option: str, password_option: str
+) -> ClientCertificate:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    store = _open_pkcs12(data, password, option, "ssl.keystore.password")
+    store = _open_pkcs12(data, password, option, password_option)
     if store.key is None or store.cert is None:
-        raise OptionError(f"option kafka.{option}: the store has no private key with its certificate")
+        raise OptionError(f"option {option}: the store has no private key with its certificate")
     chain = _certificate_chain(store.cert.certificate, [entry.certificate for entry in store.additional_certs])
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem = "".join(map(_to_pem, chain)).encode() + key
-    return ClientCertificate(pem, None, option, "ssl.keystore.password")
+    return ClientCertificate(pem, None, option, password_option)
 
 
 def _open_pkcs12(data: bytes, password: Secret | None, option: str, password_option: str) -> Any:
@@ -284,12 +290,11 @@ def _open_pkcs12(data: bytes, password: Secret | None, option: str, password_opt
     try:
         return pkcs12.load_pkcs12(data, password.reveal().encode() if password else None)
     except UnsupportedAlgorithm as error:
-        raise OptionError(f"option kafka.{option}: the encryption of the store is not supported ({error})") from None
+        raise OptionError(f"option {option}: the encryption of the store is not supported ({error})") from None
     except ValueError:
         problem = "is wrong" if password else "is not set"
         raise OptionError(
-            f"option kafka.{option}: the store cannot be opened; kafka.{password_option} {problem}, or the file is "
-            "damaged"
+            f"option {option}: the store cannot be opened; {password_option} {problem}, or the file is damaged"
         ) from None
 
 

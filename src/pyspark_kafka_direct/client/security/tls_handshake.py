@@ -152,16 +152,18 @@ def _choose_ciphers(context: ssl.SSLContext, tls: TlsSettings) -> None:
         context.set_ciphers(":".join(tls.cipher_suites))
     except ssl.SSLError:
         raise OptionError(
-            f"option kafka.ssl.cipher.suites: this OpenSSL supports none of {', '.join(tls.cipher_suites)}"
+            f"option {tls.prefix}ssl.cipher.suites: this OpenSSL supports none of {', '.join(tls.cipher_suites)}"
         ) from None
 
 
 def _add_ca_certificates(context: ssl.SSLContext, ca_certificates: str, tls: TlsSettings) -> None:
-    option = "ssl.truststore.location" if tls.truststore_certificates is None else "ssl.truststore.certificates"
+    setting = "location" if tls.truststore_certificates is None else "certificates"
     try:
         context.load_verify_locations(cadata=ca_certificates)
     except ssl.SSLError as error:
-        raise OptionError(f"option kafka.{option} has an unreadable certificate ({error.reason})") from None
+        raise OptionError(
+            f"option {tls.prefix}ssl.truststore.{setting} has an unreadable certificate ({error.reason})"
+        ) from None
 
 
 def _add_client_certificate(context: ssl.SSLContext, client_certificate: ClientCertificate) -> None:
@@ -169,8 +171,8 @@ def _add_client_certificate(context: ssl.SSLContext, client_certificate: ClientC
         # Without this function, OpenSSL would ask for the password on the terminal.
         if client_certificate.password is None:
             raise OptionError(
-                f"option kafka.{client_certificate.key_option}: the private key is encrypted; set "
-                f"kafka.{client_certificate.password_option}"
+                f"option {client_certificate.key_option}: the private key is encrypted; set "
+                f"{client_certificate.password_option}"
             )
         return client_certificate.password.reveal()
 
@@ -181,10 +183,10 @@ def _add_client_certificate(context: ssl.SSLContext, client_certificate: ClientC
             if error.reason == "KEY_VALUES_MISMATCH":
                 problem = "the private key does not belong to the certificate"
             elif client_certificate.password is not None:
-                problem = f"the private key cannot be decrypted; check kafka.{client_certificate.password_option}"
+                problem = f"the private key cannot be decrypted; check {client_certificate.password_option}"
             else:
                 problem = f"the certificate or private key cannot be read ({error.reason or 'unknown format'})"
-            raise OptionError(f"option kafka.{client_certificate.key_option}: {problem}") from None
+            raise OptionError(f"option {client_certificate.key_option}: {problem}") from None
 
 
 def _file_version(path: str) -> tuple[int, ...]:

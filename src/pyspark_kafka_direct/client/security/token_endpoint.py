@@ -155,18 +155,15 @@ class _TokenEndpoint:
 
     def _failure_description(self, reason: object) -> str:
         if isinstance(reason, ssl.SSLCertVerificationError):
-            return (
-                f"has a certificate that cannot be verified ({reason.verify_message}); set its CA as "
-                'ssl.truststore.location="..." in kafka.sasl.jaas.config'
-            )
+            return f"has a certificate that cannot be verified ({reason.verify_message}); {self._oauth.ca_advice}"
         if isinstance(reason, TimeoutError):
-            return "did not respond in time (kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms)"
+            return f"did not respond in time ({self._oauth.timeout_options})"
         description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
         return f"cannot be reached ({printable(description)})"  # a proxy's reason may be in it
 
     def _error(self, problem: str) -> AuthenticationError:
         return AuthenticationError(
-            f"No token: the token endpoint on {self._host} (kafka.sasl.oauthbearer.token.endpoint.url) {problem}."
+            f"No token: the token endpoint on {self._host} ({self._oauth.url_option}) {problem}."
         )
 
 
@@ -179,7 +176,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _token_from_file(path: str, oauth: OAuthSettings) -> OAuthBearerToken:
     # Read each time: Kubernetes or a sidecar renews the token in the file.
-    option = "option kafka.sasl.oauthbearer.token.endpoint.url"
+    option = f"option {oauth.url_option}"
     try:
         with open(path, encoding="ascii") as file:
             token = file.read(_MAX_RESPONSE_BYTES).strip()

@@ -1,0 +1,144 @@
+"""One HTTP request to one registry, with limits of time and size: connection, errors and JSON.
+
+Python's ``urllib`` limits only the time between two pieces of a response. So the request runs in a thread that is
+abandoned after the deadline. This also limits the resolver, which has no timeout.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark_kafka_direct.client.security.tls_handshake import is_connection_closed, tls_context
+from pyspark_kafka_direct.client.system import start_call
+from pyspark_kafka_direct.errors import SchemaRegistryError, SchemaRegistryUnavailableError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.config.security_settings import TlsSettings
+
+MAX_RESPONSE_BYTES: Final = 8 << 20  # a registry stores a schema in one record, which has at most 1 MiB by default
+
+_CHUNK_BYTES: Final = 64 << 10
+
+
+class HttpRequest(NamedTuple):
+    """A request without a host."""
+
+    method: str
+    path: str  # escaped, with a slash at the start
+    content: Mapping[str, object] | None = None  # sent as JSON
+
+
+class HttpResponse(NamedTuple):
+    """A response of any status."""
+
+    status: int
+    content: Any  # of JSON; None if the body is something else
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+def send_request(
+    url: str, request: HttpRequest, headers: Mapping[str, str], tls: TlsSettings, deadline: Deadline
+) -> HttpResponse:
+    """Send a request to a registry and return its response; ``deadline`` limits this request only."""
+    http_request = urllib.request.Request(  # noqa: S310 - the parser of the settings allows http and https only
+        url + request.path,
+        data=None if request.content is None else json.dumps(request.content).encode(),
+        method=request.method,
+        headers={
+            "Accept": "application/vnd.schemaregistry.v1+json, application/json;q=0.9",
+            "User-Agent": "pyspark-kafka-direct",
+            **({} if request.content is None else {"Content-Type": "application/vnd.schemaregistry.v1+json"}),
+            **headers,
+        },
+    )
+    opener = urllib.request.build_opener(_https_handler(url, tls), _NoRedirects())
+    system = deadline.system
+    call = start_call(system, lambda: _receive(opener, http_request, deadline), "pyspark-kafka-direct-registry")
+    system.wait_for_future(call, deadline.remaining())
+    if not call.done():
+        raise _timeout_error(deadline)
+    try:
+        status, body = call.result()
+    except _TooLargeError:
+        raise SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB") from None
+    except http.client.HTTPException as error:
+        raise SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__})") from None
+    except ValueError as error:  # an invalid host name or port
+        raise SchemaRegistryError(f"cannot be requested ({printable(str(error))})") from None
+    except OSError as error:
+        raise _connection_error(error, tls, deadline) from None
+    return HttpResponse(status, _parse_json(body))
+
+
+def _https_handler(url: str, tls: TlsSettings) -> urllib.request.BaseHandler:
+    # A context takes tens of milliseconds, which registries without TLS do not need.
+    if not url.startswith("https:"):
+        return urllib.request.HTTPHandler()
+    return urllib.request.HTTPSHandler(context=tls_context(tls))
+
+
+def _receive(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, deadline: Deadline
+) -> tuple[int, bytes]:
+    try:
+        response = deadline.system.open_url(opener, request, max(deadline.remaining(), 0.001))
+    except urllib.error.HTTPError as error:
+        response = error
+    with response:
+        body = bytearray()
+        while chunk := response.read1(_CHUNK_BYTES):
+            body += chunk
+            if len(body) > MAX_RESPONSE_BYTES:
+                raise _TooLargeError
+            if deadline.expired:
+                raise TimeoutError
+        if response.length:  # the rest of the body, which did not arrive
+            raise http.client.IncompleteRead(b"")
+        return response.status, bytes(body)
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
+        return None
+
+
+def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> SchemaRegistryError:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError):
+        return _timeout_error(deadline)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return SchemaRegistryError(
+            f"has a certificate that cannot be verified ({printable(reason.verify_message)}); set its CA in "
+            f"{tls.prefix}ssl.truststore.certificates or {tls.prefix}ssl.truststore.location"
+        )
+    if isinstance(reason, ssl.SSLError) and not is_connection_closed(reason):
+        return SchemaRegistryError(
+            f"failed the TLS handshake ({printable(reason.reason or 'no reason')}); check whether the URL has to begin "
+            f"with http, and whether the registry requires a client certificate ({tls.prefix}ssl.keystore.location)"
+        )
+    description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
+    return SchemaRegistryUnavailableError(f"cannot be reached ({printable(description)})")
+
+
+def _timeout_error(deadline: Deadline) -> SchemaRegistryUnavailableError:
+    return SchemaRegistryUnavailableError(f"did not respond in time ({deadline.setting})")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Treats redirects as responses: the credentials are for one address."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect; the response becomes an ``HTTPError``."""

@@ -1,0 +1,241 @@
+"""A client for registries with Confluent's REST API: several URLs, retries until a deadline, and a cache of schemas."""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
+from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
+from pyspark_kafka_direct.config.security_settings import MASK
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    BrokerTimeoutError,
+    SchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryError,
+    SchemaRegistryUnavailableError,
+    printable,
+)
+from pyspark_kafka_direct.registry.http_request import HttpRequest, HttpResponse, send_request
+from pyspark_kafka_direct.registry.reference_resolver import resolve_references
+from pyspark_kafka_direct.registry.registered_schema import (
+    RegisteredSchema,
+    ResolvedSchema,
+    parse_registered_schema,
+    parse_schema_id,
+)
+from pyspark_kafka_direct.registry.single_flight_cache import SingleFlightCache
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.registry.registered_schema import Schema, SchemaReference
+
+_API_TIMEOUT: Final = "schema.registry.api.timeout.ms"
+_READ_TIMEOUT: Final = "schema.registry.http.read.timeout.ms"
+_URL_OPTION: Final = "schema.registry.url"
+_TRANSIENT_STATUSES: Final = (408, 429)  # and 5xx
+_MISSING: Final = range(40400, 40500)  # error codes: no such subject, version or schema
+
+
+@lru_cache(maxsize=16)
+def registry_client(settings: RegistrySettings, system: System = SYSTEM) -> RegistryClient:
+    """Return the client of this process."""
+    return RegistryClient(settings, system)
+
+
+class RegistryClient:
+    """Requests schemas; several threads may share it."""
+
+    def __init__(self, settings: RegistrySettings, system: System = SYSTEM) -> None:
+        self._settings = settings
+        self._system = system
+        self._urls = settings.urls  # the one that responded last is the first one
+        self._backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        self._by_id: SingleFlightCache[ResolvedSchema] = SingleFlightCache(system, _size_of_resolved)
+        self._versions: SingleFlightCache[RegisteredSchema] = SingleFlightCache(system, _size)
+
+    def schema_by_id(self, schema_id: int) -> ResolvedSchema:
+        """Return the schema with an id and its references: a request for each, once per process."""
+        return self._cached_schema(schema_id, f"Schema id {schema_id}", f"/schemas/ids/{schema_id}")
+
+    def schema_by_guid(self, guid: UUID) -> ResolvedSchema:
+        """Return the schema with a GUID and its references: a request for each, once per process."""
+        return self._cached_schema(guid, f"Schema {guid}", f"/schemas/guids/{guid}")
+
+    def schema_of_subject(self, subject: str, version: int | str = LATEST_VERSION) -> ResolvedSchema:
+        """Return a version of a subject, by default the latest one, which is requested each time."""
+        source = f"Subject {subject!r}, version {version}"
+        deadline = self._deadline()
+        if version == LATEST_VERSION:
+            return self._resolve(self._request_version(subject, version, source, deadline), source, deadline)
+        return self._resolve(self._version(subject, int(version), deadline), source, deadline)
+
+    def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
+        """Return the version of a subject that has this schema; raises ``SchemaNotFoundError`` if there is none."""
+        source = f"Subject {subject!r}"
+        request = HttpRequest("POST", f"/subjects/{_escaped(subject)}", _schema_content(schema))
+        return parse_registered_schema(self._request(request, source, self._deadline()), source)
+
+    def register(self, subject: str, schema: Schema) -> int:
+        """Return the id of this schema in a subject, to which it is added if necessary."""
+        source = f"Subject {subject!r}"
+        request = HttpRequest("POST", f"/subjects/{_escaped(subject)}/versions", _schema_content(schema))
+        return parse_schema_id(self._request(request, source, self._deadline()), source)
+
+    def _cached_schema(self, key: int | UUID, source: str, path: str) -> ResolvedSchema:
+        deadline = self._deadline()
+
+        def fetch() -> ResolvedSchema:
+            content = self._request(HttpRequest("GET", path), source, deadline)
+            return self._resolve(parse_registered_schema(content, source), source, deadline)
+
+        return self._by_id.get(key, fetch, deadline.remaining())
+
+    def _resolve(self, registered: RegisteredSchema, source: str, deadline: Deadline) -> ResolvedSchema:
+        def fetch(reference: SchemaReference) -> RegisteredSchema:
+            return self._version(reference.subject, reference.version, deadline)
+
+        resolved = resolve_references(registered, fetch, source)
+        if resolved.encryption_rules:
+            rules = ", ".join(repr(rule) for rule in resolved.encryption_rules)
+            raise SchemaError(
+                f"{source} has rules that encrypt fields or values ({rules}), which is not supported: the encrypted "
+                "bytes would be returned as if they were data. Read these records as binary."
+            )
+        return resolved.schema
+
+    def _version(self, subject: str, version: int, deadline: Deadline) -> RegisteredSchema:
+        source = f"Subject {subject!r}, version {version}"
+        return self._versions.get(
+            (subject, version),
+            lambda: self._request_version(subject, version, source, deadline),
+            deadline.remaining(),
+        )
+
+    def _request_version(self, subject: str, version: int | str, source: str, deadline: Deadline) -> RegisteredSchema:
+        request = HttpRequest("GET", f"/subjects/{_escaped(subject)}/versions/{version}")
+        return parse_registered_schema(self._request(request, source, deadline), source)
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._settings.api_timeout_ms / 1000, _API_TIMEOUT, system=self._system)
+
+    def _request(self, request: HttpRequest, source: str, deadline: Deadline) -> Any:
+        """Send a request to one URL after the other until one responds, and pause when all have failed."""
+        retry = Retry(deadline, None, self._backoff)
+        failures: dict[str, str] = {}
+        while True:
+            for url in self._urls:
+                try:
+                    response = self._send(url, request, deadline)
+                except SchemaRegistryUnavailableError as error:
+                    # The last request may end with the deadline; an earlier failure says more.
+                    failures[url] = failures.get(url, error.message) if deadline.expired else error.message
+                except SchemaRegistryError as error:
+                    raise type(error)(f"{source}: the registry {_host(url)} {error.message}.") from None
+                else:
+                    self._urls = (url, *(other for other in self._settings.urls if other != url))
+                    return response.content
+            reasons = "; ".join(f"{_host(url)} {failure}" for url, failure in failures.items())
+            retry.wait_or_raise(
+                SchemaRegistryUnavailableError(
+                    f"{source}: no schema registry of {_URL_OPTION} is available: {reasons}. Requests are repeated for "
+                    f"{self._settings.api_timeout_ms} ms ({_API_TIMEOUT})."
+                )
+            )
+
+    def _send(self, url: str, request: HttpRequest, deadline: Deadline) -> HttpResponse:
+        """Send a request to one URL; an error of the server itself is a ``SchemaRegistryUnavailableError``."""
+        attempt = Deadline.after(self._settings.read_timeout_ms / 1000, _READ_TIMEOUT, system=self._system)
+        attempt = min(attempt, deadline, key=lambda limit: limit.at)
+        if attempt.expired:
+            raise SchemaRegistryUnavailableError(f"was not requested ({attempt.setting})")
+        headers = self._headers(url, attempt)
+        response = send_request(url, request, headers, self._settings.tls, attempt)
+        if response.status < 300:
+            return response
+        code, message = _error_fields(response.content)
+        for secret in self._secrets(headers):
+            message = message.replace(secret, MASK)
+        message = f' "{printable(message)}"' if message else ""
+        if response.status >= 500 or response.status in _TRANSIENT_STATUSES:
+            raise SchemaRegistryUnavailableError(f"returned HTTP {response.status}{message}")
+        if response.status == 404 and code in _MISSING:
+            raise SchemaNotFoundError(f"does not have it (error {code}{message})")
+        raise SchemaRegistryError(f"returned HTTP {response.status}{message}; {_advice(response.status)}")
+
+    def _secrets(self, headers: Mapping[str, str]) -> list[str]:
+        """Return what a registry could return of the credentials."""
+        sent = headers.get("Authorization", "").partition(" ")[2]
+        return [secret for secret in (sent, self._settings.credentials.password.reveal()) if secret]
+
+    def _headers(self, url: str, deadline: Deadline) -> dict[str, str]:
+        credentials = self._settings.credentials
+        if credentials.username is not None:
+            return {"Authorization": f"Basic {_base64(f'{credentials.username}:{credentials.password.reveal()}')}"}
+        token = credentials.token
+        if credentials.oauth is not None:
+            try:
+                token = retrieve_token(credentials.oauth, deadline, _host(url)).value
+            except BrokerTimeoutError:
+                raise SchemaRegistryUnavailableError(
+                    f"was not requested, because there was no token in time ({deadline.setting})"
+                ) from None
+            except AuthenticationError as error:
+                raise SchemaRegistryError(f"cannot be requested. {error.message.rstrip('.')}") from None
+        return {} if token is None else {"Authorization": f"Bearer {token.reveal()}", **dict(credentials.headers)}
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _escaped(subject: str) -> str:
+    return quote(subject, safe="")
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _schema_content(schema: Schema) -> dict[str, object]:
+    references = [reference._asdict() for reference in schema.references]
+    return {
+        "schema": schema.text,
+        **({} if schema.schema_type == "AVRO" else {"schemaType": schema.schema_type}),
+        **({"references": references} if references else {}),
+    }
+
+
+def _error_fields(content: Any) -> tuple[int | None, str]:
+    """Return the error code and the message of an error; the message may contain secrets."""
+    if not isinstance(content, dict):
+        return None, ""
+    code, message = content.get("error_code"), content.get("message")
+    return code if type(code) is int else None, message if isinstance(message, str) else ""
+
+
+def _advice(status: int) -> str:
+    if status < 400:
+        return f"redirects are not followed, because requests have credentials; set {_URL_OPTION} to the other address"
+    if status in (401, 403):
+        return "check the credentials (schema.registry.basic.auth.* or schema.registry.bearer.auth.*)"
+    if status == 404:
+        return f"check the path in {_URL_OPTION}"
+    return "the registry rejected the request"
+
+
+def _size(registered: RegisteredSchema) -> int:
+    return len(registered.schema.text)
+
+
+def _size_of_resolved(resolved: ResolvedSchema) -> int:
+    return _size(resolved.registered) + sum(len(dependency.text) for dependency in resolved.dependencies)

@@ -1,0 +1,95 @@
+"""A cache of values that are fetched once: threads that want the same value wait for the same request."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from pyspark_kafka_direct.errors import KafkaDirectError, SchemaError, SchemaNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from pyspark_kafka_direct.client.system import System
+
+_T = TypeVar("_T")
+
+MISSING_SECONDS: Final = 10.0
+"""For which a missing value is not requested again."""
+
+_MAX_ENTRIES: Final = 10_000  # hostile records can name any ids, and each missing id is an entry
+_MAX_WEIGHT: Final = 64 << 20
+
+
+@dataclass(slots=True)
+class _Entry(Generic[_T]):
+    future: Future[_T]
+    expires_at: float | None = None  # None: never
+    weight: int = 0
+
+
+class SingleFlightCache(Generic[_T]):
+    """Caches values and ``SchemaError`` without a limit of time, and ``SchemaNotFoundError`` for ten seconds.
+
+    Other errors are not cached: threads that already wait get them, and the next call requests the value again. Several
+    threads may share a cache.
+    """
+
+    def __init__(self, system: System, weigh: Callable[[_T], int]) -> None:
+        self._system = system
+        self._weigh = weigh  # returns the approximate number of bytes of a value
+        self._lock = system.lock()
+        self._entries: OrderedDict[Hashable, _Entry[_T]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: Hashable, fetch: Callable[[], _T], seconds: float) -> _T:
+        """Return the value of a key; ``seconds`` is how long another thread may take to fetch it."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and entry.expires_at is not None and self._system.monotonic() >= entry.expires_at:
+                self._remove(key)
+                entry = None
+            if entry is None:
+                mine = self._entries[key] = _Entry(Future())
+            else:
+                self._entries.move_to_end(key)
+        if entry is None:
+            self._fetch(key, mine, fetch)
+            return mine.future.result()
+        self._system.wait_for_future(entry.future, seconds)
+        if not entry.future.done():
+            return fetch()  # the other thread is much too late, so this one does not depend on it
+        error = entry.future.exception()
+        if isinstance(error, KafkaDirectError):
+            raise copy.copy(error) from None  # each thread needs an error of its own, because it adds its stack
+        return entry.future.result()
+
+    def _fetch(self, key: Hashable, entry: _Entry[_T], fetch: Callable[[], _T]) -> None:
+        try:
+            value = fetch()
+        except BaseException as error:
+            with self._lock:
+                if not isinstance(error, SchemaError):
+                    seconds = MISSING_SECONDS if isinstance(error, SchemaNotFoundError) else 0.0
+                    entry.expires_at = self._system.monotonic() + seconds
+                self._evict()
+            entry.future.set_exception(error)
+            return
+        with self._lock:
+            if self._entries.get(key) is entry:  # it may have been evicted
+                entry.weight = self._weigh(value)
+                self._weight += entry.weight
+                self._evict()
+        entry.future.set_result(value)
+
+    def _evict(self) -> None:
+        """Remove entries that were not used for longest, but never the newest one."""
+        while len(self._entries) > 1 and (len(self._entries) > _MAX_ENTRIES or self._weight > _MAX_WEIGHT):
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        self._weight -= entry.weight if entry is not None else 0
