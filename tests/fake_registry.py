@@ -103,7 +103,7 @@ class FakeRegistry:
                 return self._version(unquote(subject), number)
             case "POST", ["subjects", subject, "versions"]:
                 added_id = self.add(unquote(subject), request.content.pop("schema"), **request.content)
-                return Reply(content={"id": added_id})
+                return Reply(content={"id": added_id, **self._schemas[added_id]})
             case "POST", ["subjects", subject]:
                 for version, known_id in enumerate(self._subjects.get(unquote(subject), []), 1):
                     if self._schemas[known_id]["schema"] == request.content["schema"]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _API_TIMEOUT: Final = "schema.registry.api.timeout.ms"
 _READ_TIMEOUT: Final = "schema.registry.http.read.timeout.ms"
 _URL_OPTION: Final = "schema.registry.url"
+_MAX_ID: Final = 2**31 - 1
 _TRANSIENT_STATUSES: Final = (408, 429)  # and 5xx
 _MISSING: Final = range(40400, 40500)  # error codes: no such subject, version or schema
 
@@ -65,6 +66,8 @@ class RegistryClient:
 
     def schema_by_id(self, schema_id: int) -> ResolvedSchema:
         """Return the schema with an id and its references: a request for each, once per process."""
+        if not 0 <= schema_id <= _MAX_ID:
+            raise SchemaNotFoundError(f"Schema id {schema_id}: ids are integers from 0 to {_MAX_ID}.")
         return self._cached_schema(schema_id, f"Schema id {schema_id}", f"/schemas/ids/{schema_id}")
 
     def schema_by_guid(self, guid: UUID) -> ResolvedSchema:

@@ -195,6 +195,13 @@ def test_a_missing_id_is_requested_again_after_ten_seconds(registry: FakeRegistr
     assert reader.schema_by_id(7).text == LONG
 
 
+def test_ids_that_no_registry_has_are_not_requested(registry: FakeRegistry) -> None:
+    for schema_id in (-1, 2**31, 2**32 - 1):  # records can contain any four bytes
+        with pytest.raises(SchemaNotFoundError):
+            client(registry).schema_by_id(schema_id)
+    assert registry.requests == []
+
+
 def test_another_url_is_used_if_one_fails(registry: FakeRegistry) -> None:
     ids = [registry.add("t-value", schema) for schema in (LONG, '"int"')]
     with FakeRegistry() as broken:

@@ -1,0 +1,37 @@
+"""Which schema each value of a column was written with: the interfaces of framings and of sources of schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.records.json_values import MalformedValues
+
+
+@dataclass(frozen=True, slots=True)
+class FramedValues:
+    """Where the data of a column begins, and which writer schema each value has."""
+
+    values: pa.BinaryArray  # the column as it is
+    starts: pa.Int32Array | None  # of each value: the bytes before its data; None: 0 in all of them
+    writers: pa.Int32Array | None  # of each value: an index of schema_ids, or null; None: 0 in all of them
+    schema_ids: tuple[int | str, ...]  # distinct: ids, or GUIDs or fingerprints as strings
+    malformed: MalformedValues | None  # values with another framing; None if there are none
+
+
+class Framing(Protocol):
+    """Finds the schema ids of values. It is pickled into tasks."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether it reads the headers of records."""
+
+    def split(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> FramedValues:
+        """Find the ids; a value that is null or malformed has no writer."""
+
+
+class WriterSchemaError(Exception):
+    """Why values with a schema id cannot be decoded: they are malformed for this reason."""
