@@ -24,6 +24,7 @@ mod murmur2;
 mod producer_state;
 mod record;
 mod rows;
+mod values;
 mod varint;
 
 pub use aborted::AbortedTransaction;
@@ -32,6 +33,7 @@ pub use decoder::{Counts, Decoder, Limits, OffsetRange};
 pub use encoder::{EncodeError, EncodedBatch, Encoder, EncoderSettings};
 pub use error::{DecodeError, ErrorKind};
 pub use format::HEADER as HEADER_BYTES;
-pub use json::{DecodedJson, JsonDecoder, MalformedValues, Reason, VariantDecoder};
+pub use json::{DecodedJson, JsonDecoder, Reason, VariantDecoder};
 pub use json_encoder::{UtcOffsets, encode_json};
 pub use producer_state::{ProducerState, not_a_batch, set_producer_state, split_batch};
+pub use values::MalformedValues;

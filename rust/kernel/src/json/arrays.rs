@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arrow_array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, ListArray,
-    StringArray, StructArray,
+    StructArray,
 };
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::column::{Column, Values};
+use crate::values::{null_buffer, string_array};
 
 impl Column {
     /// Returns all rows as an array, and empties the column.
@@ -61,37 +62,4 @@ pub(super) fn struct_array(
     });
     let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
     Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), arrays, nulls, rows)?))
-}
-
-/// Returns an array of strings, in which U+FFFD replaces what is not UTF-8, as in Java. Arrow checks all bytes anyway.
-fn string_array(
-    offsets: OffsetBuffer<i32>,
-    data: Buffer,
-    nulls: Option<NullBuffer>,
-) -> Result<StringArray, ArrowError> {
-    if let Ok(array) = StringArray::try_new(offsets.clone(), data.clone(), nulls.clone()) {
-        return Ok(array);
-    }
-    let (mut ends, mut replaced) = (vec![0], Vec::new());
-    for row in offsets.windows(2) {
-        replaced.extend_from_slice(String::from_utf8_lossy(&data[row[0] as usize..row[1] as usize]).as_bytes());
-        let end = i32::try_from(replaced.len());
-        ends.push(end.map_err(|_| ArrowError::InvalidArgumentError("2 GiB of strings are too many".to_owned()))?);
-    }
-    StringArray::try_new(OffsetBuffer::new(ends.into()), replaced.into(), nulls)
-}
-
-/// Empties a list of null rows.
-pub(super) fn null_buffer(null_rows: &mut Vec<u32>, rows: usize) -> Option<NullBuffer> {
-    if null_rows.is_empty() {
-        return None;
-    }
-    if null_rows.len() == rows {
-        null_rows.clear();
-        return Some(NullBuffer::new_null(rows));
-    }
-    let mut valid = BooleanBufferBuilder::new(rows);
-    valid.append_n(rows, true);
-    null_rows.drain(..).for_each(|row| valid.set_bit(row as usize, false));
-    Some(NullBuffer::new(valid.finish()))
 }

@@ -3,13 +3,13 @@
 use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::error::{Malformed, Parsed, Reason, unexpected};
-use super::memory::Spare;
 use super::number::{Number, NumberKind, number};
 use super::object::Object;
 use super::scan::load16;
 use super::skip::{Input, State, skip};
 use super::text::unescape;
 use super::variant::{Grammar, Variants, is_variant};
+use crate::values::Spare;
 
 /// Levels of structs and arrays in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
-use super::arrays::{null_buffer, struct_array};
+use super::arrays::struct_array;
 use super::column::Column;
 use super::error::{Malformed, Parsed, Reason, unexpected};
-use super::malformed::{MalformedRows, MalformedValues};
 use super::object::Object;
 use super::skip::{Input, State};
 use super::variant::is_variant;
+use crate::values::{MalformedRows, MalformedValues, null_buffer};
 
 /// Of the elements of a value's arrays: an element of three bytes may have a row in any number of columns.
 const MAX_DECODED_BYTES: usize = 128 << 20;
@@ -86,7 +86,7 @@ impl JsonDecoder {
                 }
             };
             if let Some(Malformed { at, reason }) = misfit {
-                malformed.push(row, at - start, reason);
+                malformed.push(row, at - start, reason as i8);
                 if let Some(CorruptRecords { column, .. }) = &mut self.corrupt_record {
                     column.pad(row);
                     column.push_text(&bytes[start..end]);
@@ -94,7 +94,7 @@ impl JsonDecoder {
             }
         }
         let structs = self.finish(rows, null_structs)?;
-        Ok(DecodedJson { structs, malformed: malformed.finish(rows)? })
+        Ok(DecodedJson { structs, malformed: malformed.finish(rows, &Reason::ALL.map(Reason::message))? })
     }
 
     /// Decodes one value into a row; returns true for a blank one, which is a null struct.

@@ -8,8 +8,6 @@ mod arrays;
 mod column;
 mod decoder;
 mod error;
-mod malformed;
-mod memory;
 mod number;
 mod object;
 mod prediction;
@@ -23,5 +21,4 @@ mod variant_keys;
 
 pub use decoder::{DecodedJson, JsonDecoder};
 pub use error::Reason;
-pub use malformed::MalformedValues;
 pub use variant_decoder::VariantDecoder;

@@ -11,7 +11,6 @@ use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::error::{Malformed, Parsed, Reason, unexpected};
-use super::memory::{MAX_RETAINED_BYTES, Spare};
 use super::number::{NumberKind, number};
 use super::skip::{Input, MAX_DEPTH, State};
 use super::text::{Escapes, remove_escapes, string};
@@ -20,6 +19,7 @@ use super::variant_bytes::{
     push_large_decimal, push_metadata, push_null, push_string,
 };
 use super::variant_keys::{Field, Keys, ROOT, Slot};
+use crate::values::{MAX_RETAINED_BYTES, Spare};
 
 /// Which values are accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
-use super::arrays::null_buffer;
 use super::decoder::DecodedJson;
 use super::error::{Malformed, Parsed, Reason, unexpected};
-use super::malformed::MalformedRows;
 use super::skip::{Input, State};
 use super::variant::{Grammar, Variants};
+use crate::values::{MalformedRows, null_buffer};
 
 /// Encodes columns of JSON values as Spark's VARIANT, with the bytes of `parse_json`; malformed values are null.
 pub struct VariantDecoder {
@@ -46,11 +45,11 @@ impl VariantDecoder {
                 self.variants.truncate(row);
                 self.variants.push_null();
                 null_rows.push(row as u32);
-                malformed.push(row, at - start, reason);
+                malformed.push(row, at - start, reason as i8);
             }
         }
         let structs = self.variants.finish(&self.fields, rows, null_buffer(&mut null_rows, rows))?;
-        Ok(DecodedJson { structs, malformed: malformed.finish(rows)? })
+        Ok(DecodedJson { structs, malformed: malformed.finish(rows, &Reason::ALL.map(Reason::message))? })
     }
 
     #[inline(always)]

@@ -5,14 +5,14 @@ use std::mem;
 use arrow_buffer::{ArrowNativeType, Buffer};
 
 /// Larger buffers are freed.
-pub(super) const MAX_RETAINED_BYTES: usize = 16 << 20;
+pub(crate) const MAX_RETAINED_BYTES: usize = 16 << 20;
 
 /// Python still uses the previous batch, and perhaps the one before, while the next one is decoded.
 const MAX_BUFFERS: usize = 4;
 
 /// The buffers of earlier batches; those that nobody uses any more are taken for the next one.
 #[derive(Default)]
-pub(super) struct Spare {
+pub(crate) struct Spare {
     buffers: Vec<Buffer>,
 }
 

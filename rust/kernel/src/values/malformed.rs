@@ -7,8 +7,6 @@ use arrow_array::{DictionaryArray, Int8Array, Int32Array, StringArray};
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 use arrow_schema::ArrowError;
 
-use super::error::Reason;
-
 /// Why values are malformed, one row for each value of the column.
 pub struct MalformedValues {
     /// Messages; null if a value is not malformed.
@@ -17,17 +15,18 @@ pub struct MalformedValues {
     pub positions: Int32Array,
 }
 
-/// The malformed values of a column under construction.
+/// The malformed values of a column under construction: rows, positions, and the indexes of messages.
 #[derive(Default)]
-pub(super) struct MalformedRows(Vec<(u32, i32, Reason)>);
+pub(crate) struct MalformedRows(Vec<(u32, i32, i8)>);
 
 impl MalformedRows {
     #[inline(always)]
-    pub fn push(&mut self, row: usize, position: usize, reason: Reason) {
+    pub fn push(&mut self, row: usize, position: usize, reason: i8) {
         self.0.push((row as u32, position as i32, reason)); // Arrow limits a column to 31 bits of bytes
     }
 
-    pub fn finish(self, rows: usize) -> Result<Option<MalformedValues>, ArrowError> {
+    /// Returns the malformed values; `messages` are those of the format.
+    pub fn finish(self, rows: usize, messages: &[&str]) -> Result<Option<MalformedValues>, ArrowError> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -36,12 +35,12 @@ impl MalformedRows {
         valid.append_n(rows, false);
         for (row, position, reason) in self.0 {
             let row = row as usize;
-            keys[row] = reason as i8;
+            keys[row] = reason;
             positions[row] = position;
             valid.set_bit(row, true);
         }
         let nulls = NullBuffer::new(valid.finish());
-        let messages = StringArray::from_iter_values(Reason::ALL.iter().map(|reason| reason.message()));
+        let messages = StringArray::from_iter_values(messages);
         Ok(Some(MalformedValues {
             reasons: DictionaryArray::try_new(Int8Array::new(keys.into(), Some(nulls.clone())), Arc::new(messages))?,
             positions: Int32Array::new(positions.into(), Some(nulls)),
