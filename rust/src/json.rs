@@ -8,7 +8,7 @@ use arrow_pyarrow::{FromPyArrow, ToPyArrow};
 use arrow_schema::{ArrowError, Schema};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use record_kernel::DecodedJson;
+use record_kernel::DecodedValues;
 
 /// Decodes JSON values to structs; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -17,7 +17,7 @@ pub struct JsonDecoder {
 }
 
 /// A batch of the decoded values, and one of why values are malformed, and where, if there are any.
-type Decoded<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
+pub(crate) type Decoded<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
 impl JsonDecoder {
@@ -57,7 +57,7 @@ impl VariantDecoder {
 fn decode<'py>(
     py: Python<'py>,
     values: &Bound<'py, PyAny>,
-    decode_column: impl Send + FnOnce(&BinaryArray) -> Result<DecodedJson, ArrowError>,
+    decode_column: impl Send + FnOnce(&BinaryArray) -> Result<DecodedValues, ArrowError>,
 ) -> PyResult<Decoded<'py>> {
     let values = RecordBatch::from_pyarrow_bound(values)?;
     if values.num_columns() != 1 {
@@ -65,12 +65,15 @@ fn decode<'py>(
     }
     let column = values.column(0).as_binary_opt::<i32>();
     let column = column.ok_or_else(|| PyValueError::new_err("the column of values must be binary"))?;
-    let decoded = py.detach(|| decode_column(column)).map_err(value_error)?;
+    to_python(py, py.detach(|| decode_column(column)).map_err(value_error)?)
+}
+
+pub(crate) fn to_python<'py>(py: Python<'py>, decoded: DecodedValues) -> PyResult<Decoded<'py>> {
     let malformed = decoded.malformed.map(|malformed| {
         let (reasons, positions): (ArrayRef, ArrayRef) = (Arc::new(malformed.reasons), Arc::new(malformed.positions));
         batch(py, vec![("reason", reasons), ("position", positions)])
     });
-    Ok((batch(py, vec![("value", decoded.structs)])?, malformed.transpose()?))
+    Ok((batch(py, vec![("value", decoded.values)])?, malformed.transpose()?))
 }
 
 fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
@@ -97,6 +100,6 @@ pub fn encode_json<'py>(
     batch(py, vec![("value", Arc::new(encoded))])
 }
 
-fn value_error(error: ArrowError) -> PyErr {
+pub(crate) fn value_error(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

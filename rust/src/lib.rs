@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod avro;
 mod encoder;
 mod json;
 
@@ -149,6 +150,7 @@ fn copy(cells: &[ReadOnlyCell<u8>], target: &mut [u8]) {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
     module.add_class::<encoder::Encoder>()?;
+    module.add_class::<avro::AvroDecoder>()?;
     module.add_class::<json::JsonDecoder>()?;
     module.add_class::<json::VariantDecoder>()?;
     module.add_function(wrap_pyfunction!(json::encode_json, module)?)?;

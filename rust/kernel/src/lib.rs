@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod aborted;
+mod avro;
 mod batch;
 mod batch_writer;
 mod codecs;
@@ -28,12 +29,13 @@ mod values;
 mod varint;
 
 pub use aborted::AbortedTransaction;
+pub use avro::AvroDecoder;
 pub use batch::{Scan, is_valid_batch, scan, scan_with};
 pub use decoder::{Counts, Decoder, Limits, OffsetRange};
 pub use encoder::{EncodeError, EncodedBatch, Encoder, EncoderSettings};
 pub use error::{DecodeError, ErrorKind};
 pub use format::HEADER as HEADER_BYTES;
-pub use json::{DecodedJson, JsonDecoder, Reason, VariantDecoder};
+pub use json::{JsonDecoder, Reason, VariantDecoder};
 pub use json_encoder::{UtcOffsets, encode_json};
 pub use producer_state::{ProducerState, not_a_batch, set_producer_state, split_batch};
-pub use values::MalformedValues;
+pub use values::{DecodedValues, MalformedValues};

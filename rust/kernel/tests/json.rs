@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, Int32Type, Int64Type};
 use arrow_array::{Array, BinaryArray, StructArray};
 use arrow_schema::{DataType, Field, Fields};
-use record_kernel::{DecodedJson, JsonDecoder, Reason};
+use record_kernel::{DecodedValues, JsonDecoder, Reason};
 
 fn field(name: &str, data_type: DataType) -> Arc<Field> {
     Arc::new(Field::new(name, data_type, true))
@@ -36,12 +36,12 @@ fn decoder() -> JsonDecoder {
     JsonDecoder::new(fields(), "corrupt").expect("the fields are supported")
 }
 
-fn decode(decoder: &mut JsonDecoder, values: &[&[u8]]) -> DecodedJson {
+fn decode(decoder: &mut JsonDecoder, values: &[&[u8]]) -> DecodedValues {
     decoder.decode(&BinaryArray::from_vec(values.to_vec())).expect("the values fit")
 }
 
-fn structs(decoded: &DecodedJson) -> &StructArray {
-    decoded.structs.as_struct()
+fn structs(decoded: &DecodedValues) -> &StructArray {
+    decoded.values.as_struct()
 }
 
 /// Decodes one value, which may not be malformed.
@@ -52,9 +52,9 @@ fn valid(value: &[u8]) -> StructArray {
 }
 
 /// Row, position and reason of each malformed value.
-fn malformed(decoded: &DecodedJson) -> Vec<(usize, usize, Reason)> {
+fn malformed(decoded: &DecodedValues) -> Vec<(usize, usize, Reason)> {
     let Some(malformed) = &decoded.malformed else { return Vec::new() };
-    assert_eq!(malformed.reasons.len(), decoded.structs.len());
+    assert_eq!(malformed.reasons.len(), decoded.values.len());
     let rows = (0..malformed.reasons.len()).filter(|&row| malformed.reasons.is_valid(row));
     let found: Vec<_> = rows
         .map(|row| {
@@ -149,7 +149,7 @@ fn a_malformed_value_costs_only_its_row() {
 fn null_values_are_null_structs() {
     let values = BinaryArray::from(vec![Some(&b"{}"[..]), None]);
     let decoded = decoder().decode(&values).expect("the values fit");
-    assert!(decoded.structs.is_valid(0) && decoded.structs.is_null(1));
+    assert!(decoded.values.is_valid(0) && decoded.values.is_null(1));
     assert!(decoded.malformed.is_none());
 }
 

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::{DataType, Field, Fields};
-use record_kernel::{DecodedJson, JsonDecoder};
+use record_kernel::{DecodedValues, JsonDecoder};
 use support::Random;
 
 fn fields() -> Fields {
@@ -101,7 +101,7 @@ fn damaged(random: &mut Random) -> Vec<u8> {
 }
 
 /// Where and why a value is malformed.
-fn reason(decoded: &DecodedJson, row: usize) -> Option<(usize, usize)> {
+fn reason(decoded: &DecodedValues, row: usize) -> Option<(usize, usize)> {
     let malformed = decoded.malformed.as_ref()?;
     Some((malformed.positions.value(row) as usize, malformed.reasons.key(row)?))
 }
@@ -135,7 +135,7 @@ fn predictions_change_no_json_column() {
                 JsonDecoder::new(fields(), "corrupt").expect("the fields are supported").decode(&array.slice(row, 1));
             let alone = alone.expect("the value fits");
             assert_eq!(reason(&together, row), reason(&alone, 0), "{}", value.escape_ascii());
-            let (one, other) = (together.structs.slice(row, 1).to_data(), alone.structs.to_data());
+            let (one, other) = (together.values.slice(row, 1).to_data(), alone.values.to_data());
             assert_eq!(one, other, "{}", value.escape_ascii());
             match reason(&together, row) {
                 Some((position, _)) => {

@@ -8,15 +8,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, BinaryArray};
-use record_kernel::{DecodedJson, Reason, VariantDecoder};
+use record_kernel::{DecodedValues, Reason, VariantDecoder};
 use support::Random;
 
-fn decode(values: &[&[u8]]) -> DecodedJson {
+fn decode(values: &[&[u8]]) -> DecodedValues {
     VariantDecoder::default().decode(&BinaryArray::from_vec(values.to_vec())).expect("the values fit")
 }
 
-fn part(decoded: &DecodedJson, row: usize, part: usize) -> Vec<u8> {
-    decoded.structs.as_struct().column(part).as_binary::<i32>().value(row).to_vec()
+fn part(decoded: &DecodedValues, row: usize, part: usize) -> Vec<u8> {
+    decoded.values.as_struct().column(part).as_binary::<i32>().value(row).to_vec()
 }
 
 /// The bytes of a valid value, and of its metadata.
@@ -35,7 +35,7 @@ fn scalar(value: &str) -> Vec<u8> {
 /// Position and reason of a malformed value.
 fn malformed(value: &[u8]) -> (i32, Reason) {
     let decoded = decode(&[value]);
-    assert!(decoded.structs.is_null(0));
+    assert!(decoded.values.is_null(0));
     let malformed = decoded.malformed.unwrap_or_else(|| panic!("{} is valid", value.escape_ascii()));
     (malformed.positions.value(0), Reason::ALL[malformed.reasons.keys().value(0) as usize])
 }
@@ -287,13 +287,13 @@ fn predictions_change_no_variant() {
         let together = decoder.decode(&array).expect("the values fit");
         for (row, value) in values.iter().enumerate() {
             let alone = VariantDecoder::default().decode(&array.slice(row, 1)).expect("the value fits");
-            let (one, other) = (together.structs.slice(row, 1).to_data(), alone.structs.to_data());
+            let (one, other) = (together.values.slice(row, 1).to_data(), alone.values.to_data());
             assert_eq!(one, other, "{}", value.escape_ascii());
             let found = together.malformed.as_ref().filter(|found| found.positions.is_valid(row));
             let found = found.map(|found| (found.positions.value(row), found.reasons.keys().value(row)));
             let expected = alone.malformed.map(|found| (found.positions.value(0), found.reasons.keys().value(0)));
             assert_eq!(found, expected, "{}", value.escape_ascii());
-            assert_eq!(together.structs.is_null(row), found.is_some());
+            assert_eq!(together.values.is_null(row), found.is_some());
             assert!(found.is_none_or(|(position, _)| position as usize <= value.len()));
             if found.is_some() { invalid += 1 } else { valid += 1 }
         }

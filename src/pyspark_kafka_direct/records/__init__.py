@@ -22,6 +22,8 @@ A JSON decoder turns a column of values into a column of structs with the wanted
     decoder = create_json_decoder(pa.schema({"origin": pa.string(), "delay": pa.float64()}))
     structs, malformed = decoder.decode(batch.column("value"))
 
+An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py).
+
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
 replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
 environment variable ``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) selects one.
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.config.client_settings import CompressionType
+    from pyspark_kafka_direct.records.avro_values import AvroDecoder
 
 __all__ = [
     "COLUMNS",
@@ -73,6 +76,7 @@ __all__ = [
     "RecordEncoder",
     "WritableBytes",
     "arrow_schema",
+    "create_avro_decoder",
     "create_decoder",
     "create_encoder",
     "create_json_decoder",
@@ -160,3 +164,10 @@ def create_encoder(
 def create_json_decoder(fields: pa.Schema | None, corrupt_record: str = "") -> JsonDecoder:
     """Create a decoder of the wanted fields, or of VARIANTs; a type that JSON cannot be decoded to is a ValueError."""
     return _selected.create_json_decoder(JsonRequest(fields, corrupt_record))
+
+
+def create_avro_decoder(fields: pa.Schema) -> AvroDecoder:
+    """Create a decoder of the wanted fields; a type that Avro cannot be decoded to is a ValueError."""
+    from pyspark_kafka_direct.records.avro_values import AvroRequest  # most tasks do not need it
+
+    return _selected.create_avro_decoder(AvroRequest(fields))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.records.avro_values import AvroDecoder, AvroRequest
     from pyspark_kafka_direct.records.interfaces import (
         DecodeRequest,
         EncodeRequest,
@@ -49,6 +50,7 @@ class Implementation:
     split_batch: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
     create_json_decoder: Callable[[JsonRequest], JsonDecoder]
     encode_json: Callable[[pa.Array], pa.BinaryArray]
+    create_avro_decoder: Callable[[AvroRequest], AvroDecoder]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
 
@@ -87,6 +89,7 @@ def _native_missing_reason(error: ImportError) -> str:
 def _native() -> Implementation:
     from pyspark_kafka_direct.records import _native as native
     from pyspark_kafka_direct.records.native_kernel import (
+        NativeAvroDecoder,
         NativeDecoder,
         NativeEncoder,
         NativeJsonDecoder,
@@ -104,6 +107,7 @@ def _native() -> Implementation:
         native.split_batch,
         NativeJsonDecoder,
         encode_json,
+        NativeAvroDecoder,
     )
 
 
@@ -121,6 +125,7 @@ def _python() -> Implementation:
         python.split_batch,
         python.create_json_decoder,
         python.encode_json,
+        python.PythonAvroDecoder,
     )
 
 
@@ -136,6 +141,9 @@ def _python_with_warning(reason: str) -> Implementation:
             python.create_json_decoder, "JSON is decoded in Python", "JSON decoder", reason
         ),
         encode_json=_warn_on_first_use(python.encode_json, "JSON is encoded in Python", "JSON encoder", reason),
+        create_avro_decoder=_warn_on_first_use(
+            python.create_avro_decoder, "Avro is decoded in Python", "Avro decoder", reason
+        ),
     )
 
 

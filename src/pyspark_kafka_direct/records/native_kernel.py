@@ -1,4 +1,4 @@
-"""The native decoders and encoder: ``RecordDecoder``, ``RecordEncoder`` and ``JsonDecoder`` implemented in Rust.
+"""The native decoders and encoder: ``RecordDecoder``, ``RecordEncoder``, ``JsonDecoder`` and ``AvroDecoder`` in Rust.
 
 Message formats 0 and 1 only survive in segments written before Kafka 0.11. The Python decoder decodes a fetch response
 that contains any of their messages.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import _native
 from pyspark_kafka_direct.records._native import (  # an ImportError if the kernel is older than this module
+    AvroDecoder,
     JsonDecoder,
     VariantDecoder,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.errors import RecordError
+    from pyspark_kafka_direct.records.avro_values import AvroProgram, AvroRequest
     from pyspark_kafka_direct.records.interfaces import RecordDecoder
 
 
@@ -150,6 +152,26 @@ class NativeJsonDecoder:
         import pyarrow as pa
 
         batch, malformed = self._native.decode(pa.RecordBatch.from_arrays([values], ["value"]))
+        return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
+
+
+class NativeAvroDecoder:
+    """An ``AvroDecoder`` implemented in Rust."""
+
+    def __init__(self, request: AvroRequest) -> None:
+        self._native = AvroDecoder(request.fields)
+
+    def add_program(self, program: AvroProgram) -> int:
+        return self._native.add_program(list(program.numbers), list(program.constants))
+
+    def decode(
+        self, values: pa.BinaryArray, starts: pa.Int32Array | None = None, programs: pa.Int32Array | None = None
+    ) -> DecodedValues:
+        import pyarrow as pa
+
+        columns = {"value": values, "start": starts, "program": programs}
+        given = {name: column for name, column in columns.items() if column is not None}
+        batch, malformed = self._native.decode(pa.RecordBatch.from_arrays(list(given.values()), list(given)))
         return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
 
 

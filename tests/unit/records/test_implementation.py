@@ -98,7 +98,7 @@ sys.modules[name] = types.ModuleType(name)
 
 def test_older_kernel_is_not_used() -> None:
     """An update of an editable installation does not build its kernel again."""
-    reason = "it cannot be loaded: cannot import name 'JsonDecoder' from 'pyspark_kafka_direct.records._native'"
+    reason = "it cannot be loaded: cannot import name 'AvroDecoder' from 'pyspark_kafka_direct.records._native'"
     assert f"OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but {reason}" in python("native", OLD_NATIVE).stderr
     implementation, absent, _ = python(before=OLD_NATIVE).stdout.splitlines()
     assert implementation == "implementation python"

@@ -11,7 +11,7 @@ use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::object::Object;
 use super::skip::{Input, State};
 use super::variant::is_variant;
-use crate::values::{MalformedRows, MalformedValues, null_buffer};
+use crate::values::{DecodedValues, MalformedRows, null_buffer};
 
 /// Of the elements of a value's arrays: an element of three bytes may have a row in any number of columns.
 const MAX_DECODED_BYTES: usize = 128 << 20;
@@ -28,14 +28,6 @@ pub struct JsonDecoder {
 struct CorruptRecords {
     index: usize,
     column: Column,
-}
-
-/// The structs of a column of values.
-pub struct DecodedJson {
-    /// Structs. One is null if its value is null or blank; the fields of a malformed one are null, as far as they are.
-    pub structs: ArrayRef,
-    /// None if no value is malformed.
-    pub malformed: Option<MalformedValues>,
 }
 
 impl JsonDecoder {
@@ -60,7 +52,7 @@ impl JsonDecoder {
         Ok(JsonDecoder { fields, object, corrupt_record, state: State::default() })
     }
 
-    pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedJson, ArrowError> {
+    pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedValues, ArrowError> {
         let rows = values.value_offsets().len() - 1;
         let bytes = &values.value_data()[..values.value_offsets()[rows] as usize];
         let mut null_structs = Vec::new();
@@ -94,7 +86,7 @@ impl JsonDecoder {
             }
         }
         let structs = self.finish(rows, null_structs)?;
-        Ok(DecodedJson { structs, malformed: malformed.finish(rows, &Reason::ALL.map(Reason::message))? })
+        Ok(DecodedValues { values: structs, malformed: malformed.finish(rows, &Reason::ALL.map(Reason::message))? })
     }
 
     /// Decodes one value into a row; returns true for a blank one, which is a null struct.

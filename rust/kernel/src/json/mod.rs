@@ -19,6 +19,6 @@ mod variant_bytes;
 mod variant_decoder;
 mod variant_keys;
 
-pub use decoder::{DecodedJson, JsonDecoder};
+pub use decoder::JsonDecoder;
 pub use error::Reason;
 pub use variant_decoder::VariantDecoder;

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
-use super::decoder::DecodedJson;
 use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::skip::{Input, State};
 use super::variant::{Grammar, Variants};
-use crate::values::{MalformedRows, null_buffer};
+use crate::values::{DecodedValues, MalformedRows, null_buffer};
 
 /// Encodes columns of JSON values as Spark's VARIANT, with the bytes of `parse_json`; malformed values are null.
 pub struct VariantDecoder {
@@ -30,7 +29,7 @@ impl Default for VariantDecoder {
 }
 
 impl VariantDecoder {
-    pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedJson, ArrowError> {
+    pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedValues, ArrowError> {
         let offsets = values.value_offsets();
         let rows = offsets.len() - 1;
         let bytes = &values.value_data()[..offsets[rows] as usize];
@@ -49,7 +48,7 @@ impl VariantDecoder {
             }
         }
         let structs = self.variants.finish(&self.fields, rows, null_buffer(&mut null_rows, rows))?;
-        Ok(DecodedJson { structs, malformed: malformed.finish(rows, &Reason::ALL.map(Reason::message))? })
+        Ok(DecodedValues { values: structs, malformed: malformed.finish(rows, &Reason::ALL.map(Reason::message))? })
     }
 
     #[inline(always)]

@@ -1,11 +1,19 @@
-//! Why values of a column are malformed, as Arrow arrays.
+//! Decoded values, and why values of a column are malformed, as Arrow arrays.
 
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
-use arrow_array::{DictionaryArray, Int8Array, Int32Array, StringArray};
+use arrow_array::{ArrayRef, DictionaryArray, Int8Array, Int32Array, StringArray};
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 use arrow_schema::ArrowError;
+
+/// The decoded values of a column.
+pub struct DecodedValues {
+    /// Null if the value is null. The fields of a struct are null if its value is malformed, as far as they are.
+    pub values: ArrayRef,
+    /// None if no value is malformed.
+    pub malformed: Option<MalformedValues>,
+}
 
 /// Why values are malformed, one row for each value of the column.
 pub struct MalformedValues {

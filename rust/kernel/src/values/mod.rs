@@ -6,5 +6,5 @@ mod memory;
 
 pub(crate) use arrays::{null_buffer, string_array};
 pub(crate) use malformed::MalformedRows;
-pub use malformed::MalformedValues;
+pub use malformed::{DecodedValues, MalformedValues};
 pub(crate) use memory::{MAX_RETAINED_BYTES, Spare};

@@ -1,5 +1,6 @@
 """The Python decoder and encoder: oracles and replacements of the native ones."""
 
+from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
 from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, scan_next_offset
 from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set_producer_state, split_batch
 from pyspark_kafka_direct.records.python.decoder import PythonDecoder
@@ -8,6 +9,7 @@ from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder
 from pyspark_kafka_direct.records.python.json_encoder import encode_json
 
 __all__ = [
+    "PythonAvroDecoder",
     "PythonDecoder",
     "PythonEncoder",
     "create_json_decoder",

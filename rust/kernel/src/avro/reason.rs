@@ -1,0 +1,40 @@
+//! Why a datum is malformed.
+
+/// In the order of the messages, and of `pyspark_kafka_direct.records.avro_values.Reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    Truncated,
+    Trailing,
+    Varint,
+    Boolean,
+    Length,
+    Branch,
+    Count,
+    Symbol,
+    Range,
+    Unreadable,
+    NoDefault,
+    Size,
+}
+
+impl Reason {
+    /// The reasons that a program can name.
+    pub fn from_number(number: i64) -> Option<Reason> {
+        [Reason::Unreadable, Reason::NoDefault].into_iter().find(|reason| *reason as i64 == number)
+    }
+}
+
+pub(super) const MESSAGES: [&str; 12] = [
+    "the datum is incomplete",
+    "bytes after the end of the datum",
+    "an integer does not fit its type",
+    "a boolean is neither 0 nor 1",
+    "a length is negative",
+    "a union does not have this branch",
+    "an array or map claims more items than it can have",
+    "an enum does not have this symbol",
+    "the value does not fit the type of its column",
+    "the value has a type that the reader schema does not have",
+    "the writer schema lacks a field that has no default",
+    "the decoded value is too large",
+];

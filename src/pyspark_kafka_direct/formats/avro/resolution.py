@@ -1,0 +1,309 @@
+"""Avro's schema resolution: from a writer schema, a reader schema and the wanted fields to a program.
+
+It follows the Avro specification: fields by name and aliases, promotions, defaults, unions of the writer and of the
+reader. Only the wanted fields of the reader schema are decoded; the others of the writer schema are skipped. A part
+that cannot be read is a FAIL operation, because only datums that have this part are malformed.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark_kafka_direct.formats.avro.avro_types import (
+    NO_DEFAULT,
+    NULL,
+    ArrayType,
+    AvroSchemaError,
+    AvroType,
+    EnumType,
+    FixedType,
+    MapType,
+    PrimitiveType,
+    RecordType,
+    UnionType,
+    unqualified,
+    without_null,
+)
+from pyspark_kafka_direct.formats.avro.defaults import Constants, default_operations
+from pyspark_kafka_direct.formats.avro.spark_types import logical_type
+from pyspark_kafka_direct.formats.avro.wanted_fields import find_field, kind_of
+from pyspark_kafka_direct.records.avro_values import (
+    MAX_PROGRAM_NUMBERS,
+    NULL_FIRST,
+    NULL_LAST,
+    AvroProgram,
+    Op,
+    Reason,
+    child_fields,
+    column_types,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+_Operations: TypeAlias = list[list[int]]  # with their arguments
+
+PROMOTIONS: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+_NUMBERS: Final = {
+    ("int", "int32"): Op.INT,
+    ("int", "date32[day]"): Op.INT,
+    ("int", "int64"): Op.INT_TO_LONG,
+    ("int", "float"): Op.INT_TO_FLOAT,
+    ("int", "double"): Op.INT_TO_DOUBLE,
+    ("long", "int64"): Op.LONG,
+    ("long", "float"): Op.LONG_TO_FLOAT,
+    ("long", "double"): Op.LONG_TO_DOUBLE,
+    ("float", "float"): Op.FLOAT,
+    ("float", "double"): Op.FLOAT_TO_DOUBLE,
+    ("double", "double"): Op.DOUBLE,
+    ("boolean", "bool"): Op.BOOLEAN,
+}
+
+_SKIPS: Final = {
+    "null": [],
+    "boolean": [[int(Op.SKIP_BOOLEAN)]],
+    "int": [[int(Op.SKIP_VARINT)]],
+    "long": [[int(Op.SKIP_VARINT)]],
+    "float": [[int(Op.SKIP_BYTES), 4]],
+    "double": [[int(Op.SKIP_BYTES), 8]],
+    "bytes": [[int(Op.SKIP_LENGTH)]],
+    "string": [[int(Op.SKIP_LENGTH)]],
+}
+
+_MIN_SIZES: Final = {"null": 0, "float": 4, "double": 8}
+
+
+def resolve(writer: AvroType, reader: AvroType, fields: pa.Schema) -> AvroProgram:
+    """Return the program for the datums of a writer schema.
+
+    Args:
+        writer: The schema of the datums.
+        reader: The schema whose fields, aliases and defaults count.
+        fields: The wanted fields, which ``check_wanted`` accepts for the reader schema.
+
+    Returns:
+        The program.
+
+    Raises:
+        AvroSchemaError: The program is too large, or a default does not fit its type.
+    """
+    compiler = _Compiler()
+    operations = compiler.root(writer, reader, list(fields))
+    return AvroProgram(tuple(chain.from_iterable(operations)), compiler.constants.values())
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self.constants = Constants()
+        self._numbers = 0
+
+    def root(self, writer: AvroType, reader: AvroType, fields: list[pa.Field]) -> _Operations:
+        if isinstance(writer, UnionType):
+            return self._union([self.root(branch, reader, fields) for branch in writer.branches], writer)
+        record = without_null(reader).type
+        if isinstance(record, UnionType):
+            record = next((branch for branch in record.branches if branch == writer), None)
+        if not isinstance(writer, RecordType) or not isinstance(record, RecordType):
+            return _fail(Reason.UNREADABLE)
+        return self._record(writer, record, fields, 0)
+
+    def _value(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+        if isinstance(writer, UnionType):
+            programs = [self._value(branch, reader, data_type, column) for branch in writer.branches]
+            return self._union(programs, writer)
+        wanted = without_null(reader)
+        if writer == NULL:
+            return [] if wanted.nullable else _fail(Reason.UNREADABLE)
+        match wanted.type:
+            case None:
+                return _fail(Reason.UNREADABLE)
+            case UnionType(branches):
+                return self._member(writer, branches, data_type, column)
+            case reader_type:
+                return self._same_kind(writer, reader_type, data_type, column)
+
+    def _member(
+        self, writer: AvroType, branches: tuple[AvroType, ...], data_type: pa.DataType, column: int
+    ) -> _Operations:
+        """Return the operations for a union that Spark reads as a struct with a field for each branch."""
+        index = _matching_branch(writer, branches)
+        if index is None:
+            return _fail(Reason.UNREADABLE)
+        present = self._counted([[Op.PRESENT, column]])
+        for field, child in _numbered(list(data_type), column + 1):
+            if field.name == f"member{index}":
+                return present + self._value(writer, branches[index], field.type, child)
+        return present + self._skip(writer)
+
+    def _same_kind(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+        match writer, reader:
+            case RecordType(), RecordType():
+                present = self._counted([[Op.PRESENT, column]])
+                return present + self._record(writer, reader, list(data_type), column + 1)
+            case ArrayType(items), ArrayType(reader_items):
+                body = self._value(items, reader_items, data_type.value_type, column + 1)
+                return self._items([Op.ITEMS, column, min_size(items)], body)
+            case MapType(values), MapType(reader_values):
+                key = self._counted([[Op.BYTES, column + 1]])
+                body = key + self._value(values, reader_values, data_type.item_type, column + 2)
+                return self._items([Op.ITEMS, column, 1 + min_size(values)], body)
+            case EnumType(), EnumType() if _same_name(writer, reader):
+                return self._enum(writer, reader, column)
+            case FixedType(), FixedType() if _same_name(writer, reader) and writer.size == reader.size:
+                return self._counted(_scalar(writer, reader, data_type, column))
+            case PrimitiveType(name), PrimitiveType(reader_name) if (
+                name == reader_name or reader_name in PROMOTIONS.get(name, ())
+            ):
+                return self._counted(_scalar(writer, reader, data_type, column))
+        return _fail(Reason.UNREADABLE)
+
+    def _record(self, writer: RecordType, reader: RecordType, fields: list[pa.Field], first_column: int) -> _Operations:
+        columns = {field.name: (field.type, column) for field, column in _numbered(fields, first_column)}
+        operations: _Operations = []
+        missing = dict.fromkeys(field.name for field in reader.fields if field.name in columns)
+        for field in writer.fields:
+            reader_field = find_field(reader, field.name)
+            if reader_field is None or reader_field.name not in missing:  # if two have this alias, the first counts
+                operations += self._skip(field.type)
+                continue
+            del missing[reader_field.name]
+            operations += self._value(field.type, reader_field.type, *columns[reader_field.name])
+        for reader_field in reader.fields:
+            if reader_field.name not in missing:
+                continue
+            if reader_field.default is NO_DEFAULT:
+                return _fail(Reason.NO_DEFAULT)
+            data_type, column = columns[reader_field.name]
+            default = default_operations(reader_field, data_type, column, self.constants)
+            operations += self._counted(default)
+        return operations
+
+    def _enum(self, writer: EnumType, reader: EnumType, column: int) -> _Operations:
+        operation = [int(Op.ENUM), column, len(writer.symbols)]
+        for symbol in writer.symbols:
+            known = symbol if symbol in reader.symbols else reader.default
+            operation.append(-1 if known is None else self.constants.add(known.encode()))
+        return self._counted([operation])
+
+    def _skip(self, writer: AvroType) -> _Operations:
+        match writer:
+            case PrimitiveType(name):
+                return self._counted([list(operation) for operation in _SKIPS[name]])
+            case FixedType(_, _, size):
+                return self._counted([[Op.SKIP_BYTES, size]] if size else [])
+            case EnumType(_, _, symbols):
+                return self._counted([[Op.SKIP_ENUM, len(symbols)]])
+            case ArrayType(items):
+                return self._items([Op.SKIP_ITEMS, min_size(items)], self._skip(items))
+            case MapType(values):
+                return self._items([Op.SKIP_ITEMS, 1 + min_size(values)], [[int(Op.SKIP_LENGTH)], *self._skip(values)])
+            case RecordType(_, _, fields):
+                return [operation for field in fields for operation in self._skip(field.type)]
+            case UnionType(branches):
+                return self._union([self._skip(branch) for branch in branches], writer)
+
+    def _items(self, operation: list[int], body: _Operations) -> _Operations:
+        flat = list(chain.from_iterable(body))
+        return self._counted([[*operation, len(flat), *flat]], inner=len(flat))
+
+    def _union(self, programs: list[_Operations], writer: UnionType) -> _Operations:
+        """Return one operation; in a union with null it is that of the other branch, or a group."""
+        if len(programs) == 2 and NULL in writer.branches:
+            null = writer.branches.index(NULL)
+            value = programs[1 - null]
+            if not programs[null]:
+                if len(value) != 1 or value[0][0] >= NULL_FIRST:
+                    flat = list(chain.from_iterable(value))
+                    value = self._counted([[Op.GROUP, len(flat), *flat]], inner=len(flat))
+                return [[value[0][0] + (NULL_LAST if null else NULL_FIRST), *value[0][1:]]]
+        operation = [int(Op.UNION), len(programs)]
+        for program in programs:
+            flat = list(chain.from_iterable(program))
+            operation += [len(flat), *flat]
+        return self._counted([operation], inner=len(operation) - 2 - len(programs))
+
+    def _counted(self, operations: list[list[int]], inner: int = 0) -> _Operations:
+        """Return operations after limiting the size of the program; ``inner`` was counted before."""
+        self._numbers += sum(map(len, operations)) - inner
+        if self._numbers > MAX_PROGRAM_NUMBERS:
+            raise AvroSchemaError("the Avro schema is too large for its values to be decoded")
+        return operations
+
+
+def min_size(writer: AvroType) -> int:
+    """Return how many bytes a value has at least."""
+    match writer:
+        case PrimitiveType(name):
+            return _MIN_SIZES.get(name, 1)
+        case FixedType(_, _, size):
+            return size
+        case RecordType(_, _, fields):
+            return sum(min_size(field.type) for field in fields)
+    return 1
+
+
+def _scalar(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+    kind, target = kind_of(writer), str(data_type)
+    is_fixed = isinstance(writer, FixedType)
+    size = [writer.size] if isinstance(writer, FixedType) else []
+    if target.startswith("decimal"):
+        logical = logical_type(writer)
+        if logical and logical.name == "decimal" and logical.scale != data_type.scale:
+            return _fail(Reason.UNREADABLE)
+        return [[Op.FIXED_DECIMAL if is_fixed else Op.DECIMAL, column, *size]]
+    if target.startswith("timestamp"):
+        logical = logical_type(writer) or logical_type(reader)
+        if logical and logical.name.endswith("-millis"):
+            return [[Op.MILLIS_TO_MICROS, column]]
+        target = "int64"
+    if target in ("string", "binary"):
+        return [[Op.FIXED if is_fixed else Op.BYTES, column, *size]]
+    operation = _NUMBERS.get((kind, target))
+    return _fail(Reason.UNREADABLE) if operation is None else [[int(operation), column]]
+
+
+def _matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | None:
+    kind = kind_of(writer)
+    kinds = [kind_of(branch) for branch in branches]
+    same = [index for index, other in enumerate(kinds) if other == kind]
+    if not isinstance(writer, RecordType | EnumType | FixedType):
+        promoted = [index for index, other in enumerate(kinds) if other in PROMOTIONS.get(kind, ())]
+        return next(iter(same + promoted), None)
+    for index in same:
+        if getattr(branches[index], "name", None) == writer.name:
+            return index
+    for index in same:
+        if _same_name(writer, branches[index]):
+            return index
+    return same[0] if kind == "record" and len(same) == 1 else None
+
+
+def _same_name(writer: AvroType, reader: AvroType) -> bool:
+    named = RecordType | EnumType | FixedType
+    if not isinstance(writer, named) or not isinstance(reader, named):
+        return False
+    names = {unqualified(reader.name), *map(unqualified, reader.aliases)}
+    return unqualified(writer.name) in names
+
+
+def _numbered(fields: Sequence[pa.Field], first_column: int) -> list[tuple[pa.Field, int]]:
+    """Return fields with the numbers of their columns."""
+    numbered = []
+    for field in fields:
+        numbered.append((field, first_column))
+        first_column += 1 + len(column_types(child_fields(field.type)))
+    return numbered
+
+
+def _fail(reason: Reason) -> _Operations:
+    return [[int(Op.FAIL), int(reason)]]

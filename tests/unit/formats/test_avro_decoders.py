@@ -1,0 +1,65 @@
+"""Both Avro decoders against fastavro: the same values, and a malformed datum costs one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.formats.avro_data import decode, encode, malformed, parse, read, records, spark_value
+
+
+@st.composite
+def datums(draw: st.DrawFn) -> tuple[Any, list[Any]]:
+    schema, values = draw(records())
+    return schema, draw(st.lists(values, min_size=1, max_size=4))
+
+
+@given(datums())
+@settings(max_examples=60)
+def test_decoded_values_are_those_of_fastavro(drawn: tuple[Any, list[Any]]) -> None:
+    schema, values = drawn
+    encoded = [encode(schema, value) for value in values]
+    decoded = decode(schema, [*encoded, None])
+    assert decoded.malformed is None
+    expected = [spark_value(parse(schema), read(datum, schema)) for datum in encoded]
+    assert decoded.values.to_pylist() == [*expected, None]
+
+
+@given(datums(), st.data())
+@settings(max_examples=60)
+def test_fields_that_are_not_wanted_are_skipped(drawn: tuple[Any, list[Any]], data: st.DataObject) -> None:
+    schema, values = drawn
+    encoded: list[bytes | None] = [encode(schema, value) for value in values]
+    everything = decode(schema, encoded).values
+    names = data.draw(st.lists(st.sampled_from([field.name for field in everything.type] or ["x"]), unique=True))
+    fields = pa.schema([everything.type.field(name) for name in names if everything.type.get_field_index(name) >= 0])
+    decoded = decode(schema, encoded, fields=fields)
+    assert decoded.malformed is None
+    expected = [{name: row[name] for name in fields.names} for row in everything.to_pylist()]
+    assert decoded.values.to_pylist() == expected
+
+
+@given(datums(), st.data())
+@settings(max_examples=100)
+def test_damaged_datums_do_not_change_other_rows(drawn: tuple[Any, list[Any]], data: st.DataObject) -> None:
+    schema, values = drawn
+    encoded = [encode(schema, value) for value in values]
+    damaged = []
+    for datum in encoded:
+        changed = bytearray(datum)
+        for _ in range(data.draw(st.integers(0, 2))):
+            if changed:
+                changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+        changed += data.draw(st.binary(max_size=2))
+        damaged.append(bytes(changed[: data.draw(st.integers(0, len(changed)))]))
+    rows = [datum for pair in zip(encoded, damaged, strict=True) for datum in pair]
+    decoded = decode(schema, [*rows])  # also checks that both decoders agree
+    together, errors = decoded.values.to_pylist(), malformed(decoded)
+    assert errors[::2] == [None] * len(encoded)
+    assert together[::2] == decode(schema, [*encoded]).values.to_pylist()
+    for row, datum in enumerate(damaged):
+        alone = decode(schema, [datum])
+        assert malformed(alone)[0] == errors[2 * row + 1]
+        assert repr(alone.values.to_pylist()[0]) == repr(together[2 * row + 1])

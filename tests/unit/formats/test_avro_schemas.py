@@ -1,0 +1,88 @@
+"""Avro schemas that are rejected, and limits of those that come from other hosts."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
+
+
+def fields(*types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": each} for n, each in enumerate(types)]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "JSON"),
+        ("[" * 100_000, "levels|JSON"),
+        ('"unknown"', "there is no such type: unknown"),
+        ("5", "this is no type: 5"),
+        ("[]", "a union has no branches"),
+        ('["int", "int"]', "two branches of the type int"),
+        ('["int", ["null"]]', "may not contain a union"),
+        ('{"type":"array"}', "'items' is missing"),
+        ('{"type":"enum","name":"E","symbols":["A","A"]}', "a symbol twice"),
+        ('{"type":"enum","name":"E","symbols":["A"],"default":"B"}', "none of its symbols"),
+        ('{"type":"fixed","name":"F","size":-1}', "the size of a fixed type"),
+        ('{"type":"record","name":"1","fields":[]}', "no name of a type"),
+        ('{"type":"record","name":"R","fields":[{"name":"a`b","type":"int"}]}', "no name of a field"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}', "same name"),
+        ('{"type":"record","name":"int","fields":[]}', "a type of Avro has this name"),
+        ('{"type":"bytes","logicalType":"decimal","precision":39}', "at most 38 digits"),
+        (json.dumps(fields({"type": "fixed", "name": "R", "size": 1})), "two types have the same name"),
+    ],
+)
+def test_no_schema(schema: str, message: str) -> None:
+    with pytest.raises(AvroSchemaError, match=message):
+        parse_avro_schema(schema)
+
+
+def test_a_record_that_contains_itself_is_rejected_by_name() -> None:
+    schema = {"type": "record", "name": "org.Node", "fields": [{"name": "next", "type": ["null", "org.Node"]}]}
+    with pytest.raises(AvroSchemaError, match=r"the record org\.Node contains itself"):
+        parse_avro_schema(json.dumps(schema))
+
+
+def test_depth_is_limited() -> None:
+    schema: Any = "int"
+    for _ in range(50):
+        schema = {"type": "array", "items": schema}
+    parse_avro_schema(json.dumps(schema))
+    for _ in range(10):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(AvroSchemaError, match="levels"):
+        parse_avro_schema(json.dumps(schema))
+
+
+def test_types_that_multiply_are_limited() -> None:
+    types: list[Any] = [{"type": "record", "name": "T0", "fields": [{"name": "x", "type": "int"}]}]
+    for number in range(1, 50):
+        inner = [{"name": side, "type": f"T{number - 1}"} for side in ("a", "b")]
+        types.append({"type": "record", "name": f"T{number}", "fields": inner})
+    with pytest.raises(AvroSchemaError, match="a named type counts as often as it is used"):
+        parse_avro_schema(json.dumps(fields(*types)))
+
+
+def test_size_is_limited() -> None:
+    with pytest.raises(AvroSchemaError, match="1 MiB"):
+        parse_avro_schema(json.dumps(fields("int")) + " " * (1 << 20))
+    with pytest.raises(AvroSchemaError, match="1 MiB"):
+        parse_avro_schema('"int"', ['"int"' + " " * (1 << 20)])
+
+
+def test_only_a_record_has_fields() -> None:
+    with pytest.raises(AvroSchemaError, match="is not a record"):
+        spark_ddl(parse_avro_schema('"int"').root)
+
+
+def test_a_schema_is_pickled_as_its_text() -> None:
+    schema = parse_avro_schema(json.dumps(fields("int", {"type": "array", "items": "string"})))
+    assert pickle.loads(pickle.dumps(schema)) == schema
+    assert len(pickle.dumps(schema)) < 400
