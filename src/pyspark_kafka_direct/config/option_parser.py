@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import READ_APIS, SINK_API, ConfigSource
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_table import OptionTable
     from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.config.value_types import OptionValue
+
+_T = TypeVar("_T")
 
 # Spark adds these to the options of every data source.
 _SPARK_OPTIONS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
@@ -39,10 +41,26 @@ class ParsedConfig:
     strings: Mapping[str, str] = dataclasses.field(repr=False)  # the given values by the table's names; may be secrets
     warnings: tuple[str, ...]  # about ignored and unknown options; they never contain a value
     unknown_warnings: tuple[str, ...]  # the part of `warnings` about unknown options
+    prefix: str = ""  # of the table's names, which the names of this config lack
 
     def name_of(self, option_name: str) -> str:
         """Return the name that the user gave, or else has to use."""
-        return self.given_names.get(option_name) or self.table.key_for(self.table.by_name[option_name], self.source)
+        option = self.table.by_name[self.prefix + option_name]
+        return self.given_names.get(option_name) or self.table.key_for(option, self.source)
+
+    def below(self, prefix: str) -> ParsedConfig:
+        """Return the options whose names begin with a prefix, by their names without it."""
+
+        def strip(values: Mapping[str, _T]) -> dict[str, _T]:
+            return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+        return dataclasses.replace(
+            self,
+            values=strip(self.values),
+            given_names=strip(self.given_names),
+            strings=strip(self.strings),
+            prefix=prefix,
+        )
 
     def get_string(self, option_name: str) -> str | None:
         """Return a string, an enum value, JSON or a timestamp."""

@@ -12,6 +12,8 @@ REGISTRY_PREFIX: Final = "schema.registry."
 
 SubjectNameStrategy: TypeAlias = Literal["topic", "record", "topic-record"]
 
+FramingName: TypeAlias = Literal["confluent", "header", "single-object", "none"]
+
 LATEST_VERSION: Final = "latest"
 
 
@@ -40,3 +42,13 @@ class RegistrySettings:
     api_timeout_ms: int = 60_000  # of an operation with all its retries
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectSettings:
+    """Which schema keys or values are read with, and where the ids of their writers' schemas are."""
+
+    subject: str | None = None  # None: it follows from the strategy
+    strategy: SubjectNameStrategy = "topic"
+    version: str = LATEST_VERSION  # or a number
+    framing: FramingName = "none"

@@ -37,9 +37,9 @@ _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a setting's name
 _SCOPE: Final = "sasl.oauthbearer.scope"
-_LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 # Of a URL. urlsplit and http.client find different hosts in others, such as [::1].example.com, x[::1] and a@b.
-_UNAMBIGUOUS_NETLOC: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+UNAMBIGUOUS_NETLOC: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _UNSECURED_PREFIX: Final = "unsecuredLogin"
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -127,7 +127,7 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
 def _is_local(parsed: ParsedConfig) -> bool:
     """Return whether all bootstrap servers are on this host."""
     matches = [HOST_PORT.fullmatch(server) for server in parsed.get_list("bootstrap.servers")]
-    return all(match is not None and match[1].lower() in _LOOPBACK_HOSTS for match in matches)
+    return all(match is not None and match[1].lower() in LOOPBACK_HOSTS for match in matches)
 
 
 def _sent_credential(mechanism: str) -> str:
@@ -240,10 +240,10 @@ def _parse_token_endpoint(
     warnings: list[str],
 ) -> OAuthSettings:
     name, config = parsed.name_of(_URL), parsed.name_of("sasl.jaas.config")
-    url_parts = _parse_token_url(url, name, config)
+    url_parts = parse_token_url(url, name, config)
     if url_parts.scheme == "file":
         return OAuthSettings(token_endpoint_url=url, extensions=extensions)
-    if url_parts.scheme == "http" and url_parts.hostname not in _LOOPBACK_HOSTS:
+    if url_parts.scheme == "http" and url_parts.hostname not in LOOPBACK_HOSTS:
         warnings.append(f"{name} sends the client secret unencrypted over the network; use https")
     client_id = parsed.get_string(_CLIENT_ID) or jaas_value(_CLIENT_ID, jaas_options)
     secret = parsed.get_secret(_CLIENT_SECRET) or Secret(jaas_value(_CLIENT_SECRET, jaas_options) or "")
@@ -267,14 +267,14 @@ def _parse_token_endpoint(
     )
 
 
-def _parse_token_url(url: str, name: str, config: str) -> SplitResult:
+def parse_token_url(url: str, name: str, config: str) -> SplitResult:
     """Split a URL that a token may be fetched from; errors do not show it because it may contain credentials."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
         parts = urlsplit("")
-    has_host = url.isprintable() and _UNAMBIGUOUS_NETLOC.fullmatch(parts.netloc) is not None
+    has_host = url.isprintable() and UNAMBIGUOUS_NETLOC.fullmatch(parts.netloc) is not None
     if parts.scheme not in ("https", "http", "file") or not (parts.path if parts.scheme == "file" else has_host):
         raise OptionError(f"{name} is not a valid URL; set it to https://host/path, and set credentials in {config}")
     allowed_urls = environment_list(os.environ, TOKEN_URLS_VARIABLE)
@@ -284,7 +284,7 @@ def _parse_token_url(url: str, name: str, config: str) -> SplitResult:
                 f"{name} is not in the environment variable {TOKEN_URLS_VARIABLE} of the driver, which lists the URLs "
                 "that are allowed; use one of them, or add it there"
             )
-    elif parts.scheme == "file" or (parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS):
+    elif parts.scheme == "file" or (parts.scheme == "http" and parts.hostname not in LOOPBACK_HOSTS):
         # Users who may set options, but run no code on the driver, could otherwise send its files to their broker.
         raise OptionError(
             f"{name} must be an https: URL; to allow a file, or http: on another host, list the URL in the environment "

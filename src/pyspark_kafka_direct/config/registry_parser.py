@@ -1,0 +1,202 @@
+"""Parser of the options of schema registries."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import unquote, urlsplit
+
+from pyspark_kafka_direct.config.registry_settings import (
+    REGISTRY_PREFIX,
+    RegistryCredentials,
+    RegistrySettings,
+    SubjectSettings,
+)
+from pyspark_kafka_direct.config.security_parser import LOOPBACK_HOSTS, UNAMBIGUOUS_NETLOC, parse_token_url
+from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret
+from pyspark_kafka_direct.config.tls_parser import parse_tls
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.registry_settings import FramingName, SubjectNameStrategy
+    from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
+
+_URL: Final = "schema.registry.url"
+_BASIC: Final = "schema.registry.basic.auth."
+_BASIC_SOURCE: Final = f"{_BASIC}credentials.source"
+_USER_INFO: Final = f"{_BASIC}user.info"
+_BEARER: Final = "schema.registry.bearer.auth."
+_BEARER_SOURCE: Final = f"{_BEARER}credentials.source"
+_TOKEN: Final = f"{_BEARER}token"
+_ENDPOINT: Final = f"{_BEARER}issuer.endpoint.url"
+_CLOUD_HEADERS: Final = {
+    f"{_BEARER}logical.cluster": "target-sr-cluster",
+    f"{_BEARER}identity.pool.id": "Confluent-Identity-Pool-Id",
+}
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
+
+
+def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> RegistrySettings | None:
+    """Return the settings of the registry, or None if there is none; ``security`` are the settings of the brokers."""
+    urls = parsed.get_list(_URL)
+    if not urls:
+        for name, given_name in parsed.given_names.items():
+            if name.startswith(REGISTRY_PREFIX) and name != _URL:
+                raise OptionError(f"{given_name} needs a registry; set {parsed.name_of(_URL)}")
+        return None
+    split_urls = [_parse_url(url, parsed.name_of(_URL)) for url in urls]
+    tls = replace(parse_tls(parsed.below(REGISTRY_PREFIX), warnings), prefix=REGISTRY_PREFIX)
+    settings = RegistrySettings(
+        urls=tuple(dict.fromkeys(url for url, _ in split_urls)),
+        credentials=_parse_credentials(parsed, security, [user_info for _, user_info in split_urls], tls),
+        tls=tls,
+        read_timeout_ms=parsed.get_int("schema.registry.http.read.timeout.ms"),
+        api_timeout_ms=parsed.get_int("schema.registry.api.timeout.ms"),
+        retry_backoff_ms=parsed.get_int("schema.registry.retries.wait.ms"),
+        retry_backoff_max_ms=parsed.get_int("schema.registry.retries.max.wait.ms"),
+    )
+    warnings += _network_warnings(parsed, settings)
+    return settings
+
+
+def parse_subject(parsed: ParsedConfig, side: Literal["key", "value"], *, has_registry: bool) -> SubjectSettings:
+    """Return the settings of keys or values."""
+    framing = cast("FramingName | None", parsed.get_string(f"{side}Framing"))
+    return SubjectSettings(
+        subject=parsed.get_string(f"{side}Subject"),
+        strategy=cast("SubjectNameStrategy", parsed.get_string(f"{side}SubjectNameStrategy")),
+        version=parsed.get_string(f"{side}SchemaVersion") or "",
+        framing=framing or ("confluent" if has_registry else "none"),
+    )
+
+
+def _parse_url(url: str, name: str) -> tuple[str, Secret | None]:
+    """Return a URL without its credentials, and these; errors do not show it because it may contain them."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if it is not a number
+    except ValueError:
+        parts = urlsplit("")
+    user_info, _, netloc = parts.netloc.rpartition("@")
+    if (
+        parts.scheme not in ("https", "http")
+        or not url.isprintable()
+        or UNAMBIGUOUS_NETLOC.fullmatch(netloc) is None
+        or parts.query
+        or parts.fragment
+    ):
+        raise OptionError(f"{name} must be URLs such as https://host:8081, separated by commas")
+    return f"{parts.scheme}://{netloc}{parts.path.rstrip('/')}", Secret(user_info) if user_info else None
+
+
+def _parse_credentials(
+    parsed: ParsedConfig, security: SecuritySettings, url_infos: list[Secret | None], tls: TlsSettings
+) -> RegistryCredentials:
+    basic = [given for name, given in parsed.given_names.items() if name.startswith(_BASIC)]
+    bearer = [given for name, given in parsed.given_names.items() if name.startswith(_BEARER)]
+    if bearer and (basic or any(url_infos)):
+        raise OptionError(
+            f"{bearer[0]} and {basic[0] if basic else f'the user in {parsed.name_of(_URL)}'} exclude each other; set "
+            "only one of them"
+        )
+    return _parse_bearer(parsed, security, tls) if bearer else _parse_basic(parsed, security, url_infos)
+
+
+def _parse_basic(
+    parsed: ParsedConfig, security: SecuritySettings, url_infos: list[Secret | None]
+) -> RegistryCredentials:
+    user_info = parsed.get_secret(_USER_INFO)
+    source = parsed.get_string(_BASIC_SOURCE) or ("URL" if user_info is None else "USER_INFO")
+    if user_info is not None and source != "USER_INFO":
+        raise OptionError(f"{parsed.name_of(_USER_INFO)} has no effect with {parsed.name_of(_BASIC_SOURCE)}={source}")
+    if source != "URL" and any(url_infos):
+        raise OptionError(f"{parsed.name_of(_URL)} contains a user, but the credentials are given otherwise")
+    if source == "SASL_INHERIT":
+        if security.sasl is None or not security.sasl.username:
+            raise OptionError(f"{parsed.name_of(_BASIC_SOURCE)}=SASL_INHERIT needs kafka.sasl.username, or JAAS")
+        return RegistryCredentials(security.sasl.username, security.sasl.password)
+    if source == "URL":
+        if len(set(url_infos)) > 1:
+            raise OptionError(f"{parsed.name_of(_URL)}: the user and the password of all URLs must be the same")
+        if url_infos[0] is None:
+            if _BASIC_SOURCE in parsed.given_names:
+                raise OptionError(f"{parsed.name_of(_BASIC_SOURCE)}=URL needs https://user:password@host:8081")
+            return RegistryCredentials()
+        username, _, password = url_infos[0].reveal().partition(":")
+        return RegistryCredentials(unquote(username), Secret(unquote(password)))
+    username, separator, password = (user_info.reveal() if user_info else "").partition(":")
+    if not username or not separator:
+        raise OptionError(f"{parsed.name_of(_USER_INFO)} must be user:password")
+    return RegistryCredentials(username, Secret(password))
+
+
+def _parse_bearer(parsed: ParsedConfig, security: SecuritySettings, tls: TlsSettings) -> RegistryCredentials:
+    token = parsed.get_secret(_TOKEN)
+    default = "STATIC_TOKEN" if token is not None else "OAUTHBEARER"
+    source = parsed.get_string(_BEARER_SOURCE) or default
+    headers = tuple(
+        (header, _header_value(parsed, name)) for name, header in _CLOUD_HEADERS.items() if parsed.get_string(name)
+    )
+    if source == "STATIC_TOKEN":
+        if token is None or _HEADER_VALUE.fullmatch(token.reveal()) is None:
+            raise OptionError(f"{parsed.name_of(_TOKEN)} must be a token: printable ASCII without blanks")
+        return RegistryCredentials(token=token, headers=headers)
+    if token is not None:
+        raise OptionError(f"{parsed.name_of(_TOKEN)} has no effect with {parsed.name_of(_BEARER_SOURCE)}={source}")
+    if source == "SASL_OAUTHBEARER_INHERIT":
+        if security.sasl is None or security.sasl.oauth is None:
+            raise OptionError(f"{parsed.name_of(_BEARER_SOURCE)}={source} needs kafka.sasl.mechanism=OAUTHBEARER")
+        return RegistryCredentials(oauth=security.sasl.oauth, headers=headers)
+    return RegistryCredentials(oauth=_parse_endpoint(parsed, tls), headers=headers)
+
+
+def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> OAuthSettings:
+    url, client_id = parsed.get_string(_ENDPOINT), parsed.get_string(f"{_BEARER}client.id")
+    client_secret = parsed.get_secret(f"{_BEARER}client.secret")
+    for name, value in (
+        (_ENDPOINT, url),
+        (f"{_BEARER}client.id", client_id),
+        (f"{_BEARER}client.secret", client_secret),
+    ):
+        if not value and (name == _ENDPOINT or urlsplit(url or "").scheme != "file"):
+            raise OptionError(f"{parsed.name_of(name)} is missing; the endpoint of tokens needs it")
+    name = parsed.name_of(_ENDPOINT)
+    parse_token_url(url or "", name, parsed.name_of(f"{_BEARER}client.secret"))
+    timeout = "schema.registry.http.read.timeout.ms"
+    return OAuthSettings(
+        token_endpoint_url=url,
+        client_id=client_id,
+        client_secret=client_secret,
+        scope=parsed.get_string(f"{_BEARER}scope") or None,
+        endpoint_tls=tls,
+        connect_timeout_ms=parsed.get_int(timeout),
+        read_timeout_ms=parsed.get_int(timeout),
+        url_option=name,
+        timeout_options=timeout,
+        ca_advice=f"set its CA in {REGISTRY_PREFIX}ssl.truststore.certificates, with that of the registry",
+    )
+
+
+def _header_value(parsed: ParsedConfig, name: str) -> str:
+    value = parsed.get_string(name) or ""
+    if _HEADER_VALUE.fullmatch(value) is None:
+        raise OptionError(f"{parsed.name_of(name)} must be printable ASCII without blanks")
+    return value
+
+
+def _network_warnings(parsed: ParsedConfig, settings: RegistrySettings) -> list[str]:
+    """Return warnings about credentials that are sent unencrypted, and about TLS settings without effect."""
+    plain = [url for url in settings.urls if url.startswith("http:")]
+    tls_names = [given for name, given in parsed.given_names.items() if name.startswith(f"{REGISTRY_PREFIX}ssl.")]
+    warnings = []
+    if settings.credentials != RegistryCredentials() and any(
+        urlsplit(url).hostname not in LOOPBACK_HOSTS for url in plain
+    ):
+        warnings.append(f"{parsed.name_of(_URL)} sends credentials unencrypted over the network; use https")
+    if tls_names and len(plain) == len(settings.urls):
+        warnings.append(f"{', '.join(tls_names)} has no effect, because no URL of {parsed.name_of(_URL)} is https")
+    return warnings
