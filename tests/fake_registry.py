@@ -96,6 +96,8 @@ class FakeRegistry:
             case "GET", ["schemas", "ids", schema_id]:
                 found = self._schemas.get(int(schema_id))
                 return Reply(content=found) if found else not_found(40403, "Schema not found")
+            case "GET", ["schemas", "ids", schema_id, "versions"]:
+                return Reply(content=self._versions_of(int(schema_id)))
             case "GET", ["schemas", "guids", guid]:
                 found = next((each for each in self._schemas.values() if each["guid"] == guid), None)
                 return Reply(content=found) if found else not_found(40403, "Schema not found")
@@ -110,6 +112,13 @@ class FakeRegistry:
                         return self._version(unquote(subject), str(version))
                 return not_found(40403, "Schema not found")
         return Reply(404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+
+    def _versions_of(self, schema_id: int) -> list[dict[str, Any]]:
+        return [
+            {"subject": subject, "version": ids.index(schema_id) + 1}
+            for subject, ids in self._subjects.items()
+            if schema_id in ids
+        ]
 
     def _version(self, subject: str, version: str) -> Reply:
         versions = self._subjects.get(subject)

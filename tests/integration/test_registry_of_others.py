@@ -47,6 +47,7 @@ def test_schemas_of_another_registry(program: Path) -> None:
         assert (latest.schema_id, latest.version, latest.subject) == (root_id, 1, "a/b c-value")
         assert client.schema_of_subject("leaf", 1).registered.schema_id == leaf_id
         assert client.look_up("leaf", Schema(LEAF)).version == 1
+        assert client.versions_of_id(leaf_id) == [("leaf", 1)]
         if latest.guid is not None:
             assert client.schema_by_guid(latest.guid).text == ROOT
 

@@ -107,6 +107,14 @@ def parse_schema_id(content: Any, source: str) -> int:
     return schema_id
 
 
+def parse_versions(content: Any, source: str) -> list[tuple[str, int]]:
+    """Parse the subjects and versions of a schema."""
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        raise invalid_response(source, "without versions")
+    versions = [(entry.get("subject"), _optional_number(entry, "version", source)) for entry in content]
+    return [(printable(subject), version) for subject, version in versions if isinstance(subject, str) and version]
+
+
 def parse_guid(guid: Any, source: str) -> UUID | None:
     """Parse a GUID, which older registries do not have."""
     if guid is None:

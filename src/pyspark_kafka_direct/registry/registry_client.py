@@ -28,6 +28,7 @@ from pyspark_kafka_direct.registry.registered_schema import (
     ResolvedSchema,
     parse_registered_schema,
     parse_schema_id,
+    parse_versions,
 )
 from pyspark_kafka_direct.registry.single_flight_cache import SingleFlightCache
 
@@ -81,6 +82,12 @@ class RegistryClient:
         if version == LATEST_VERSION:
             return self._resolve(self._request_version(subject, version, source, deadline), source, deadline)
         return self._resolve(self._version(subject, int(version), deadline), source, deadline)
+
+    def versions_of_id(self, schema_id: int) -> list[tuple[str, int]]:
+        """Return the subjects and versions that have a schema."""
+        source = f"Schema id {schema_id}"
+        content = self._request(HttpRequest("GET", f"/schemas/ids/{schema_id}/versions"), source, self._deadline())
+        return parse_versions(content, source)
 
     def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
         """Return the version of a subject that has this schema; raises ``SchemaNotFoundError`` if there is none."""

@@ -1,0 +1,112 @@
+"""The Avro schemas of a registry: those of writers by id, and those that a query reads with."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError, SchemaRegistryError
+from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.formats.avro.schema import AvroSchema, parse_avro_schema
+from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
+from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
+from pyspark_kafka_direct.registry.registry_client import registry_client
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
+
+_MAX_SHOWN_FIELDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSchema:
+    """The schema that a query reads with. It is resolved once and pickled into tasks."""
+
+    text: str
+    references: tuple[str, ...] = ()
+    source: str = ""  # where it is from, for errors
+
+    def parse(self) -> AvroSchema:
+        """Parse it; a process does so once."""
+        return _parse(self.text, self.references)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySchemas:
+    """A ``WriterSchemas``. With ``reader``, a writer schema with fields that the reader's lacks fails the query."""
+
+    settings: RegistrySettings
+    reader: ReaderSchema | None = None
+
+    def writer_schema(self, schema_id: int | str) -> AvroSchema:
+        """Return the schema with an id or GUID, which a process requests once."""
+        client = registry_client(self.settings)
+        try:
+            if isinstance(schema_id, int):
+                resolved = client.schema_by_id(schema_id)
+            else:
+                resolved = client.schema_by_guid(UUID(schema_id))
+            schema = _avro_schema(resolved, f"schema id {schema_id}")
+        except (SchemaNotFoundError, SchemaError) as error:
+            raise WriterSchemaError(error.message.rstrip(".")) from None
+        if self.reader is not None:
+            self._check_evolution(schema_id, schema, self.reader)
+        return schema
+
+    def _check_evolution(self, schema_id: int | str, writer: AvroSchema, reader: ReaderSchema) -> None:
+        fields = list(itertools.islice(new_fields(writer.root, reader.parse().root), _MAX_SHOWN_FIELDS + 1))
+        if not fields:
+            return
+        shown = ", ".join(fields[:_MAX_SHOWN_FIELDS]) + (", ..." if len(fields) > _MAX_SHOWN_FIELDS else "")
+        raise SchemaError(
+            f"The schema of the writer (schema id {schema_id}{self._versions(schema_id)}) has fields that the schema "
+            f"of the query ({reader.source}) lacks: {shown}. To read them, start the query again with a new load(). To "
+            "ignore them, set schemaEvolutionMode=none."
+        )
+
+    def _versions(self, schema_id: int | str) -> str:
+        """Return the subjects and versions of a schema for an error, or nothing if they are not available."""
+        if not isinstance(schema_id, int):
+            return ""
+        try:
+            versions = registry_client(self.settings).versions_of_id(schema_id)
+        except SchemaRegistryError:
+            return ""
+        return "".join(f", version {version} of {subject}" for subject, version in versions[:_MAX_SHOWN_FIELDS])
+
+
+def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) -> ReaderSchema:
+    """Return the schema of a subject's version, which may be ``latest``."""
+    resolved = registry_client(settings).schema_of_subject(subject, version)
+    registered = resolved.registered
+    _avro_schema(resolved, f"subject {subject!r}")
+    return ReaderSchema(
+        resolved.text,
+        tuple(dependency.text for dependency in resolved.dependencies),
+        f"version {registered.version} of {subject}, schema id {registered.schema_id}",
+    )
+
+
+def fetch_reader_schema_by_id(settings: RegistrySettings, schema_id: int, source: str) -> ReaderSchema:
+    """Return the schema with an id that was resolved before."""
+    resolved = registry_client(settings).schema_by_id(schema_id)
+    _avro_schema(resolved, source)
+    return ReaderSchema(resolved.text, tuple(dependency.text for dependency in resolved.dependencies), source)
+
+
+def _avro_schema(resolved: ResolvedSchema, source: str) -> AvroSchema:
+    if resolved.schema_type != "AVRO":
+        raise SchemaError(f"{source} is a schema of {resolved.schema_type}, not of Avro")
+    try:
+        return _parse(resolved.text, tuple(dependency.text for dependency in resolved.dependencies))
+    except AvroSchemaError as error:
+        raise SchemaError(f"{source} cannot be used: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _parse(text: str, references: tuple[str, ...]) -> AvroSchema:
+    return parse_avro_schema(text, references)

@@ -1,0 +1,147 @@
+"""The Avro schemas of a registry, and what a query does when a writer has new fields."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.fake_registry import FakeRegistry
+
+from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.formats.avro.registry_schemas import (
+    RegistrySchemas,
+    fetch_reader_schema,
+    fetch_reader_schema_by_id,
+)
+from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
+from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def record(record_name: str, /, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": record_name,
+        "fields": [{"name": key, "type": kind} for key, kind in fields.items()],
+    }
+
+
+OLD = json.dumps(record("Order", id="long"))
+NEW = json.dumps(record("Order", id="long", name="string"))
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        yield registry
+
+
+def settings_of(registry: FakeRegistry) -> RegistrySettings:
+    return RegistrySettings((registry.url,), api_timeout_ms=300)
+
+
+def test_schemas_of_writers(registry: FakeRegistry) -> None:
+    registry.add("id", json.dumps(record("Id", value="long")))
+    references = [{"name": "Id", "subject": "id", "version": 1}]
+    text = json.dumps(record("Order", id="Id"))
+    schema_id = registry.add("t-value", text, references=references)
+    schemas = pickle.loads(pickle.dumps(RegistrySchemas(settings_of(registry))))
+    expected = parse_avro_schema(text, [json.dumps(record("Id", value="long"))])
+    assert schemas.writer_schema(schema_id).root == expected.root
+    assert schemas.writer_schema(str(registry.guid_of(schema_id))).root == expected.root
+    registry.stop()
+    assert schemas.writer_schema(schema_id).root == expected.root
+    with pytest.raises(SchemaRegistryUnavailableError):  # it fails the task: the record may be valid
+        schemas.writer_schema(schema_id + 1)
+
+
+def test_schemas_that_values_cannot_be_decoded_with(registry: FakeRegistry) -> None:
+    rules = {"domainRules": [{"name": "pii", "type": "ENCRYPT"}]}
+    protobuf = registry.add("a", "message A {}", schemaType="PROTOBUF")
+    encrypted = registry.add("b", OLD, ruleSet=rules)
+    wrong = registry.add("c", "{")
+    schemas = RegistrySchemas(settings_of(registry))
+    for schema_id, reason in (
+        (77, r'Schema id 77: the registry localhost:\d+ does not have it \(error 40403 "Schema not found"\)$'),
+        (2**32 - 1, r"Schema id 4294967295: ids are integers from 0 to 2147483647$"),
+        (protobuf, r"schema id \d is a schema of PROTOBUF, not of Avro$"),
+        (encrypted, r"Schema id \d has rules that encrypt fields or values \('pii'\).*as binary$"),
+        (wrong, r"schema id \d cannot be used: "),
+    ):
+        with pytest.raises(WriterSchemaError, match=reason):
+            schemas.writer_schema(schema_id)
+
+
+def test_the_schema_of_a_reader(registry: FakeRegistry) -> None:
+    old_id = registry.add("orders-value", OLD)
+    new_id = registry.add("orders-value", NEW)
+    latest = fetch_reader_schema(settings_of(registry), "orders-value", "latest")
+    assert (latest.text, latest.source) == (NEW, f"version 2 of orders-value, schema id {new_id}")
+    first = fetch_reader_schema(settings_of(registry), "orders-value", "1")
+    assert (first.text, first.source) == (OLD, f"version 1 of orders-value, schema id {old_id}")
+    assert pickle.loads(pickle.dumps(first)).parse().root == parse_avro_schema(OLD).root
+    assert fetch_reader_schema_by_id(settings_of(registry), old_id, "the plan").text == OLD
+    registry.add("p-value", "message A {}", schemaType="PROTOBUF")
+    with pytest.raises(SchemaError, match="subject 'p-value' is a schema of PROTOBUF, not of Avro"):
+        fetch_reader_schema(settings_of(registry), "p-value", "latest")
+
+
+def test_a_writer_with_new_fields_fails_the_query_that_should_restart(registry: FakeRegistry) -> None:
+    old_id = registry.add("orders-value", OLD)
+    settings = settings_of(registry)
+    reader = fetch_reader_schema(settings, "orders-value", "latest")
+    new_id = registry.add("orders-value", NEW)
+    assert RegistrySchemas(settings).writer_schema(new_id).text == NEW
+    schemas = RegistrySchemas(settings, reader)
+    assert schemas.writer_schema(old_id).text == OLD
+    with pytest.raises(SchemaError) as caught:
+        schemas.writer_schema(new_id)
+    assert caught.value.message == (
+        f"The schema of the writer (schema id {new_id}, version 2 of orders-value) has fields that the schema of the "
+        f"query (version 1 of orders-value, schema id {old_id}) lacks: name. To read them, start the query again with "
+        "a new load(). To ignore them, set schemaEvolutionMode=none."
+    )
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "expected"),
+    [
+        (record("A", a="long"), record("A", a="long"), []),
+        (record("A", a="long"), record("B", a="double", b="long"), []),
+        (record("A", a="long", b="long"), record("A", a="long"), ["b"]),
+        (record("A", a=record("B", c="long", d="long")), record("A", a=["null", record("B", c="long")]), ["a.d"]),
+        (
+            record("A", a={"type": "array", "items": record("B", c="long")}, b={"type": "map", "values": "long"}),
+            record("A", a={"type": "array", "items": record("B", d="long")}, b={"type": "map", "values": "int"}),
+            ["a.c"],
+        ),
+        (
+            record("A", b={"type": "map", "values": record("B", c="long")}),
+            record("A", b={"type": "map", "values": record("B", d="long")}),
+            ["b.c"],
+        ),
+        ("long", record("A", a="long"), []),
+    ],
+)
+def test_new_fields_of_writers(writer: Any, reader: Any, expected: list[str]) -> None:
+    schemas = [parse_avro_schema(json.dumps(each)).root for each in (writer, reader)]
+    assert list(new_fields(*schemas)) == expected
+
+
+def test_an_alias_of_the_reader_is_no_new_field() -> None:
+    reader = {"type": "record", "name": "A", "fields": [{"name": "new", "aliases": ["old"], "type": "long"}]}
+    assert (
+        list(
+            new_fields(
+                parse_avro_schema(json.dumps(record("A", old="long"))).root, parse_avro_schema(json.dumps(reader)).root
+            )
+        )
+        == []
+    )
