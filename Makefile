@@ -68,12 +68,12 @@ lint: $(VENV)  ## ruff, mypy and the vocabulary
 	$(BIN)/mypy
 
 .PHONY: unit
-unit: $(VENV)  ## unit tests only
-	$(PYTEST) $(UNIT)
+unit: $(VENV)  ## unit tests only; THOROUGH=1 runs more examples and all histories
+	$(PYTEST) $(if $(THOROUGH),--thorough) $(UNIT)
 
 .PHONY: unit-1 unit-2
 unit-1 unit-2: unit-%: $(VENV)
-	$(PYTEST) --part $*/2 $(UNIT)
+	$(PYTEST) --junitxml build/tests/shard-$@-2.xml --part $*/2 $(UNIT)
 
 .PHONY: newest-unit-1 newest-unit-2
 newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)

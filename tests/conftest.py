@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
-from tests.shards.assignment import COLLECTED, SHARDS, of_part, of_shard
+from tests.shards.assignment import COLLECTED, SHARDS, compares_ids, modules_of_unit_part, of_part, of_shard
 from tests.shards.durations import durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -20,13 +20,17 @@ from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
 
     from confluent_kafka.admin import AdminClient, NewTopic
 
 
 # Examples have no time limit, because a busy machine is slow.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("tests", settings.get_profile("thorough"), max_examples=40)
 settings.load_profile("tests")
+
+_UNIT_PART = pytest.StashKey["set[Path]"]()  # the modules of ``--part`` without ``--shard``
 
 open_sockets.watch()
 
@@ -64,12 +68,32 @@ class MakeTopic(Protocol):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", choices=SHARDS, help="run the tests of one shard only; see tests/shards/assignment.py")
     parser.addoption("--part", metavar="1/2", help="run the tests of a part of the modules only; see there")
+    parser.addoption("--thorough", action="store_true", help="run all histories of which tests otherwise sample some")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--thorough"):
+        settings.load_profile("thorough")
+    part, shard = config.getoption("--part"), config.getoption("--shard")
+    if part is not None and shard is None:
+        folders = [config.invocation_params.dir / argument for argument in config.args]
+        modules = {module for folder in folders for module in folder.rglob("test_*.py")}
+        config.stash[_UNIT_PART] = modules_of_unit_part(modules, part, durations_of(None))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    modules = config.stash.get(_UNIT_PART, None)
+    is_module = modules is not None and collection_path.match("test_*.py")
+    return True if is_module and collection_path not in modules and not compares_ids(modules) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected = config.stash[COLLECTED] = items.copy()
-    shard = config.getoption("--shard")
-    items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))
+    if (modules := config.stash.get(_UNIT_PART, None)) is not None:
+        items[:] = [item for item in collected if item.path in modules]
+    else:
+        shard = config.getoption("--shard")
+        items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))
     if others := set(collected).difference(items):
         config.hook.pytest_deselected(items=list(others))
 

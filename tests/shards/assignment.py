@@ -23,9 +23,10 @@ A shard can be split into parts of whole modules. They take equally long, accord
 
     pytest --shard plain --part 1/4 tests/integration
 
-Unit tests have no shards, but parts:
+Unit tests have no shards, but parts. A part does not import the modules of the others, except for the one with
+``tests/unit/test_behaviour.py``, which compares the ids of all unit tests with the recorded ones:
 
-    pytest --part 1/2 tests/unit
+    pytest --part 1/2 tests/unit tests/simulation
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ import pytest
 from tests.shards.durations import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
 SHARDS = ("spark", "direct", "apps", "cluster", "broker", "plain", "soak")
 
@@ -47,7 +49,9 @@ COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 _MAKER = "make_spark"
 _CLUSTERS = {"three_brokers": "cluster", "stoppable_kafka": "broker"}  # fixtures, and their shards
 _DIRECT = "direct"  # the shard, and its folder
-_SECONDS_PER_TEST = 1.0  # of a module without a recorded duration
+_SECONDS_PER_TEST = 1.0  # of a module of a shard without a recorded duration
+_SECONDS_PER_MODULE = 1.0  # of a module of unit tests without a recorded duration
+_COMPARES_IDS = "tests/unit/test_behaviour.py"
 
 
 def shard_of(item: pytest.Item) -> str:
@@ -70,20 +74,38 @@ def of_shard(items: Sequence[pytest.Item], shard: str | None) -> list[pytest.Ite
 def of_part(items: Sequence[pytest.Item], part: str | None, durations: Mapping[str, float]) -> list[pytest.Item]:
     """Return the tests of a part, ``2/3`` for example; for ``None`` all.
 
-    Each module is in one part. The modules are assigned one by one, the longest first, each to the part with the least
-    work. A module without a recorded duration counts by its number of tests.
+    Each module is in one part. A module without a recorded duration counts by its number of tests.
     """
     if part is None:
         return list(items)
-    number, parts = map(int, part.split("/"))
     tests = Counter(_module(item) for item in items)
-    seconds = {module: durations.get(module, count * _SECONDS_PER_TEST) for module, count in tests.items()}
+    modules = _modules_of_part(
+        {module: durations.get(module, count * _SECONDS_PER_TEST) for module, count in tests.items()}, part
+    )
+    return [item for item in items if _module(item) in modules]
+
+
+def modules_of_unit_part(files: Collection[Path], part: str, durations: Mapping[str, float]) -> set[Path]:
+    """Return those of some modules of unit tests that are in a part."""
+    paths = {file.relative_to(ROOT).as_posix(): file for file in files}
+    seconds = {module: durations.get(module, _SECONDS_PER_MODULE) for module in paths}
+    return {paths[module] for module in _modules_of_part(seconds, part)}
+
+
+def compares_ids(files: Collection[Path]) -> bool:
+    """Return whether a test of these modules needs the ids of all unit tests."""
+    return ROOT / _COMPARES_IDS in files
+
+
+def _modules_of_part(seconds: Mapping[str, float], part: str) -> set[str]:
+    """Assign modules one by one, the longest first, each to the part with the least work."""
+    number, parts = map(int, part.split("/"))
     work = [0.0] * parts
     part_of: dict[str, int] = {}
     for module in sorted(seconds, key=lambda module: (-seconds[module], module)):
         part_of[module] = work.index(min(work))
         work[part_of[module]] += seconds[module]
-    return [item for item in items if part_of[_module(item)] == number - 1]
+    return {module for module, found in part_of.items() if found == number - 1}
 
 
 def _module(item: pytest.Item) -> str:

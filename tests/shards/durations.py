@@ -1,6 +1,6 @@
 """Durations of test modules, by which the parts of a shard are packed.
 
-``make integration`` writes a report of each part. This reads the reports and records the durations::
+``make integration`` and ``make check`` write a report of each part. This reads the reports and records the durations::
 
     python -m tests.shards.durations
 """
@@ -20,12 +20,13 @@ ROOT = Path(__file__).parents[2]
 
 _REPORTS = ROOT / "build" / "tests"
 _FILE = Path(__file__).with_name("durations.json")
+_UNIT = "unit"  # the unit tests, which have parts as a shard has
 
 
 def durations_of(shard: str | None) -> Mapping[str, float]:
-    """Return the recorded seconds of each module of a shard, by its path in the repository."""
+    """Return the recorded seconds of each module of a shard, or of the unit tests, by its path in the repository."""
     recorded: dict[str, dict[str, float]] = json.loads(_FILE.read_text("utf-8"))
-    return recorded.get(shard or "", {})
+    return recorded.get(shard or _UNIT, {})
 
 
 def read_reports(folder: Path) -> dict[str, dict[str, float]]:
@@ -47,4 +48,5 @@ def _module(class_name: str) -> str:
 
 
 if __name__ == "__main__":
-    _FILE.write_text(json.dumps(read_reports(_REPORTS), indent=1, sort_keys=True) + "\n", "utf-8")
+    durations = json.loads(_FILE.read_text("utf-8")) | read_reports(_REPORTS)
+    _FILE.write_text(json.dumps(durations, indent=1, sort_keys=True) + "\n", "utf-8")

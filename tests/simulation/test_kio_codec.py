@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.simulation import kio_codec
 from tests.simulation.wire import APIS
 from tests.unit.protocol.message_values import plain, values
@@ -26,7 +27,7 @@ EVERY = [
     for api in APIS.values()
     for version in range(api.versions.lowest, api.versions.highest + 1)
 ]
-EXAMPLES = settings(max_examples=5)
+EXAMPLES = examples(3)
 
 
 def encode_by_tables(api: ApiMessageType, of: StructSpec, version: int, given: dict[str, Any]) -> bytes:

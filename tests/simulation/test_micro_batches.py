@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.errors import ViolationError
@@ -12,6 +12,9 @@ from tests.simulation.runner import run_seed
 from tests.simulation.scenarios import micro_batches
 from tests.simulation.scenarios.spark_stand_in import STEPS
 from tests.simulation.scheduler import World
+
+if TYPE_CHECKING:
+    from tests.simulation.conftest import Sampled
 
 STARTS = ("earliest", "latest", '{"flights": {"0": 3, "1": -2}}')
 
@@ -61,15 +64,16 @@ def run(history: Plan) -> None:
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_driver_that_dies_at_each_step(step: str, start: str, legacy: bool) -> None:
-    for count in range(3):
+def test_a_driver_that_dies_at_each_step(step: str, start: str, legacy: bool, sampled: Sampled) -> None:
+    for count in sampled(range(3), 2, STEPS.index(step) + legacy):
         run(plan(start=start, crashes=[{"run": 0, "step": step, "count": count}], legacy=legacy))
 
 
 @pytest.mark.parametrize("kind", ["crash_before_request", "crash_after_request"])
 @pytest.mark.parametrize("start", STARTS)
-def test_a_process_that_dies_at_each_request(start: str, kind: str) -> None:
-    for request in range(0, 40, 1 if start == "earliest" else 5):
+def test_a_process_that_dies_at_each_request(start: str, kind: str, sampled: Sampled) -> None:
+    step = 1 if start == "earliest" else 5
+    for request in sampled(range(0, 40, step), 2 if step == 1 else 1):
         run(plan(start=start, events=[Event(kind, request=request)], commitGroupId="lag", maxOffsetsPerTrigger="4"))
 
 

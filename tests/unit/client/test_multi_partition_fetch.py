@@ -10,11 +10,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
+from tests.examples import examples
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -56,7 +57,7 @@ def by_topic(requested: Sequence[FetchRequestPartition]) -> list[tuple[str, list
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(requested=partition_lists)
-@settings(max_examples=30)
+@examples(10)
 def test_requests_equal_kafka_python(version: int, requested: list[FetchRequestPartition]) -> None:
     topic_class = FetchRequest.FetchTopic
     topics = [
@@ -95,7 +96,7 @@ def test_requests_equal_kafka_python(version: int, requested: list[FetchRequestP
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(requested=partition_lists)
-@settings(max_examples=30)
+@examples(10)
 def test_requests_equal_kio(version: int, requested: list[FetchRequestPartition]) -> None:
     module = importlib.import_module(f"kio.schema.fetch.v{version}.request")
     topics = tuple(
@@ -150,7 +151,7 @@ partition_fields = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
-@settings(max_examples=30)
+@examples(10)
 def test_responses_of_kafka_python_are_parsed(
     version: int, data: st.DataObject, requested: list[FetchRequestPartition], throttle_ms: int
 ) -> None:
@@ -162,7 +163,7 @@ def test_responses_of_kafka_python_are_parsed(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
-@settings(max_examples=30)
+@examples(10)
 def test_responses_of_kio_are_parsed(
     version: int, data: st.DataObject, requested: list[FetchRequestPartition], throttle_ms: int
 ) -> None:
@@ -346,7 +347,7 @@ def test_truncated_responses_are_malformed(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=100)
+@examples(30)
 def test_damaged_responses_are_malformed_or_parsed(version: int, data: st.DataObject) -> None:
     body = bytearray(encoded_by_kafka_python(version, THREE, FIELDS))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -147,15 +147,15 @@ def test_partitioned_leader_is_detected_by_the_metadata_refresh(cluster: FakeClu
 
 def test_all_partitions_are_served_in_turn() -> None:
     """A response fits a few of them only."""
-    partitions = [TopicPartition("flights", number) for number in range(200)]
+    partitions = [TopicPartition("flights", number) for number in range(60)]
     cluster = FakeCluster(partitions)
     for log in cluster.logs.values():
         for _ in range(3):
             log.append(10, size=1000)
-    with cluster.consumer(fetch={"fetch_max_bytes": 150_000, "max_partition_fetch_bytes": 1}) as consumer:
+    with cluster.consumer(fetch={"fetch_max_bytes": 45_000, "max_partition_fetch_bytes": 1}) as consumer:
         for round_ in range(3):
             seen: list[TopicPartition] = []
-            while len(seen) < 200:
+            while len(seen) < 60:
                 seen += offsets(consumer.poll(1))
             assert sorted(seen) == partitions, round_
 

@@ -239,7 +239,7 @@ def test_throttled_time_between_empty_responses_proves_no_gap(cluster: FakeClust
         poll_until(consumer, lambda: consumer.positions[ONE] == 5)
         consumer.poll(1)
         cluster.throttled = 1_000_000
-        consumer.poll(30)
+        consumer.poll(8)
         assert "THROTTLING" in str(consumer.transient_errors[ONE])
         cluster.throttled = 0
         consumer.poll(4)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.examples import examples
 from tests.unit.consumer.fake_cluster import FakeCluster
 
 from pyspark_kafka_direct.errors import DataLossError, TopicRecreatedError, TruncatedError
@@ -228,4 +229,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 def test_random_interleavings_return_each_record_once() -> None:
-    run_state_machine_as_test(Interleavings, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Interleavings, settings=settings(examples(50), stateful_step_count=40))

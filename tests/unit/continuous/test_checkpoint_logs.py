@@ -7,8 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, parse_offset_entry
@@ -425,7 +426,7 @@ DRIVER_RUNS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(DRIVER_RUNS, st.integers(0, 2))
 def test_exactly_once_after_crashes_at_any_point(
     driver_runs: list[tuple[int, int | None, int | None]], lag: int
@@ -439,7 +440,7 @@ def test_exactly_once_after_crashes_at_any_point(
             continue
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(DRIVER_RUNS)
 def test_at_least_once_after_crashes_at_any_point(driver_runs: list[tuple[int, int | None, int | None]]) -> None:
     """No record is lost, and no committed epoch is repeated."""

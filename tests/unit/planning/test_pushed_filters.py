@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
@@ -215,7 +216,7 @@ filters = st.lists(
 )
 
 
-@settings(max_examples=500)
+@examples(100)
 @given(filters, st.lists(st.lists(st.integers(-1, 10), max_size=12), min_size=1, max_size=3), st.data())
 def test_the_result_never_differs_from_the_unpushed_one(
     pushed_filters: list[Filter], logs: list[list[int]], data: st.DataObject

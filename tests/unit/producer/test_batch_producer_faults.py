@@ -207,6 +207,6 @@ def test_each_record_is_written_once_and_in_order(seed: int, transactional: bool
     for _ in range(1 if transactional else 3):
         producer = BatchProducer(cluster, settings, assigned_id)  # type: ignore[arg-type]
         for _ in range(2):
-            counts = write(cluster, producer, 40)
+            counts = write(cluster, producer, 20)
             assert [log.values for log in cluster.logs] == [list(range(count)) for count in counts]
         producer.close()

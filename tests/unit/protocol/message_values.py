@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import importlib
 import typing
 import uuid
@@ -23,6 +24,7 @@ from pyspark_kafka_direct.protocol.schema import (
 _SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
+@functools.cache
 def values(of: StructSpec, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """Return a strategy for all values that a struct can have in a version, as a mapping."""
     return st.fixed_dictionaries(
@@ -84,7 +86,7 @@ def kio(api: ApiMessageType, side: str, version: int) -> Any:
 
 def as_kio(data_class: Any, given: dict[str, Any]) -> Any:
     """Return an object of kio with these values."""
-    types = typing.get_type_hints(data_class)
+    types = _type_hints(data_class)
     fields = {}
     for each in dataclasses.fields(data_class):
         name = each.name if each.name in given else f"{each.name}_ms"
@@ -105,6 +107,9 @@ def as_kio(data_class: Any, given: dict[str, Any]) -> Any:
             value = tuple(value if inner is None else (as_kio(inner, one) for one in value))
         fields[each.name] = value
     return data_class(**fields)
+
+
+_type_hints = functools.cache(typing.get_type_hints)
 
 
 def _values_of(field: FieldSpec, version: int) -> st.SearchStrategy[Any]:

@@ -7,9 +7,10 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+from tests.examples import examples
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.fetch_codec import (
@@ -86,7 +87,7 @@ def partition_data(version: int, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(20)
 def test_responses_equal_kafka_python(version: int, data: st.DataObject) -> None:
     draw = data.draw
     aborted = draw(st.none() | st.lists(st.tuples(int64, int64), max_size=5))
@@ -144,7 +145,7 @@ def test_responses_equal_kafka_python(version: int, data: st.DataObject) -> None
     isolation_level=st.integers(0, 1),
     numbers=st.tuples(*[int32] * 7),
 )
-@settings(max_examples=40)
+@examples(15)
 def test_fetch_requests_equal_kafka_python(
     version: int, topic: str, rack: str, offset: int, isolation_level: int, numbers: tuple[int, ...]
 ) -> None:
@@ -224,7 +225,7 @@ def test_remaining_bytes_are_malformed(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=200)
+@examples(50)
 def test_damaged_fetch_responses_are_malformed_or_parsed(version: int, data: st.DataObject) -> None:
     body = bytearray(full_body(version))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -238,7 +239,7 @@ def test_damaged_fetch_responses_are_malformed_or_parsed(version: int, data: st.
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(20)
 def test_random_bytes_are_malformed(version: int, data: st.DataObject) -> None:
     """Bytes without an error or a quota, which are unlikely to name the partition."""
     valid_start = valid_start_of(version)
@@ -251,7 +252,7 @@ def test_random_bytes_are_malformed(version: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(throttle_ms=int32, error_code=int16)
-@settings(max_examples=30)
+@examples(10)
 def test_response_without_topics_has_error_or_quota(version: int, throttle_ms: int, error_code: int) -> None:
     numbers = struct.pack(">ihi", throttle_ms, error_code, 0) if version >= 7 else struct.pack(">i", throttle_ms)
     body = b"\0" + numbers + b"\1\0" if version >= 12 else numbers + bytes(4)

@@ -10,10 +10,11 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
 from kio.serial import entity_reader, entity_writer
+from tests.examples import examples
 from tests.unit.protocol.message_values import (
     as_kafka_python,
     as_kio,
@@ -42,7 +43,7 @@ def supported_versions(api: ApiMessageType) -> range:
 
 
 EVERY = [pytest.param(api, version, id=f"{api.name}-{version}") for api in APIS for version in supported_versions(api)]
-EXAMPLES = settings(max_examples=8)
+EXAMPLES = examples(5)
 
 
 def response_bytes(api: ApiMessageType, version: int, given: dict[str, Any]) -> bytes:

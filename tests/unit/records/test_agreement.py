@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.records.batches import CODECS, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Rec, marker
 from tests.unit.records.decoding import agreed, both, request, run
 from tests.unit.records.kafka_python import DefaultRecordBatchBuilder
@@ -56,7 +57,7 @@ def batch_streams(draw: st.DrawFn) -> tuple[bytes, int, list[int]]:
     return out, start, borders
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(st.data(), batch_streams())
 def test_the_decoders_agree(data: Any, stream: tuple[bytes, int, list[int]]) -> None:
     records, start, borders = stream
@@ -81,7 +82,7 @@ def test_the_decoders_agree(data: Any, stream: tuple[bytes, int, list[int]]) -> 
         assert all(wanted.from_offset <= offset < wanted.until_offset for offset in offsets)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(batch_streams(), st.integers(0, 1 << 30))
 def test_parts_of_a_range_equal_the_range(stream: tuple[bytes, int, list[int]], seed: int) -> None:
     """A range read in two parts has the same records as the range read at once."""

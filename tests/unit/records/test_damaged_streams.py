@@ -9,8 +9,9 @@ import random
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.records.batches import Batch, Rec, compress, xerial
 from tests.unit.records.decoding import agreed, both, request, run
 from tests.unit.records.mutations import body
@@ -127,7 +128,7 @@ def test_too_large_record_is_reported_before_a_later_error(implementation: str, 
     assert isinstance(outcome.error, RecordTooLargeError)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.data(), st.sampled_from(PACKINGS))
 def test_decoders_agree_on_damaged_ends(data: st.DataObject, packing: str) -> None:
     size = data.draw(st.sampled_from([10, 9_000, 100_000, 700_000, CHUNK_BYTES - 40, CHUNK_BYTES, 1_500_000]))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.records.batches import CODECS
 from tests.unit.records.encoding import (
     ENCODERS,
@@ -85,7 +86,7 @@ def test_rows_round_trip(implementation: str, rows: list[Row], codec: str, batch
 
 
 @pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
-@settings(deadline=None, max_examples=150)
+@examples(50)
 @given(data=st.data())
 def test_both_encoders_agree(data: st.DataObject) -> None:
     partitions = data.draw(st.integers(1, 5))

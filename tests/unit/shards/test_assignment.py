@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.shards.assignment import SHARDS, of_part, of_shard, shard_of
+from tests.shards.assignment import SHARDS, compares_ids, modules_of_unit_part, of_part, of_shard, shard_of
 from tests.shards.durations import ROOT, durations_of, read_reports
 
 if TYPE_CHECKING:
@@ -78,9 +78,24 @@ def test_durations_are_read_from_the_reports_of_all_parts(tmp_path: Path) -> Non
     }
 
 
+def test_unit_parts_are_packed_by_durations() -> None:
+    slow, quick, new, other = files = [ROOT / "tests" / f"test_{name}.py" for name in ("slow", "quick", "new", "other")]
+    durations = {"tests/test_slow.py": 2.5, "tests/test_quick.py": 0.1}  # the others count 1 s each
+    assert modules_of_unit_part(files, "1/2", durations) == {slow}
+    assert modules_of_unit_part(files, "2/2", durations) == {quick, new, other}
+    assert not compares_ids(files)
+
+
+def test_one_unit_part_collects_all_ids() -> None:
+    """It has the test that compares them; the other part imports its own modules only."""
+    unit = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+    parts = [modules_of_unit_part(unit, f"{number}/2", durations_of(None)) for number in (1, 2)]
+    assert set(unit) == parts[0] | parts[1]
+    assert [compares_ids(part) for part in parts].count(True) == 1
+
+
 def test_recorded_modules_exist() -> None:
-    assert durations_of(None) == {}
-    for shard in SHARDS:
+    for shard in (*SHARDS, None):
         modules = durations_of(shard)
         assert (shard == "soak") == (not modules)
         assert [module for module in modules if not (ROOT / module).exists()] == []
@@ -90,7 +105,10 @@ def test_both_parts_are_checked() -> None:
     text = MAKEFILE.read_text("utf-8")
     assert "UNIT := tests/unit tests/simulation\n" in text
     assert "@$(SHARDS) lint unit-1 unit-2\n" in text
-    assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --part $*/2 $(UNIT)\n" in text
+    assert (
+        "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --junitxml build/tests/shard-$@-2.xml --part $*/2 $(UNIT)\n"
+        in text
+    )
 
 
 def test_both_parts_are_tested_with_the_newest_spark() -> None:
