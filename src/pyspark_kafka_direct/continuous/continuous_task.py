@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import START_TIMEOUT_OPTION
@@ -241,7 +242,7 @@ class TaskLoop:
             report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)
         )
         if self._decoder is not None:
-            self._decoder.take_dropped()
+            self._decoder.take_malformed()
         if self._read_rows:
             freeze_gc()  # all modules are imported; a full collection would delay records by 20 ms
         self._written_rows = self._read_rows = self._read_bytes = 0
@@ -348,6 +349,9 @@ def _run_task_loop(
 
     cluster = ClusterClient(plan.connection, pool=pool)
     task_info = TaskInfo(plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)))
+    read_columns = [column for column in plan.columns if column != ERROR_COLUMN]
+    if _OFFSET_COLUMN not in read_columns:
+        read_columns.append(_OFFSET_COLUMN)
     max_rows = min([_MAX_ROWS, *(each.max_rows for each in plan.functions if each.max_rows is not None)])
     with _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
         # A sink that stores positions itself resumes there. It may even be beyond the end of a planned epoch.
@@ -359,7 +363,7 @@ def _run_task_loop(
             cluster,
             plan.fetch,
             {tp: offset for tp, offset in starts.items() if tp not in stored_ahead},
-            columns=plan.columns if _OFFSET_COLUMN in plan.columns else (*plan.columns, _OFFSET_COLUMN),
+            columns=read_columns,
             max_rows=max_rows,
             max_bytes=_MAX_BYTES,
             max_batch_bytes=plan.max_record_batch_bytes,

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.config.continuous_query import (
     parse_start_options,
     with_input_connection,
 )
+from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean, listed
@@ -109,7 +110,8 @@ class ContinuousQueryBuilder:
 
         Args:
             columns: Any of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``
-                and ``headers``. By default, all of them; ``headers`` only with ``includeHeaders``.
+                and ``headers``. By default, all of them; ``headers`` only with ``includeHeaders``. If keys or values
+                are decoded from JSON also ``_error``, which says why a record is malformed.
 
         Returns:
             A builder with these columns.
@@ -120,7 +122,7 @@ class ContinuousQueryBuilder:
         if not columns:
             raise OptionError(f"select() needs column names: any of {', '.join(_RECORD_COLUMNS)}")
         for name in columns:
-            if name not in _RECORD_COLUMNS:
+            if name not in (*_RECORD_COLUMNS, ERROR_COLUMN):
                 raise OptionError(
                     f"select(): a record has no column {name!r}; it has {', '.join(_RECORD_COLUMNS)}"
                     + did_you_mean(str(name), _RECORD_COLUMNS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,16 +25,18 @@ class ArrowColumns(NamedTuple):
 
 def arrow_columns(columns: Sequence[str] | None, payloads: Mapping[str, str | None]) -> ArrowColumns:
     """Validate the arguments of ``KafkaRDD.arrow``; ``payloads`` are those with names of the data source's options."""
-    from pyspark_kafka_direct.records import arrow_schema
+    from pyspark_kafka_direct.records.columns import check_columns
 
     if isinstance(columns, str):
         raise OptionError(f"arrow(columns=...) takes a list of names: [{columns!r}]")
     names = _DEFAULT_COLUMNS if columns is None else tuple(columns)
     try:
-        arrow_schema(names)
+        check_columns([name for name in names if name != ERROR_COLUMN])
     except ValueError as error:
         raise OptionError(f"arrow(columns=...): {error}") from None
-    if not any(payloads.values()):
+    if names.count(ERROR_COLUMN) > 1:
+        raise OptionError(f"arrow(columns=...): a column is named twice: {', '.join(names)}")
+    if ERROR_COLUMN not in names and not any(payloads.values()):
         return ArrowColumns(names)
     from pyspark_kafka_direct.config.payload_parser import parse_payload_arguments
     from pyspark_kafka_direct.spark.payload_schema import decoded_columns

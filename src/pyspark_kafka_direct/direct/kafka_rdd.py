@@ -224,7 +224,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         Args:
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
                 the order of the result. Only these are decoded. By default the first seven, which are the columns of
-                the data source.
+                the data source. With JSON also _error, which says why a record is malformed.
             keyFormat: ``binary`` (default), ``string`` or ``json``.
             valueFormat: The same for values.
             keySchema: With ``keyFormat="json"``: the fields to decode, as DDL.

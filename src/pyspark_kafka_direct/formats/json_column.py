@@ -40,8 +40,10 @@ class JsonColumn:
         self._type = data_type
         fields: pa.Schema | None = None
         self._bytes_index: int | None = None
+        self.shows_malformed = False  # whether a field has the text or the bytes of malformed values
         if not is_variant(data_type):
             fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
+            self.shows_malformed = data_type.get_field_index(corrupt_record) >= 0
         self._decoder = create_json_decoder(fields, corrupt_record)
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:

@@ -49,7 +49,7 @@ class PayloadDecoder:
         self._settings = settings
         self._columns = columns
         self._schema = schema
-        self._dropped: Counter[TopicPartition] = Counter()
+        self._malformed: Counter[TopicPartition] = Counter()
         record_columns = [column for column in columns if column != ERROR_COLUMN]
         if settings.mode == "FAILFAST" and _OFFSET not in columns:
             record_columns.append(_OFFSET)  # error messages contain it
@@ -62,6 +62,9 @@ class PayloadDecoder:
                     self._string_columns.append(column)
                 case "json":
                     self._json_columns[column] = JsonColumn(schema.field(index).type, settings.corrupt_record)
+        self._shows_malformed = ERROR_COLUMN in columns or all(
+            json_column.shows_malformed for json_column in self._json_columns.values()
+        )
 
     def decode(self, batches: Iterator[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Yield the decoded batches, without those of which all records are dropped."""
@@ -70,12 +73,18 @@ class PayloadDecoder:
             if decoded.num_rows:
                 yield decoded
 
-    def take_dropped(self) -> Counter[TopicPartition]:
-        """Return how many records were dropped since the last call, and log it."""
-        dropped, self._dropped = self._dropped, Counter()
-        for topic_partition, count in dropped.items():
-            _log.warning("%s: %d malformed records were dropped (mode=DROPMALFORMED)", topic_partition, count)
-        return dropped
+    def take_malformed(self) -> Counter[TopicPartition]:
+        """Return how many records were malformed since the last call, and log it unless a column shows them."""
+        malformed, self._malformed = self._malformed, Counter()
+        if self._settings.mode == "DROPMALFORMED":
+            effect = "were dropped (mode=DROPMALFORMED)"
+        else:
+            effect = f"were read as null (mode=PERMISSIVE); the column {ERROR_COLUMN} would say why"
+            if self._shows_malformed:
+                return malformed
+        for topic_partition, count in malformed.items():
+            _log.warning("%s: %d malformed records %s", topic_partition, count, effect)
+        return malformed
 
     def decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
         """Decode a batch that begins with ``record_columns``."""
@@ -98,11 +107,10 @@ class PayloadDecoder:
             error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
             arrays[ERROR_COLUMN] = error_column(malformed, batch.num_rows, error_type)
         result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
-        if malformed_rows is None or self._settings.mode != "DROPMALFORMED":
+        if malformed_rows is None:
             return result
-        result = result.filter(pc.invert(malformed_rows))
-        self._dropped[topic_partition] += batch.num_rows - result.num_rows
-        return result
+        self._malformed[topic_partition] += malformed_rows.true_count
+        return result.filter(pc.invert(malformed_rows)) if self._settings.mode == "DROPMALFORMED" else result
 
 
 def _as_string(column: pa.BinaryArray) -> pa.StringArray:

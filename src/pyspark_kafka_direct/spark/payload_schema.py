@@ -14,6 +14,8 @@ from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    import pyarrow as pa
+
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
     from pyspark_kafka_direct.config.payload_settings import PayloadFormat, PayloadSettings
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
@@ -42,15 +44,22 @@ def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
 
 
 def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> DecodedColumns | None:
-    """Return what tasks decode, or None if nothing. The driver's JVM parses the schemas of keys and values."""
+    """Return what tasks decode, or None if nothing. The driver's JVM parses the schemas of keys and values.
+
+    The columns are those of Kafka records, and perhaps ``_error``.
+    """
     settings = payloads.settings
-    if all(settings.format_of(column) == "binary" for column in columns):
+    error_field = StructField(ERROR_COLUMN, ERROR_TYPE)
+    if ERROR_COLUMN in columns:
+        check_error_column(error_field, columns, settings)
+    elif all(settings.format_of(column) == "binary" for column in columns):
         return None
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.records import arrow_schema
 
-    schema = arrow_schema(columns)
-    for index, column in enumerate(columns):
+    record_columns = [column for column in columns if column != ERROR_COLUMN]
+    schema = arrow_schema(record_columns)
+    for index, column in enumerate(record_columns):
         payload_format = settings.format_of(column)
         if payload_format == "binary":
             continue
@@ -58,7 +67,9 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
         kind = _payload_type(column, payload_format, ddl)
         field = StructField(column, _parse_type(column, ddl if payload_format == "json" and ddl else kind))
         check_payload_type(column, field, settings)
-        schema = schema.set(index, arrow_schema_in_utc(StructType([field])).field(0))
+        schema = schema.set(index, _arrow_field(field))
+    if ERROR_COLUMN in columns:
+        schema = schema.insert(columns.index(ERROR_COLUMN), _arrow_field(error_field))
     return DecodedColumns(settings, tuple(columns), schema)
 
 
@@ -106,6 +117,10 @@ def check_error_column(field: StructField, columns: Collection[str], payloads: P
             "is none; set valueFormat=json and add the column value, or remove _error."
         )
     _check_mode(field.name, payloads)
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    return arrow_schema_in_utc(StructType([field])).field(0)
 
 
 def _check_mode(name: str, payloads: PayloadSettings) -> None:

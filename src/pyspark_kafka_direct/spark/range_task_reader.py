@@ -47,8 +47,9 @@ class RangeTaskReader:
         """Yield the Arrow batches of a task with decoded keys and values."""
         decoder = decoded.decoder()
         yield from decoder.decode(self.read(task, decoder.record_columns), task.offsets.topic_partition)
-        if dropped := decoder.take_dropped().total():
-            self._report(task, {"malformed": dropped})
+        malformed = decoder.take_malformed().total()
+        if malformed and decoded.settings.mode == "DROPMALFORMED":
+            self._report(task, {"malformed": malformed})
 
     def count(self, task: RangeTask, limit: int | None) -> int:
         """Return the number of records of a task, up to a limit."""

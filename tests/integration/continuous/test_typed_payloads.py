@@ -48,6 +48,21 @@ def test_a_malformed_record(queries: Queries, make_topic: MakeTopic, mode: str, 
     assert queries.end_offsets(queries.epochs("offsets")[-1]) == {source: {"0": 6}}
 
 
+def errors_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    assert batch.schema.names == ["_error", "value"]
+    return pa.record_batch({"value": [error["message"] if error else "good" for error in batch[0].to_pylist()]})
+
+
+def test_errors_of_malformed_records_are_a_column(queries: Queries, make_topic: MakeTopic) -> None:
+    source, output = make_topic(), make_topic()
+    queries.put(source, VALUES)
+    typed = queries.read(subscribe=source, valueFormat="json", valueSchema="variant")
+    query = queries.start(typed.select("_error", "value").map_batches(errors_as_text).to_kafka(output))
+    queries.expect(output, ["good", "the JSON is incomplete, at byte 7", "good", "good"], query)
+
+
 def test_a_malformed_record_can_fail_the_query(queries: Queries, make_topic: MakeTopic) -> None:
     """It ends at once, because a restart reads the same record."""
     source, output = make_topic(), make_topic()
@@ -80,6 +95,12 @@ def test_an_invalid_schema_is_rejected_at_the_start(
 ) -> None:
     query = queries.read(subscribe=make_topic(), **options).to_kafka("output")
     with pytest.raises(OptionError, match=message):
+        queries.start(query)
+
+
+def test_errors_without_a_decoded_column_are_rejected(queries: Queries, make_topic: MakeTopic) -> None:
+    query = queries.read(subscribe=make_topic()).select("value", "_error").to_kafka("output")
+    with pytest.raises(OptionError, match="there is none; set valueFormat=json and add the column value"):
         queries.start(query)
 
 

@@ -57,6 +57,20 @@ def test_a_malformed_record_can_fail_the_job(rdd: KafkaRDD) -> None:
     assert error.offset == 1
 
 
+def test_errors_of_malformed_records_are_a_column(rdd: KafkaRDD) -> None:
+    batches = rdd.arrow(["_error", "value"], valueFormat="json", valueSchema="variant").collect()
+    assert batches[0].schema.names == ["_error", "value"]
+    errors = [row["_error"] for batch in batches for row in batch.to_pylist()]
+    assert [error and (error["side"], error["stage"], error["class"]) for error in errors] == [
+        None,
+        ("value", "parse", "MalformedPayloadError"),
+        None,
+        None,  # a VARIANT may have bytes that are not UTF-8
+        None,
+    ]
+    assert errors[1]["message"] == "the JSON is incomplete, at byte 7"
+
+
 def test_keys_and_values_are_decoded_as_by_the_data_source(rdd: KafkaRDD) -> None:
     (batch,) = rdd.arrow(keyFormat="string", valueFormat="json", valueSchema="struct<n int, f array<float>>").collect()
     assert batch.schema.names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -74,6 +88,16 @@ def test_keys_and_values_are_decoded_as_by_the_data_source(rdd: KafkaRDD) -> Non
         ({"valueFormat": "jsn"}, "valueFormat must be binary, string or json"),
         ({"valueFormat": "json", "valueSchema": "n integr"}, "valueSchema must be DDL such as .*got 'n integr'"),
         ({"valueFormat": "json", "valueSchema": "n date"}, "column 'value': field 'n' has the type date32"),
+        ({"columns": ["_error"]}, "_error has the errors of keys and values that are decoded from JSON"),
+        ({"columns": ["_error", "_error"], "valueFormat": "json"}, "a column is named twice: _error, _error"),
+        (
+            {"columns": ["_error", "key"], "valueFormat": "json", "valueSchema": "n int"},
+            "there is none; set valueFormat=json and add the column value",
+        ),
+        (
+            {"columns": ["_error", "value"], "valueFormat": "json", "valueSchema": "n int", "mode": "FAILFAST"},
+            "'_error' has malformed records, of which mode=FAILFAST returns none",
+        ),
         ({"valueSchema": "n int"}, "valueSchema is the schema of JSON, and valueFormat is binary"),
         ({"valueFormat": "json", "valueSchema": "n int", "mode": "IGNORE"}, "mode must be PERMISSIVE"),
     ],
@@ -101,11 +125,15 @@ def test_a_malformed_record_in_a_direct_stream(
             stream.arrow(valueFormat="json")
         with pytest.raises(TypeError, match="valueFormt"):
             stream.arrow(valueFormt="json")
-        decoded = stream.arrow(["value"], valueFormat="json", valueSchema=SCHEMAS[mode], mode=mode)
+        columns = ["value", "_error"] if mode == "PERMISSIVE" else ["value"]
+        decoded = stream.arrow(columns, valueFormat="json", valueSchema=SCHEMAS[mode], mode=mode)
         decoded.foreachRDD(lambda rdd: results.add(rdd.collect()))
         ssc.start()
         results.wait_for_elements(1)
     assert structs(results.flat) == MODES[mode]
+    if mode == "PERMISSIVE":
+        errors = [row["_error"] for batch in results.flat for row in batch.to_pylist()]
+        assert [error and error["stage"] for error in errors] == [None, "parse", None, "convert", None]
 
 
 def test_a_malformed_record_can_fail_a_batch(

@@ -74,11 +74,26 @@ def test_malformed_records_are_dropped_and_counted(caplog: pytest.LogCaptureFixt
     ]
     with caplog.at_level(logging.WARNING):
         decoded = list(payloads.decode(iter(batches), TP))
-        assert payloads.take_dropped() == {TP: 3}
-        assert not payloads.take_dropped()
+        assert payloads.take_malformed() == {TP: 3}
+        assert not payloads.take_malformed()
     assert [batch.column(1).to_pylist() for batch in decoded] == [[101, 102], [300]]
     (record,) = caplog.records
     assert record.getMessage() == "flights-3: 3 malformed records were dropped (mode=DROPMALFORMED)"
+
+
+@pytest.mark.parametrize("value_type", [STRUCT, variant_type(), pa.struct({"_corrupt_record": pa.string()})])
+@pytest.mark.parametrize("columns", [("value",), ("value", "_error")])
+def test_malformed_records_that_no_column_shows_are_logged(
+    value_type: pa.DataType, columns: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    types = {"value": value_type, "_error": pa.struct(list(ERROR))}
+    schema = pa.schema([(name, types[name]) for name in columns])
+    payloads = PayloadDecoder(PayloadSettings(value_format="json"), columns, schema)
+    rows_of(payloads, records(payloads, [BAD, GOOD, None]), records(payloads, [BAD]))
+    assert payloads.take_malformed() == {TP: 2}
+    shown = "_error" in columns or value_type.get_field_index("_corrupt_record") >= 0
+    expected = "flights-3: 2 malformed records were read as null (mode=PERMISSIVE); the column _error would say why"
+    assert [record.getMessage() for record in caplog.records] == [expected] * (not shown)
 
 
 @pytest.mark.parametrize("columns", [("value",), ("value", "offset"), ("offset", "value", "partition")])
