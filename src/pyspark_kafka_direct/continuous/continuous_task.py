@@ -237,12 +237,11 @@ class TaskLoop:
             losses.reset_positions,
             losses.recreated_topic_ids,
             losses.skipped_offsets,
+            {} if self._decoder is None else self._decoder.take_malformed(),
         )
         self._channel.report(
             report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)
         )
-        if self._decoder is not None:
-            self._decoder.take_malformed()
         if self._read_rows:
             freeze_gc()  # all modules are imported; a full collection would delay records by 20 ms
         self._written_rows = self._read_rows = self._read_bytes = 0

@@ -10,6 +10,16 @@ from pyspark_kafka_direct.monitor.consumer_lag import (
 )
 from pyspark_kafka_direct.monitor.enable_monitor import enable
 from pyspark_kafka_direct.monitor.query_monitor import BatchObserver, Monitor
-from pyspark_kafka_direct.spark.loss_counts import LossTotal
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal
 
-__all__ = ["BatchObserver", "LossTotal", "Monitor", "PartitionLag", "QueryLag", "SourceBatch", "SourceLag", "enable"]
+__all__ = [
+    "BatchObserver",
+    "LossTotal",
+    "MalformedTotal",
+    "Monitor",
+    "PartitionLag",
+    "QueryLag",
+    "SourceBatch",
+    "SourceLag",
+    "enable",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafka_direct.spark.loss_counts import load_losses, sum_losses
+from pyspark_kafka_direct.spark.loss_counts import load_totals, sum_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence, Set
@@ -88,7 +88,7 @@ class LagCollector:
         yield from self._health(queries)
         yield from self._lag({query.query_id for query in queries if query.is_running})
         yield from self._written()
-        yield from self._losses()
+        yield from self._skipped()
 
     def _health(self, queries: Sequence[QueryHealth]) -> Iterator[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
@@ -121,7 +121,7 @@ class LagCollector:
             size.add_metric(label_values, byte_sum)
         yield from (records, size)
 
-    def _losses(self) -> Iterator[CounterMetricFamily]:
+    def _skipped(self) -> Iterator[CounterMetricFamily]:
         from prometheus_client.core import CounterMetricFamily
 
         labels = ["topic", "partition", "cause"]
@@ -129,12 +129,18 @@ class LagCollector:
         offsets = CounterMetricFamily(
             "kafka_direct_skipped_offsets", "Offsets that were skipped, as far as their number is known", labels=labels
         )
+        malformed = CounterMetricFamily(
+            "kafka_direct_malformed_records", "Malformed records", labels=["topic", "partition", "mode"]
+        )
         folders = {monitor.shared_folder for monitor in self._monitors}  # the sessions of an application share one
-        for total in sum_losses(loss for folder in folders if folder is not None for loss in load_losses(folder)):
-            label_values = [total.topic, str(total.partition), total.cause]
-            losses.add_metric(label_values, total.losses)
-            offsets.add_metric(label_values, total.offsets)
-        yield from (losses, offsets)
+        totals = sum_totals(load_totals(folder) for folder in folders if folder is not None)
+        for loss in totals.losses:
+            label_values = [loss.topic, str(loss.partition), loss.cause]
+            losses.add_metric(label_values, loss.losses)
+            offsets.add_metric(label_values, loss.offsets)
+        for total in totals.malformed:
+            malformed.add_metric([total.topic, str(total.partition), total.mode], total.records)
+        yield from (losses, offsets, malformed)
 
     def _lag(self, running: Set[str]) -> Iterator[GaugeMetricFamily]:
         """Return the lag of running queries; if two sources read a partition, the larger lag."""

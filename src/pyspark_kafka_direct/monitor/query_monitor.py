@@ -22,7 +22,7 @@ from pyspark_kafka_direct.monitor.consumer_lag import (
 from pyspark_kafka_direct.monitor.query_status import QueryHealth, QueryHealthTracker, SinkTotal, WriteTracker
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
 from pyspark_kafka_direct.spark.listener_files import write_atomically
-from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal, load_totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
@@ -196,11 +196,13 @@ class Monitor:
 
     @property
     def losses(self) -> tuple[LossTotal, ...]:
-        """What the application has skipped with ``failOnDataLoss=false`` and dropped with ``mode=DROPMALFORMED``.
+        """What the application has skipped with ``failOnDataLoss=false``: one total for each partition and cause."""
+        return () if self.shared_folder is None else load_totals(self.shared_folder).losses
 
-        There is one total for each partition and cause.
-        """
-        return () if self.shared_folder is None else load_losses(self.shared_folder)
+    @property
+    def malformed_records(self) -> tuple[MalformedTotal, ...]:
+        """How many malformed records the application has read or dropped: one total for each partition and mode."""
+        return () if self.shared_folder is None else load_totals(self.shared_folder).malformed
 
     def register_metrics(self, registry: CollectorRegistry | None = None) -> None:
         """Register all metrics with Prometheus; they are computed at each scrape. A second call does nothing.

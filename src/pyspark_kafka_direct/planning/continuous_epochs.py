@@ -132,6 +132,8 @@ class EpochReport:
     # How many offsets were skipped by data loss, 0 if that is unknown.
     skipped_offsets: Mapping[DataLossCause, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
+    malformed_records: Mapping[TopicPartition, int] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class EpochResult:
@@ -147,6 +149,7 @@ class EpochResult:
     recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # of topics that are now read
     # One entry for each report and cause.
     skipped_offsets: tuple[tuple[DataLossCause, Mapping[TopicPartition, int]], ...] = ()
+    malformed_records: tuple[Mapping[TopicPartition, int], ...] = ()  # one entry for each report with any
 
     def merged_with(self, next_epoch: EpochResult) -> EpochResult:
         """Merge this result with a later one, which ends the same epoch at later offsets."""
@@ -158,6 +161,7 @@ class EpochResult:
             rows_read=self.rows_read + next_epoch.rows_read,
             recreated_topic_ids={**self.recreated_topic_ids, **next_epoch.recreated_topic_ids},
             skipped_offsets=(*self.skipped_offsets, *next_epoch.skipped_offsets),
+            malformed_records=(*self.malformed_records, *next_epoch.malformed_records),
         )
 
 
@@ -192,6 +196,7 @@ def merge_task_reports(
         sum(report.rows_read for report in reported),
         {partition: topic_id for report in reported for partition, topic_id in report.recreated_topic_ids.items()},
         tuple(entry for report in reported for entry in report.skipped_offsets.items()),
+        tuple(report.malformed_records for report in reported if report.malformed_records),
     )
 
 

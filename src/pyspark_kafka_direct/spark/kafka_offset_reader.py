@@ -126,6 +126,10 @@ class KafkaOffsetReader:
         """Count a loss that is logged elsewhere."""
         self._loss_counter.add(cause, offsets)
 
+    def count_malformed(self, mode: str, records: Mapping[TopicPartition, int]) -> None:
+        """Count malformed records that tasks have read or dropped."""
+        self._loss_counter.add_malformed(mode, records)
+
     def _offsets(
         self, requested: Mapping[TopicPartition, int], isolation_level: IsolationLevel
     ) -> dict[TopicPartition, int]:

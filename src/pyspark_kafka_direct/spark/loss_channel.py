@@ -4,9 +4,10 @@
     driver   HMAC-SHA256(key, HMAC of the report)             the acknowledgement
 
 ``enable(spark)`` opens the port and saves its address with a random key in the shared folder (``listener_files``),
-where planners find it. A task sends its report at its end, and again until it is acknowledged. Each report has a nonce,
-and the driver counts equal reports once. It does not respond to other datagrams. Nothing is encrypted: who controls the
-network between driver and executors can read topic names and counts, but cannot forge them.
+where planners find it. A thread of the task's process sends the report when the task ends, and again until it is
+acknowledged. Each report has a nonce, and the driver counts equal reports once. It does not respond to other datagrams.
+Nothing is encrypted: who controls the network between driver and executors can read topic names and counts, but cannot
+forge them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import hmac
 import json
 import logging
 from collections import OrderedDict
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.client.system import SYSTEM, wait_until
 from pyspark_kafka_direct.spark.listener_files import find_shared_folder, write_atomically
-from pyspark_kafka_direct.spark.loss_counts import LossCounter, LossTotal
+from pyspark_kafka_direct.spark.loss_counts import LossCounter, ReportedTotals, sum_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark_kafka_direct.client.system import System
@@ -36,6 +37,7 @@ _DIGEST_SIZE: Final = 32
 _MAX_DATAGRAM: Final = 65_535
 _ATTEMPT_SECONDS: Final = (0.2, 0.4, 0.8)  # how long each attempt waits for the acknowledgement
 _REMEMBERED_REPORTS: Final = 10_000
+_MAX_TASK_DELAY: Final = 0.1  # seconds; the driver responds much earlier, before a worker without reuse exits
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,9 @@ class LossChannel:
     port: int
     key: str = field(repr=False)
 
-    def report(self, totals: Iterable[LossTotal], system: System) -> bool:
+    def report(self, totals: ReportedTotals, system: System) -> bool:
         """Send what a task has skipped, and return whether the driver has received it."""
-        report = json.dumps([system.nonce(), [astuple(total) for total in totals]]).encode()
+        report = json.dumps([system.nonce(), totals.to_json()]).encode()
         digest = self.digest(report)
         try:
             with system.connect_udp(self.host, self.port) as sender:
@@ -65,6 +67,62 @@ class LossChannel:
     def digest(self, content: bytes) -> bytes:
         """Return the authentication code of a datagram."""
         return hmac.digest(self.key.encode(), content, _DIGEST)
+
+
+class LossReporter:
+    """Reports in a thread, which ends when all reports are sent, so that a task hardly waits for the driver."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._condition = system.condition()
+        self._unsent: dict[LossChannel, ReportedTotals] = {}
+        self._sending: LossChannel | None = None
+        self._has_thread = False
+        self._unresponsive: set[LossChannel] = set()
+
+    def report(self, channel: LossChannel, totals: ReportedTotals) -> None:
+        """Report what a task has skipped; what cannot be reported is logged."""
+        with self._condition:
+            self._unsent[channel] = sum_totals([self._unsent.get(channel, ReportedTotals()), totals])
+            if not self._has_thread:
+                try:
+                    self._system.start_thread(self._run, "pyspark-kafka-direct-report")
+                except RuntimeError as error:  # no thread can be started
+                    _log.info("cannot report skipped offsets: %s", error)
+                    return
+                self._has_thread = True
+            if channel not in self._unresponsive:
+                wait_until(self._system, self._condition, lambda: self._is_done(channel), _MAX_TASK_DELAY)
+
+    def _is_done(self, channel: LossChannel) -> bool:
+        return channel not in self._unsent and channel != self._sending
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._sending = None
+                self._condition.notify_all()
+                if not self._unsent:
+                    self._has_thread = False
+                    return
+                channel, totals = self._unsent.popitem()
+                self._sending = channel
+            is_confirmed = channel.report(totals, self._system)
+            with self._condition:
+                (self._unresponsive.discard if is_confirmed else self._unresponsive.add)(channel)
+            if is_confirmed:
+                continue
+            partitions = sorted({f"{total.topic}-{total.partition}" for each in totals for total in each})
+            _log.warning(
+                "%s: the driver did not confirm what was skipped, so its metrics do not count it. It listens on UDP "
+                "port %d of %s",
+                ", ".join(partitions),
+                channel.port,
+                channel.host,
+            )
+
+
+REPORTER: Final = LossReporter(SYSTEM)
 
 
 class LossReceiver:
@@ -108,7 +166,7 @@ class LossReceiver:
             return None
         if digest not in self._received:
             _, totals = json.loads(report)
-            self._counter.add_totals([LossTotal(*total) for total in totals])
+            self._counter.add_totals(ReportedTotals.from_json(totals))
             self._received[digest] = None
             if len(self._received) > _REMEMBERED_REPORTS:
                 self._received.popitem(last=False)

@@ -1,8 +1,8 @@
-"""Counts of the data loss that is skipped: each process of the driver writes its own to a file that the monitor reads.
+"""Counts of skipped data loss and of malformed records: each process of the driver writes its own to a file.
 
-The files are in the shared folder (``listener_files``), one for each planner that has skipped something, and one for
-what tasks report (``loss_channel``). They remain when a planner ends, so that the sums never decrease while the
-application runs.
+The monitor reads these files. They are in the shared folder (``listener_files``), one for each planner that has skipped
+something, and one for what tasks report (``loss_channel``). They remain when a planner ends, so that the sums never
+decrease while the application runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafka_direct.spark.listener_files import find_shared_folder, write_atomically
 
@@ -29,7 +29,7 @@ _SUFFIX = ".losses"
 
 @dataclass(frozen=True, slots=True)
 class LossTotal:
-    """What was skipped in a partition for a reason, with ``failOnDataLoss=false`` or ``mode=DROPMALFORMED``."""
+    """What was skipped in a partition for a reason, with ``failOnDataLoss=false``."""
 
     topic: str
     partition: int
@@ -38,45 +38,86 @@ class LossTotal:
     offsets: int  # as far as their number is known
 
 
+@dataclass(frozen=True, slots=True)
+class MalformedTotal:
+    """How many malformed records of a partition were read or dropped. No data was lost against the query's options."""
+
+    topic: str
+    partition: int
+    mode: str  # PERMISSIVE or DROPMALFORMED
+    records: int
+
+
+class ReportedTotals(NamedTuple):
+    """What planners and tasks count, with one total for each partition and cause or mode."""
+
+    losses: tuple[LossTotal, ...] = ()
+    malformed: tuple[MalformedTotal, ...] = ()
+
+    def to_json(self) -> list[list[tuple[Any, ...]]]:
+        """Return a JSON value."""
+        return [[astuple(total) for total in totals] for totals in self]
+
+    @classmethod
+    def from_json(cls, value: Any) -> ReportedTotals:
+        """Return the totals of a JSON value; raises TypeError or ValueError if it is another one."""
+        losses, malformed = value
+        return cls(tuple(LossTotal(*total) for total in losses), tuple(MalformedTotal(*total) for total in malformed))
+
+
 class LossCounter:
     """Counts what one process skips; a failure to write the file is only logged."""
 
     def __init__(self, system: System, find_folder: Callable[[], Path | None] = find_shared_folder) -> None:
         self._find_folder = find_folder
         self._file_name = f"{system.nonce()}{_SUFFIX}"
-        self._totals: tuple[LossTotal, ...] = ()
+        self._totals = ReportedTotals()
 
     def add(self, cause: DataLossCause, offsets: Mapping[TopicPartition, int]) -> None:
         """Count a loss once for each partition, and the number of its offsets."""
-        self.add_totals([LossTotal(*tp, cause.name.lower(), 1, skipped) for tp, skipped in offsets.items()])
+        losses = (LossTotal(*tp, cause.name.lower(), 1, skipped) for tp, skipped in offsets.items())
+        self.add_totals(ReportedTotals(losses=tuple(losses)))
 
-    def add_totals(self, totals: Iterable[LossTotal]) -> None:
+    def add_malformed(self, mode: str, records: Mapping[TopicPartition, int]) -> None:
+        """Count malformed records."""
+        totals = (MalformedTotal(*tp, mode, count) for tp, count in records.items())
+        self.add_totals(ReportedTotals(malformed=tuple(totals)))
+
+    def add_totals(self, totals: ReportedTotals) -> None:
         """Add what was counted elsewhere."""
-        self._totals = sum_losses([*self._totals, *totals])
+        self._totals = sum_totals([self._totals, totals])
         try:
             folder = self._find_folder()
             if folder is not None:  # enable(spark) was called
-                write_atomically(folder / self._file_name, json.dumps([astuple(total) for total in self._totals]))
+                write_atomically(folder / self._file_name, json.dumps(self._totals.to_json()))
         except Exception as error:  # counting never fails a query
             _log.info("cannot save the count of skipped offsets for the monitor: %r", error)
 
 
-def load_losses(folder: Path) -> tuple[LossTotal, ...]:
-    """Return the sums of all planners of the application."""
-    losses: list[LossTotal] = []
+def load_totals(folder: Path) -> ReportedTotals:
+    """Return the sums of all planners and tasks of the application."""
+    loaded: list[ReportedTotals] = []
     for file in sorted(folder.glob(f"*{_SUFFIX}")):
         try:
-            losses.extend(LossTotal(*values) for values in json.loads(file.read_text()))
+            loaded.append(ReportedTotals.from_json(json.loads(file.read_text())))
         except (OSError, TypeError, ValueError) as error:
             _log.warning("%s: %s", file.name, error)
-    return sum_losses(losses)
+    return sum_totals(loaded)
 
 
-def sum_losses(losses: Iterable[LossTotal]) -> tuple[LossTotal, ...]:
-    """Return one total for each partition and cause."""
-    sums: dict[tuple[str, int, str], tuple[int, int]] = {}
-    for loss in losses:
-        key = (loss.topic, loss.partition, loss.cause)
-        count, offsets = sums.get(key, (0, 0))
-        sums[key] = (count + loss.losses, offsets + loss.offsets)
-    return tuple(LossTotal(*key, *totals) for key, totals in sorted(sums.items()))
+def sum_totals(totals: Iterable[ReportedTotals]) -> ReportedTotals:
+    """Return one total for each partition and cause, and one for each partition and mode."""
+    losses: dict[tuple[str, int, str], tuple[int, int]] = {}
+    malformed: dict[tuple[str, int, str], int] = {}
+    for each in totals:
+        for loss in each.losses:
+            key = (loss.topic, loss.partition, loss.cause)
+            count, offsets = losses.get(key, (0, 0))
+            losses[key] = (count + loss.losses, offsets + loss.offsets)
+        for total in each.malformed:
+            key = (total.topic, total.partition, total.mode)
+            malformed[key] = malformed.get(key, 0) + total.records
+    return ReportedTotals(
+        tuple(LossTotal(*key, *sums) for key, sums in sorted(losses.items())),
+        tuple(MalformedTotal(*key, records) for key, records in sorted(malformed.items())),
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 
-_log = logging.getLogger("pyspark_kafka_direct.spark")
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,8 @@ class RangeTaskReader:
         """Yield the Arrow batches of a task with decoded keys and values."""
         decoder = decoded.decoder()
         yield from decoder.decode(self.read(task, decoder.record_columns), task.offsets.topic_partition)
-        malformed = decoder.take_malformed().total()
-        if malformed and decoded.settings.mode == "DROPMALFORMED":
-            self._report(task, {"malformed": malformed})
+        if malformed := decoder.take_malformed().total():
+            self._report(task, malformed={decoded.settings.mode: malformed})
 
     def count(self, task: RangeTask, limit: int | None) -> int:
         """Return the number of records of a task, up to a limit."""
@@ -66,18 +65,17 @@ class RangeTaskReader:
         """Report what was skipped to the driver. A task that fails reports nothing, because Spark runs it again."""
         self._report(task, {cause.name.lower(): offsets for cause, offsets in counts.skipped.items()})
 
-    def _report(self, task: RangeTask, skipped: Mapping[str, int]) -> None:
-        if self.loss_channel is None or not skipped:
+    def _report(
+        self, task: RangeTask, skipped: Mapping[str, int] = _NOTHING, malformed: Mapping[str, int] = _NOTHING
+    ) -> None:
+        if self.loss_channel is None or not (skipped or malformed):
             return
-        from pyspark_kafka_direct.client.system import SYSTEM
-        from pyspark_kafka_direct.spark.loss_counts import LossTotal
+        from pyspark_kafka_direct.spark.loss_channel import REPORTER
+        from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal, ReportedTotals
 
         tp = task.offsets.topic_partition
-        if not self.loss_channel.report([LossTotal(*tp, cause, 1, count) for cause, count in skipped.items()], SYSTEM):
-            _log.warning(
-                "%s: the driver did not confirm what was skipped, so its metrics do not count it. It listens on UDP "
-                "port %d of %s",
-                tp,
-                self.loss_channel.port,
-                self.loss_channel.host,
-            )
+        totals = ReportedTotals(
+            tuple(LossTotal(*tp, cause, 1, offsets) for cause, offsets in skipped.items()),
+            tuple(MalformedTotal(*tp, mode, records) for mode, records in malformed.items()),
+        )
+        REPORTER.report(self.loss_channel, totals)

@@ -409,5 +409,6 @@ def test_values_are_decoded_before_the_function(caplog: pytest.LogCaptureFixture
     assert [row["value"] for row in environment.written] == [[{"n": 1}, {"n": 2}], [{"n": 3}]]
     (report,) = environment.reports
     assert (report.offsets[ONE], report.offsets[TWO]) == (4, 6)
+    assert report.malformed_records == {ONE: 1, TWO: 1}
     assert "t-0: 1 malformed records were dropped" in caplog.text
     assert "t-1: 1 malformed records were dropped" in caplog.text

@@ -20,12 +20,14 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
-from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
+from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, ReportedTotals, load_totals
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark_kafka_direct.config.payload_settings import MalformedMode
 
 SETTINGS = parse_client_params({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
 CONFIG = ReadConfig(*SETTINGS, rack_environment_variable="MY_RACK")
@@ -67,19 +69,22 @@ def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
     assert list(reader.read(InputPartition(None))) == []
 
 
-def test_dropped_records_are_reported_to_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
+def test_malformed_records_are_reported_to_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: MalformedMode
+) -> None:
     def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
         for values in ([b'{"a":1}', b"{"], [b"[]"]):
             yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
 
     monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
     schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
-    payloads = PayloadSettings(value_format="json", mode="DROPMALFORMED")
+    payloads = PayloadSettings(value_format="json", mode=mode)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
         reader = KafkaPartitionReader(RangeTaskReader(CONFIG, receiver.channel), read_schema(schema, payloads))
-        (batch,) = reader.read(KafkaInputPartition(TASK))
-        assert batch.to_pylist() == [{"value": {"a": 1}}]
-        assert load_losses(tmp_path) == (LossTotal("t", 0, "malformed", 1, 2),)
+        rows = [row["value"] for batch in reader.read(KafkaInputPartition(TASK)) for row in batch.to_pylist()]
+        assert rows == [{"a": 1}] + [{"a": None}] * (2 if mode == "PERMISSIVE" else 0)
+        assert load_totals(tmp_path) == ReportedTotals((), (MalformedTotal("t", 0, mode, 2),))
     finally:
         receiver.close()

@@ -21,7 +21,7 @@ from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver
-from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_totals
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
         list(functions[reads](0, [TASK]))
     finally:
         receiver.close()
-    assert load_losses(tmp_path) == (LossTotal("t", 1, "aged_out", 1, 3), LossTotal("t", 1, "truncated", 1, 0))
+    assert load_totals(tmp_path).losses == (LossTotal("t", 1, "aged_out", 1, 3), LossTotal("t", 1, "truncated", 1, 0))
 
 
 def test_a_driver_that_does_not_confirm_a_report_fails_no_task(
@@ -126,6 +126,9 @@ def test_a_driver_that_does_not_confirm_a_report_fails_no_task(
     monkeypatch.setattr(range_counter, "count_range", count_range)
     channel = LossChannel("no-such-host.invalid", 9, "swordfish")
     assert RangeTaskReader(CONFIG, channel).count(TASK, None) == 7
-    assert "t-1: the driver did not confirm what was skipped" in caplog.text
+    deadline = SYSTEM.monotonic() + 30
+    while "t-1: the driver did not confirm what was skipped" not in caplog.text:
+        assert SYSTEM.monotonic() < deadline
+        SYSTEM.sleep(0.01)
     assert "UDP port 9 of no-such-host.invalid" in caplog.text
     assert "swordfish" not in caplog.text

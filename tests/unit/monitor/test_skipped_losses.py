@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.monitor import LossTotal, Monitor
+from pyspark_kafka_direct.monitor import LossTotal, MalformedTotal, Monitor
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.loss_counts import LossCounter
@@ -39,6 +39,27 @@ def test_losses_of_all_planners_are_summed(tmp_path: Path) -> None:
         LossTotal("a", 0, "deleted", 1, 0),
         LossTotal("a", 1, "deleted", 1, 0),
     )
+    assert not monitor.malformed_records
+
+
+def test_malformed_records_are_no_losses(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    monitor = Monitor(shared_folder=tmp_path)
+    monitor.register_metrics(registry)
+    counter = LossCounter(SYSTEM, lambda: tmp_path)
+    counter.add_malformed("DROPMALFORMED", {A0: 2, A1: 1})
+    counter.add_malformed("DROPMALFORMED", {A0: 3})
+    LossCounter(SYSTEM, lambda: tmp_path).add_malformed("PERMISSIVE", {A0: 7})
+    assert monitor.losses == ()
+    assert monitor.malformed_records == (
+        MalformedTotal("a", 0, "DROPMALFORMED", 5),
+        MalformedTotal("a", 0, "PERMISSIVE", 7),
+        MalformedTotal("a", 1, "DROPMALFORMED", 1),
+    )
+    labels = {"topic": "a", "partition": "0", "mode": "DROPMALFORMED"}
+    assert registry.get_sample_value("kafka_direct_malformed_records_total", labels) == 5
+    names = {sample.name for family in registry.collect() for sample in family.samples}
+    assert not names & {"kafka_direct_data_losses_total", "kafka_direct_skipped_offsets_total"}
 
 
 def test_prometheus_shows_losses_once_for_the_sessions_of_an_application(tmp_path: Path) -> None:
@@ -66,7 +87,9 @@ def test_a_file_that_cannot_be_written_or_read_fails_nothing(tmp_path: Path, cap
     with caplog.at_level(logging.INFO):
         LossCounter(SYSTEM, lambda: tmp_path / "missing").add(*EXPIRED)
     assert "cannot save the count of skipped offsets" in caplog.text
-    (tmp_path / "broken.losses").write_text("[[1, 2]]")
+    (tmp_path / "broken.losses").write_text("[[[1, 2]], []]")
+    (tmp_path / "older.losses").write_text("[]")
     LossCounter(SYSTEM, lambda: tmp_path).add(*EXPIRED)
     assert [loss.offsets for loss in Monitor(shared_folder=tmp_path).losses] == [40]
     assert "broken.losses" in caplog.text
+    assert "older.losses" in caplog.text

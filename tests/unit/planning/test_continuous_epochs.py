@@ -155,6 +155,13 @@ class TestMergingReports:
         one = epochs[0].merged_with(epochs[1]).merged_with(epochs[2])
         assert one.recreated_topic_ids == {TASKS[0][0]: UUID(int=7), TASKS[0][1]: UUID(int=8)}
 
+    def test_malformed_records_of_all_reports_are_retained(self) -> None:
+        counts = [{TASKS[0][0]: 4}, {TASKS[1][0]: 1}, {TASKS[0][0]: 2}]
+        reports = {task: report(task, malformed_records=counts[task]) for task in (0, 1)}
+        first = merge_task_reports(3, TASKS, START_OFFSETS, reports)
+        second = merge_task_reports(3, TASKS, START_OFFSETS, by_task(report(0, malformed_records=counts[2]), report(1)))
+        assert first.merged_with(second).malformed_records == tuple(counts)
+
     def test_skipped_offsets_of_all_reports_are_retained(self) -> None:
         skipped = [{TASKS[0][0]: 4}, {TASKS[1][0]: 0}, {TASKS[0][0]: 2}]
         cause = DataLossCause.AGED_OUT

@@ -18,7 +18,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
-from pyspark_kafka_direct.spark.loss_counts import load_losses
+from pyspark_kafka_direct.spark.loss_counts import load_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,4 +136,4 @@ def test_equal_losses_are_logged_once_and_each_is_counted(
         offsets = {TopicPartition(TOPIC, partition): 5 for partition in partitions}
         offset_reader.report_loss(SkippedLoss("lost", DataLossCause.AGED_OUT, offsets))
     assert caplog.messages == ["lost"]
-    assert [(loss.partition, loss.offsets) for loss in load_losses(folder)] == [(0, 15), (1, 5)]
+    assert [(loss.partition, loss.offsets) for loss in load_totals(folder).losses] == [(0, 15), (1, 5)]

@@ -12,15 +12,20 @@ import pytest
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.spark import loss_channel
-from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver, find_loss_channel
-from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
+from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver, LossReporter, find_loss_channel
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal, ReportedTotals, load_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 LOSS = LossTotal("t", 3, "aged_out", 1, 40)
 DELETED = LossTotal("t", 3, "deleted", 1, 0)
+MALFORMED = MalformedTotal("t", 3, "DROPMALFORMED", 5)
+
+
+def totals(*losses: LossTotal) -> ReportedTotals:
+    return ReportedTotals(losses)
 
 
 @pytest.fixture
@@ -31,20 +36,24 @@ def receiver(tmp_path: Path) -> Iterator[LossReceiver]:
 
 
 def test_the_reports_of_tasks_are_summed(receiver: LossReceiver, tmp_path: Path) -> None:
-    assert receiver.channel.report([LOSS, DELETED], SYSTEM)
-    assert receiver.channel.report([LOSS], SYSTEM)
-    assert load_losses(tmp_path) == (LossTotal("t", 3, "aged_out", 2, 80), DELETED)
+    assert receiver.channel.report(totals(LOSS, DELETED), SYSTEM)
+    assert receiver.channel.report(totals(LOSS), SYSTEM)
+    assert receiver.channel.report(ReportedTotals((), (MALFORMED,)), SYSTEM)
+    assert receiver.channel.report(ReportedTotals((), (MALFORMED,)), SYSTEM)
+    assert load_totals(tmp_path) == ReportedTotals(
+        (LossTotal("t", 3, "aged_out", 2, 80), DELETED), (MalformedTotal("t", 3, "DROPMALFORMED", 10),)
+    )
 
 
 def test_a_repeated_report_is_acknowledged_again_and_counted_once(receiver: LossReceiver, tmp_path: Path) -> None:
     channel = receiver.channel
-    report = json.dumps(["nonce", [["t", 3, "aged_out", 1, 40]]]).encode()
+    report = json.dumps(["nonce", [[["t", 3, "aged_out", 1, 40]], []]]).encode()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.settimeout(30)
         for _ in range(3):
             sender.sendto(channel.digest(report) + report, (channel.host, channel.port))
             assert sender.recv(100) == channel.digest(channel.digest(report))
-    assert load_losses(tmp_path) == (LOSS,)
+    assert load_totals(tmp_path) == totals(LOSS)
 
 
 @pytest.mark.parametrize("key", ["another key", ""])
@@ -52,12 +61,12 @@ def test_a_report_without_the_key_is_neither_counted_nor_acknowledged(
     receiver: LossReceiver, tmp_path: Path, key: str
 ) -> None:
     channel = receiver.channel
-    assert not LossChannel(channel.host, channel.port, key).report([DELETED], SYSTEM)
+    assert not LossChannel(channel.host, channel.port, key).report(totals(DELETED), SYSTEM)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for datagram in (b"", b"x", b"[]" * 20_000):
             sender.sendto(datagram, (channel.host, channel.port))
-    assert channel.report([LOSS], SYSTEM), "the receiver is still there"
-    assert load_losses(tmp_path) == (LOSS,)
+    assert channel.report(totals(LOSS), SYSTEM), "the receiver is still there"
+    assert load_totals(tmp_path) == totals(LOSS)
 
 
 def test_only_the_driver_can_acknowledge() -> None:
@@ -69,7 +78,7 @@ def test_only_the_driver_can_acknowledge() -> None:
             other.sendto(hmac.digest(b"another key", datagram[:32], "sha256"), sender)
 
         SYSTEM.start_thread(acknowledge, "acknowledge")
-        assert not LossChannel("127.0.0.1", other.getsockname()[1], "key").report([LOSS], SYSTEM)
+        assert not LossChannel("127.0.0.1", other.getsockname()[1], "key").report(totals(LOSS), SYSTEM)
 
 
 def test_a_driver_that_is_gone_delays_no_task(receiver: LossReceiver, caplog: pytest.LogCaptureFixture) -> None:
@@ -78,11 +87,59 @@ def test_a_driver_that_is_gone_delays_no_task(receiver: LossReceiver, caplog: py
         port = unused.getsockname()[1]
     started = SYSTEM.monotonic()
     with caplog.at_level(logging.INFO):
-        assert not LossChannel("127.0.0.1", port, "key").report([LOSS], SYSTEM)
-        assert not LossChannel("no-such-host.invalid", port, "key").report([LOSS], SYSTEM)
-        assert not LossChannel("a" * 70 + ".invalid", port, "key").report([LOSS], SYSTEM)  # no legal host name
+        assert not LossChannel("127.0.0.1", port, "key").report(totals(LOSS), SYSTEM)
+        assert not LossChannel("no-such-host.invalid", port, "key").report(totals(LOSS), SYSTEM)
+        assert not LossChannel("a" * 70 + ".invalid", port, "key").report(totals(LOSS), SYSTEM)  # no legal host name
     assert SYSTEM.monotonic() - started < 30
     assert "cannot report skipped offsets to no-such-host.invalid" in caplog.text
+
+
+def test_a_driver_that_does_not_respond_delays_no_task(
+    receiver: LossReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = LossReporter(SYSTEM)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        channel = LossChannel("127.0.0.1", silent.getsockname()[1], "key")
+        started = SYSTEM.monotonic()
+        reporter.report(channel, totals(LOSS))
+        assert SYSTEM.monotonic() - started < 0.7, "all attempts take 1.4 seconds"
+        reporter.report(receiver.channel, totals(LOSS))
+        wait_for(lambda: "t-3: the driver did not confirm what was skipped" in caplog.text)
+        wait_for(lambda: load_totals(tmp_path) == totals(LOSS))
+        first_attempts = count_datagrams(silent)
+        started = SYSTEM.monotonic()
+        for _ in range(10):
+            reporter.report(channel, totals(LOSS))
+        assert SYSTEM.monotonic() - started < 0.7, "a driver that has not responded is not waited for"
+        wait_for(lambda: len(caplog.records) > 1)
+        assert first_attempts == 3
+        assert count_datagrams(silent) <= 3 * 2, "waiting reports are sent as one"
+
+
+def test_a_task_ends_after_its_report_if_the_driver_responds(receiver: LossReceiver, tmp_path: Path) -> None:
+    reporter = LossReporter(SYSTEM)
+    for number in range(1, 6):
+        reporter.report(receiver.channel, totals(LOSS))
+        assert load_totals(tmp_path) == totals(LossTotal("t", 3, "aged_out", number, 40 * number))
+
+
+def wait_for(is_done: Callable[[], bool]) -> None:
+    deadline = SYSTEM.monotonic() + 30
+    while not is_done():
+        assert SYSTEM.monotonic() < deadline
+        SYSTEM.sleep(0.01)
+
+
+def count_datagrams(receiver: socket.socket) -> int:
+    receiver.settimeout(0.01)
+    count = 0
+    while True:
+        try:
+            receiver.recv(65_535)
+        except TimeoutError:
+            return count
+        count += 1
 
 
 def test_planners_find_the_port_in_the_shared_folder(
@@ -101,5 +158,5 @@ def test_a_closed_receiver_closes_its_port(tmp_path: Path) -> None:
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     receiver.close()
     deadline = SYSTEM.monotonic() + 30
-    while receiver.channel.report([LOSS], SYSTEM):  # until the thread has ended
+    while receiver.channel.report(totals(LOSS), SYSTEM):  # until the thread has ended
         assert SYSTEM.monotonic() < deadline
