@@ -17,6 +17,7 @@ from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 start_quickly()
 import_quickly()
+# The decoders of test_user_decoders.py; planners have the environment of Spark's JVM.
+_DECODERS = ("Csv.of_two", "reversed_text", "too_short", "none")
+os.environ[PAYLOAD_DECODERS_VARIABLE] = ",".join(
+    ["missing_decoders:make", *(f"payload_decoders:{name}" for name in _DECODERS)]
+)
 
 
 @pytest.fixture(autouse=True)

@@ -120,7 +120,10 @@ class ConfigOption:
     @property
     def allowed(self) -> tuple[str, ...]:
         """The values of an enum, in canonical case."""
-        return self.value_type.allowed if isinstance(self.value_type, value_types.Enum) else ()
+        if not isinstance(self.value_type, value_types.Enum):
+            return ()
+        other = self.value_type.other
+        return (*self.value_type.allowed, *([] if other is None else [other.expected]))
 
     @property
     def secret(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-PayloadFormat: TypeAlias = Literal["binary", "string", "json"]
+PayloadFormat: TypeAlias = str
+"""``binary``, ``string``, ``json``, or ``module:factory`` for a decoder of the user."""
 
 MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 

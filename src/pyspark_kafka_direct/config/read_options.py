@@ -168,7 +168,7 @@ def parse_continuous_options(options: Mapping[str, str]) -> ContinuousOptions:
     """Parse the input options of a continuous query."""
     parsed, client_fields, warnings = _parse(options, "continuous")
     start, start_group_id = _parse_stream_start(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings, from_python=True)
     return ContinuousOptions(
         **client_fields,
         **parsed.fields_for(ContinuousOptions, roles=_ROLES),

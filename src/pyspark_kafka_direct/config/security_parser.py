@@ -24,6 +24,7 @@ from pyspark_kafka_direct.config.security_settings import (
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE, TOKEN_URLS_VARIABLE
 from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.config.unsupported_definitions import MSK_ADVICE
+from pyspark_kafka_direct.config.user_factories import check_allowed
 from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
@@ -222,14 +223,8 @@ def _parse_oauth(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings
 
 
 def _check_provider(provider: str) -> None:
-    """Reject a provider that the driver's environment does not allow."""
-    # Users who may set options, but run no code on the driver, could otherwise call any function that can be imported.
-    if provider not in environment_list(os.environ, TOKEN_PROVIDERS_VARIABLE):
-        raise OptionError(
-            f"oauthTokenProvider: {provider!r} is not allowed, because this function would run on the driver and the "
-            f"executors. Before Spark starts, set the environment variable {TOKEN_PROVIDERS_VARIABLE} of the driver to "
-            "the allowed functions, separated by commas"
-        )
+    allowed = environment_list(os.environ, TOKEN_PROVIDERS_VARIABLE)
+    check_allowed("oauthTokenProvider", provider, allowed, TOKEN_PROVIDERS_VARIABLE, "the driver and the executors")
 
 
 def _parse_token_endpoint(

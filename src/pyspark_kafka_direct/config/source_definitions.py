@@ -31,6 +31,7 @@ from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.config.value_types import (
     BOOLEAN,
     DURATION,
+    FACTORY,
     INT64,
     JSON,
     NUMBER,
@@ -41,9 +42,6 @@ from pyspark_kafka_direct.config.value_types import (
     Text,
 )
 
-_PROVIDER: Final = Text(
-    pattern=re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), expected="module:factory"
-)
 # The variable's value is sent to the broker, so it must not be a secret of the executor.
 _RACK_VARIABLE: Final = Text(
     pattern=re.compile(
@@ -116,7 +114,7 @@ _end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
 _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
 _payload: Final = partial(_source, field="", unsupported=_DECODED_BY_ARROW)
-_FORMAT: Final = Enum(("binary", "string", "json"))
+_FORMAT: Final = Enum(("binary", "string", "json"), FACTORY)
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
 
@@ -187,11 +185,14 @@ SOURCE_OPTIONS: Final = (
     _payload("valueFormat", _FORMAT, "binary",
         doc="What values contain: `binary`, `string` or `json`. Strings are not checked for UTF-8, as in a cast. JSON "
             "is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the results of "
-            "Spark's `from_json`, or to a VARIANT; see docs/typed-json.md."),
+            "Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. `module:factory` is a decoder of your own. "
+            "For batches and streams, it must be listed in `PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment "
+            "of the driver."),
     _payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
-            "for any JSON. Not needed if `.schema()` is called, which then defines all columns."),
+            "for any JSON. With `module:factory`: fields, or any type. Not needed if `.schema()` is called, which then "
+            "defines all columns."),
     _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")), "PERMISSIVE",
         doc="What to do with malformed JSON: `PERMISSIVE` reads the fields that cannot be decoded as null, as Spark's "
             "`from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` fails "
@@ -216,7 +217,7 @@ SOURCE_OPTIONS: Final = (
     _spark("fetchOffset.retryIntervalMs", INT64, field="offset_fetch_retry_interval_ms", unsupported=_USE_API_TIMEOUT,
         doc="Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`, and is one second while a "
             "loss is being confirmed."),
-    _source("oauthTokenProvider", _PROVIDER, role="connect", apis=APIS,
+    _source("oauthTokenProvider", FACTORY, role="connect", apis=APIS,
         doc="`module:factory` that returns a provider of OAUTHBEARER tokens. It is imported on the driver and the "
             "executors, and must be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the "
             "driver."),

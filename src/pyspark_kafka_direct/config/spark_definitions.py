@@ -17,6 +17,7 @@ from pyspark_kafka_direct.config.value_types import BOOLEAN, INTEGER, LIST, NUMB
 
 TOKEN_URLS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"  # noqa: S105 - a variable's name
 TOKEN_PROVIDERS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS"  # noqa: S105 - a variable's name
+PAYLOAD_DECODERS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS"
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
@@ -69,4 +70,7 @@ SPARK_OPTIONS: Final = (
     _variable(TOKEN_PROVIDERS_VARIABLE, LIST, role="connect",
         doc="On the driver: the values that `oauthTokenProvider` may have, each `module:factory`, separated by commas. "
             "Without it, the option is rejected; see docs/security.md."),
+    _variable(PAYLOAD_DECODERS_VARIABLE, LIST, role="plan",
+        doc="On the driver: the decoders that `keyFormat` and `valueFormat` of batches and streams may name, each "
+            "`module:factory`, separated by commas; see docs/security.md."),
 )

@@ -98,10 +98,15 @@ class Duration:
 @dataclass(frozen=True, slots=True)
 class Enum:
     allowed: tuple[str, ...]  # in canonical case
+    other: Text | None = None  # further values
     name: ClassVar = "enum"
 
     def parse(self, value: str, name: str) -> str:
-        return _one_of(self.allowed, value, name)
+        if self.other is None:
+            return _one_of(self.allowed, value, name)
+        if self.other.pattern is not None and self.other.pattern.fullmatch(value):
+            return value
+        return _one_of((*self.allowed, self.other.expected), value, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,9 @@ LIST: Final = ListOf(STRING)
 # The values of these types stay strings until the `planning` package parses them.
 JSON: Final = Text("JSON")
 TIMESTAMP: Final = Text("timestamp in ms")
+FACTORY: Final = Text(
+    pattern=re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), expected="module:factory"
+)
 
 
 def invalid_value(name: str, value: str, expected: str, *, candidates: Sequence[str] = ()) -> OptionError:

@@ -225,9 +225,10 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
                 the order of the result. Only these are decoded. By default the first seven, which are the columns of
                 the data source. With JSON also _error, which says why a record is malformed.
-            keyFormat: ``binary`` (default), ``string`` or ``json``.
+            keyFormat: ``binary`` (default), ``string``, ``json``, or ``module:factory`` for a decoder of your own.
             valueFormat: The same for values.
-            keySchema: With ``keyFormat="json"``: the fields to decode, as DDL.
+            keySchema: With ``keyFormat="json"``: the fields to decode, as DDL. With ``module:factory``: fields or any
+                type.
             valueSchema: The same for values.
             mode: What to do with malformed JSON: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``.
             columnNameOfCorruptRecord: The name of the field for malformed JSON. Default: ``_corrupt_record``.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.formats.user_decoder import UserDecoder
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import MalformedValues
 
@@ -55,13 +56,21 @@ class PayloadDecoder:
             record_columns.append(_OFFSET)  # error messages contain it
         self.record_columns = tuple(record_columns)
         self._string_columns: list[str] = []
+        self._user_decoders: dict[str, UserDecoder] = {}
         self._json_columns: dict[str, JsonColumn] = {}
         for index, column in enumerate(columns):
+            data_type = schema.field(index).type
             match settings.format_of(column):
+                case "binary":
+                    pass
                 case "string":
                     self._string_columns.append(column)
                 case "json":
-                    self._json_columns[column] = JsonColumn(schema.field(index).type, settings.corrupt_record)
+                    self._json_columns[column] = JsonColumn(data_type, settings.corrupt_record)
+                case factory_name:
+                    from pyspark_kafka_direct.formats.user_decoder import UserDecoder
+
+                    self._user_decoders[column] = UserDecoder(column, factory_name, data_type)
         self._shows_malformed = ERROR_COLUMN in columns or all(
             json_column.shows_malformed for json_column in self._json_columns.values()
         )
@@ -91,6 +100,8 @@ class PayloadDecoder:
         arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
         for column in self._string_columns:
             arrays[column] = _as_string(arrays[column])
+        for column, decoder in self._user_decoders.items():
+            arrays[column] = decoder.decode(arrays[column])
         malformed: dict[str, MalformedValues] = {}
         originals = {column: arrays[column] for column in self._json_columns}
         for column, json_column in self._json_columns.items():

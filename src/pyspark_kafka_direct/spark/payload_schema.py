@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType, VariantType
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.config.user_factories import is_factory
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
@@ -65,7 +66,7 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
             continue
         ddl = payloads.key_schema if column == "key" else payloads.value_schema
         kind = _payload_type(column, payload_format, ddl)
-        field = StructField(column, _parse_type(column, ddl if payload_format == "json" and ddl else kind))
+        field = StructField(column, _parse_type(column, ddl if payload_format != "string" and ddl else kind))
         check_payload_type(column, field, settings)
         schema = schema.set(index, _arrow_field(field))
     if ERROR_COLUMN in columns:
@@ -84,6 +85,9 @@ def check_payload_type(column: str, field: StructField, payloads: PayloadSetting
             raise OptionError(
                 f"schema: with {column}Format=string, column {field.name!r} is string, not {kind.simpleString()}."
             )
+        return
+    if is_factory(payload_format):
+        _check_arrow_type(field)
         return
     if kind == VariantType():
         return
@@ -119,6 +123,15 @@ def check_error_column(field: StructField, columns: Collection[str], payloads: P
     _check_mode(field.name, payloads)
 
 
+def _check_arrow_type(field: StructField) -> None:
+    from pyspark.errors import PySparkException
+
+    try:
+        _arrow_field(field)
+    except (ValueError, TypeError, NotImplementedError, PySparkException) as error:
+        raise OptionError(f"schema: column {field.name!r} has a type that Arrow does not have: {error}") from None
+
+
 def _arrow_field(field: StructField) -> pa.Field:
     return arrow_schema_in_utc(StructType([field])).field(0)
 
@@ -144,8 +157,15 @@ def _parse_type(column: str, ddl: str) -> DataType:
 
 
 def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -> str:
-    if payload_format != "json":
+    if payload_format in ("binary", "string"):
         return payload_format
+    if is_factory(payload_format):
+        if not ddl or not ddl.strip():
+            raise OptionError(
+                f"{column}Format={payload_format} needs the type that its decoder returns: give the column {column} a "
+                f"type with .schema(), or set {column}Schema, for example to 'id bigint, name string', or to binary"
+            )
+        return ddl if _TYPE.match(ddl) or _OTHER_TYPE.match(ddl) else f"struct<{ddl}>"
     if not ddl or not ddl.strip():
         raise OptionError(
             f"{column}Format=json needs the wanted fields: give the column {column} a struct type with .schema(), or "

@@ -11,7 +11,10 @@ from tests.integration.continuous.continuous_queries import await_failure
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
     from tests.integration.continuous.continuous_queries import Queries
 
@@ -113,3 +116,19 @@ def test_decoded_columns_are_written_as_json(queries: Queries, make_topic: MakeT
         .to_kafka(output)
     )
     queries.expect(output, ['{"n":1}', '{"_corrupt_record":"ew=="}'], query)
+
+
+def test_values_are_decoded_by_a_function_of_the_user(
+    spark: SparkSession, queries: Queries, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    file = tmp_path / "upper_case_decoder.py"
+    file.write_text(
+        "import pyarrow.compute as pc\n"
+        "def create(data_type):\n    return lambda values: pc.utf8_upper(values.cast(data_type))\n"
+    )
+    spark.sparkContext.addPyFile(str(file))
+    source, output = make_topic(), make_topic()
+    queries.put(source, ["one", "two"])
+    typed = queries.read(subscribe=source, valueFormat="upper_case_decoder:create", valueSchema="string")
+    query = queries.start(typed.select("value").to_kafka(output))
+    queries.expect(output, ["ONE", "TWO"], query)

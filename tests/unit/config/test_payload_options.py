@@ -12,6 +12,7 @@ from pyspark_kafka_direct.config.read_options import (
     parse_continuous_options,
     parse_stream_options,
 )
+from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 from pyspark_kafka_direct.errors import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -42,7 +43,7 @@ def test_formats_schemas_and_mode() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valueFormat": "avro"}, "valueFormat must be binary, string or json, got 'avro'"),
+        ({"valueFormat": "avro"}, "valueFormat must be binary, string, json or module:factory, got 'avro'"),
         ({"mode": "IGNORE"}, "mode must be PERMISSIVE, DROPMALFORMED or FAILFAST, got 'IGNORE'"),
         (
             {"valueSchema": "a int"},
@@ -71,5 +72,30 @@ def test_a_continuous_query_has_the_same_options() -> None:
 def test_options_can_be_arguments_of_a_method() -> None:
     arguments = {"valueFormat": "json", "valueSchema": "a int", "mode": None, "keyFormat": None}
     assert parse_payload_arguments(arguments) == parse_batch_options({**BASE, **arguments}).payloads  # type: ignore[dict-item]
-    with pytest.raises(OptionError, match="valueFormat must be binary, string or json"):
+    with pytest.raises(OptionError, match="valueFormat must be binary, string, json or module:factory"):
         parse_payload_arguments({"valueFormat": "avro"})
+
+
+def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {**BASE, "valueFormat": "decoders:Csv.make", "valueSchema": "a int"}
+    message = r"valueFormat: 'decoders:Csv\.make' is not allowed, because this function would run on the executors"
+    for parse in (parse_batch_options, parse_stream_options):
+        monkeypatch.delenv(PAYLOAD_DECODERS_VARIABLE, raising=False)
+        with pytest.raises(OptionError, match=message):
+            parse(options)
+        monkeypatch.setenv(PAYLOAD_DECODERS_VARIABLE, "decoders:Csv, other:make")
+        with pytest.raises(OptionError, match=message):
+            parse(options)
+        monkeypatch.setenv(PAYLOAD_DECODERS_VARIABLE, "other:make, decoders:Csv.make")
+        assert parse(options).payloads == PayloadOptions(PayloadSettings("binary", "decoders:Csv.make"), None, "a int")
+    monkeypatch.delenv(PAYLOAD_DECODERS_VARIABLE)
+    assert parse_continuous_options(options).payloads.settings.value_format == "decoders:Csv.make"
+    assert parse_payload_arguments({"keyFormat": "decoders:make"}).settings.key_format == "decoders:make"
+
+
+@pytest.mark.parametrize("value", ["decoders:", ":make", "decoders:make()", "deco ders:make", "a:b:c", "json:"])
+def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
+    with pytest.raises(OptionError, match="valueFormat must be binary, string, json or module:factory, got"):
+        parse_batch_options({**BASE, "valueFormat": value})

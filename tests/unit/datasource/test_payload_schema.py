@@ -129,6 +129,40 @@ def test_a_type_that_arrow_does_not_have_is_rejected_with_its_column() -> None:
         read_schema(schema, JSON)
 
 
+@pytest.mark.parametrize(
+    ("ddl", "type_ddl", "kind"),
+    [
+        ("id bigint, d date", "struct<id bigint, d date>", struct(("id", LongType()), ("d", DateType()))),
+        ("binary", "binary", BinaryType()),
+        ("array<array<date>>", "array<array<date>>", ArrayType(ArrayType(DateType()))),
+        ("variant", "variant", VariantType()),
+    ],
+)
+def test_a_decoder_of_the_user_may_return_any_type(ddl: str, type_ddl: str, kind: DataType) -> None:
+    settings = PayloadSettings("binary", "my_decoders:make")
+    assert f"`value` {type_ddl}, " in typed_schema(kafka_schema(False), PayloadOptions(settings, None, ddl))
+    assert read_schema(struct(("Value", kind)), settings).payloads == settings
+
+
+def test_a_decoder_of_the_user_needs_a_type() -> None:
+    payloads = PayloadOptions(PayloadSettings("my_decoders:make"), None, None)
+    with pytest.raises(OptionError, match=r"keyFormat=my_decoders:make needs the type .* or set keySchema"):
+        typed_schema(kafka_schema(False), payloads)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (struct(("value", StringType(), False)), "may be null"),
+        (struct(("value", CalendarIntervalType())), "column 'value' has a type that Arrow does not have"),
+        (struct(("value", StringType()), ("_error", ERROR_TYPE)), "there is none; set valueFormat=json and add"),
+    ],
+)
+def test_an_invalid_type_of_a_decoder_of_the_user_is_rejected(schema: StructType, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        read_schema(schema, PayloadSettings("binary", "my_decoders:make"))
+
+
 @pytest.mark.parametrize("ddl", ["int", " STRING ", "decimal(10, 2)", "array<int>", "map<string, struct<a: int>>"])
 def test_a_type_without_fields_is_rejected(ddl: str) -> None:
     payloads = PayloadOptions(JSON, None, ddl)

@@ -8,15 +8,14 @@ Unsigned tokens are created from claims, as Kafka does without a token endpoint;
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import math
 import re
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark_kafka_direct.config.security_settings import Secret, check_extensions
+from pyspark_kafka_direct.config.user_factories import load_factory
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -90,21 +89,7 @@ def unsecured_jwt(claims: UnsecuredClaims, extensions: tuple[tuple[str, str], ..
 
 
 def _create_provider(name: str) -> Any:
-    module_name, _, path = name.partition(":")
-    try:
-        factory: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise OptionError(
-            f"option oauthTokenProvider: {name!r} cannot be imported on {socket.gethostname()} ({error}); the module "
-            "must be importable on the driver and on every executor (install it there, or use spark.submit.pyFiles)"
-        ) from error
-    try:
-        for part in path.split("."):
-            factory = getattr(factory, part)
-    except AttributeError:
-        raise OptionError(f"option oauthTokenProvider: the module {module_name} has no {path}") from None
-    if not callable(factory):
-        raise OptionError(f"option oauthTokenProvider: {name!r} is not a function that returns a token provider")
+    factory = load_factory("oauthTokenProvider", name, "a token provider", "the driver and on every executor")
     provider = factory()
     if not hasattr(provider, "token") and not callable(provider):
         raise OptionError(
