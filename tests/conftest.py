@@ -83,8 +83,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     modules = config.stash.get(_UNIT_PART, None)
-    is_module = modules is not None and collection_path.match("test_*.py")
-    return True if is_module and collection_path not in modules and not compares_ids(modules) else None
+    if modules is None or not collection_path.match("test_*.py"):
+        return None
+    return True if collection_path not in modules and not compares_ids(modules) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
