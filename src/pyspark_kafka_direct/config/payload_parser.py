@@ -15,20 +15,21 @@ from pyspark_kafka_direct.config.user_factories import check_allowed, is_factory
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
 
 _OPTIONS: Final = ("keyFormat", "valueFormat", "keySchema", "valueSchema", "mode", "columnNameOfCorruptRecord")
-_JSON_OPTIONS: Final = ("mode", "columnNameOfCorruptRecord")
+_OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
+_TYPED_FORMATS: Final = ("json", "avro")
 
 
 class PayloadOptions(NamedTuple):
-    """How keys and values are decoded, and the fields of those that are JSON."""
+    """How keys and values are decoded, and the schemas of those that have fields."""
 
     settings: PayloadSettings = PayloadSettings()
-    key_schema: str | None = None  # DDL
+    key_schema: str | None = None  # DDL, or an Avro schema
     value_schema: str | None = None
 
 
@@ -40,30 +41,35 @@ def parse_payloads(parsed: ParsedConfig, warnings: list[str], *, from_python: bo
 
     If the options cannot come from SQL (``from_python``), who gives them may run any code, so also any decoder.
     """
-    settings = PayloadSettings(
-        key_format=parsed.get_string("keyFormat") or "",
-        value_format=parsed.get_string("valueFormat") or "",
-        mode=cast("MalformedMode", parsed.get_string("mode")),
-        corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
-    )
-    for side, payload_format in (("key", settings.key_format), ("value", settings.value_format)):
+    formats = {side: parsed.get_string(f"{side}Format") or "" for side in ("key", "value")}
+    schemas = {side: parsed.get_string(f"{side}Schema") for side in ("key", "value")}
+    for side, payload_format in formats.items():
         if is_factory(payload_format):
             if not from_python:
                 allowed = environment_list(os.environ, PAYLOAD_DECODERS_VARIABLE)
                 name = parsed.name_of(f"{side}Format")
                 check_allowed(name, payload_format, allowed, PAYLOAD_DECODERS_VARIABLE, "the executors")
-        elif f"{side}Schema" in parsed.given_names and payload_format != "json":
+        elif f"{side}Schema" in parsed.given_names and payload_format not in _TYPED_FORMATS:
             raise OptionError(
-                f"{parsed.name_of(f'{side}Schema')} is the schema of JSON, and {side}Format is {payload_format}; set "
-                f"{side}Format=json"
+                f"{parsed.name_of(f'{side}Schema')} is the schema of JSON or Avro, and {side}Format is "
+                f"{payload_format}; set {side}Format=json or avro"
             )
-    if "json" not in (settings.key_format, settings.value_format):
+    if not any(payload_format in _TYPED_FORMATS for payload_format in formats.values()):
         warnings.extend(
-            option_messages.ignored_warning(parsed.source, parsed.name_of(name), "nothing is decoded from JSON")
-            for name in _JSON_OPTIONS
+            option_messages.ignored_warning(parsed.source, parsed.name_of(name), "nothing is decoded from JSON or Avro")
+            for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
-    return PayloadOptions(settings, parsed.get_string("keySchema"), parsed.get_string("valueSchema"))
+    avro_schemas = {side: schema for side, schema in schemas.items() if formats[side] == "avro"}
+    settings = PayloadSettings(
+        key_format=formats["key"],
+        value_format=formats["value"],
+        mode=_mode(parsed, formats.values()),
+        corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
+        key_avro_schema=avro_schemas.get("key"),
+        value_avro_schema=avro_schemas.get("value"),
+    )
+    return PayloadOptions(settings, schemas["key"], schemas["value"])
 
 
 def parse_payload_arguments(arguments: Mapping[str, str | None]) -> PayloadOptions:
@@ -75,3 +81,9 @@ def parse_payload_arguments(arguments: Mapping[str, str | None]) -> PayloadOptio
     for warning in warnings:
         option_messages.warn_once(warning)
     return payloads
+
+
+def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:
+    """Return the mode; its default is that of Spark's ``from_json`` or ``from_avro``."""
+    mode = parsed.get_string("mode") or ("FAILFAST" if "avro" in formats else "PERMISSIVE")
+    return cast("MalformedMode", mode)

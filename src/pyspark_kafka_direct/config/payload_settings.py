@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 PayloadFormat: TypeAlias = str
-"""``binary``, ``string``, ``json``, or ``module:factory`` for a decoder of the user."""
+"""``binary``, ``string``, ``json``, ``avro``, or ``module:factory`` for a decoder of the user."""
 
 MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
@@ -22,10 +22,16 @@ class PayloadSettings:
     value_format: PayloadFormat = "binary"
     mode: MalformedMode = "PERMISSIVE"
     corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
+    key_avro_schema: str | None = None  # the JSON of an Avro schema
+    value_avro_schema: str | None = None
 
     def format_of(self, column: str) -> PayloadFormat:
         """Return the format of a column of Kafka records."""
         return {"key": self.key_format, "value": self.value_format}.get(column, "binary")
+
+    def avro_schema_of(self, column: str) -> str | None:
+        """Return the Avro schema of a column, if it has this format."""
+        return {"key": self.key_avro_schema, "value": self.value_avro_schema}.get(column)
 
     @property
     def decodes(self) -> bool:

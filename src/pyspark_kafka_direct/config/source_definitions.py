@@ -114,7 +114,7 @@ _end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
 _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
 _payload: Final = partial(_source, field="", unsupported=_DECODED_BY_ARROW)
-_FORMAT: Final = Enum(("binary", "string", "json"), FACTORY)
+_FORMAT: Final = Enum(("binary", "string", "json", "avro"), FACTORY)
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
 
@@ -183,24 +183,26 @@ SOURCE_OPTIONS: Final = (
         doc="Whether to add the column `headers`."),
     _payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
     _payload("valueFormat", _FORMAT, "binary",
-        doc="What values contain: `binary`, `string` or `json`. Strings are not checked for UTF-8, as in a cast. JSON "
-            "is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the results of "
-            "Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. `module:factory` is a decoder of your own. "
-            "For batches and streams, it must be listed in `PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment "
-            "of the driver."),
+        doc="What values contain: `binary`, `string`, `json` or `avro`. Strings are not checked for UTF-8, as in a "
+            "cast. JSON is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the "
+            "results of Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. Avro is decoded to a struct; see "
+            "docs/avro.md. `module:factory` is a decoder of your own. For batches and streams, it must be listed in "
+            "`PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of the driver."),
     _payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
             "for any JSON. With `module:factory`: fields, or any type. Not needed if `.schema()` is called, which then "
-            "defines all columns."),
-    _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")), "PERMISSIVE",
-        doc="What to do with malformed JSON: `PERMISSIVE` reads the fields that cannot be decoded as null, as Spark's "
-            "`from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` fails "
-            "the query, and names topic, partition, offset and reason."),
+            "defines all columns. With `valueFormat=avro`: the Avro schema of the values, which is JSON. `.schema()` "
+            "may select fields of it."),
+    _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),
+        doc="What to do with malformed JSON or Avro: `PERMISSIVE` reads the fields that cannot be decoded as null, as "
+            "Spark's `from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` "
+            "fails the query, and names topic, partition, offset and reason. The default is `FAILFAST` if a format is "
+            "`avro`, as in Spark's `from_avro`, and `PERMISSIVE` otherwise."),
     _payload("columnNameOfCorruptRecord", Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a field"),
         DEFAULT_CORRUPT_RECORD, verbatim=True,
-        doc="Name of the field of the struct that contains malformed JSON, if the schema has such a field: its text if "
-            "the field is a `string`, or its bytes if it is `binary`. Requires `mode=PERMISSIVE`."),
+        doc="Name of the field of the struct that contains malformed JSON or Avro, if the schema has such a field: the "
+            "text of JSON if the field is a `string`, or the bytes if it is `binary`. Requires `mode=PERMISSIVE`."),
     _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
         doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
             "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "

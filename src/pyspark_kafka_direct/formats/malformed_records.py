@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import MalformedPayloadError
+from pyspark_kafka_direct.records.avro_values import CONVERSION_MESSAGES
 from pyspark_kafka_direct.records.json_values import CONVERSION_REASONS
 
 if TYPE_CHECKING:
@@ -38,13 +39,16 @@ def first_malformed(malformed: MalformedValues) -> tuple[int, str]:
 
 
 def first_error(
-    sides: Mapping[str, MalformedValues], offsets: pa.Int64Array, topic_partition: TopicPartition
+    sides: Mapping[str, MalformedValues],
+    format_names: Mapping[str, str],
+    offsets: pa.Int64Array,
+    topic_partition: TopicPartition,
 ) -> MalformedPayloadError:
     """Return the error of the first malformed record; ``sides`` is not empty."""
     row, reason, side = min((*first_malformed(malformed), side) for side, malformed in sides.items())
     return MalformedPayloadError(
-        f"The {side} cannot be decoded as JSON: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as null, "
-        "or mode=DROPMALFORMED to drop the record.",
+        f"The {side} cannot be decoded as {format_names[side]}: {reason}. Set mode=PERMISSIVE to read what cannot be "
+        "decoded as null, or mode=DROPMALFORMED to drop the record.",
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         offset=offsets[row].as_py(),
@@ -56,11 +60,15 @@ def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructTyp
     reasons = malformed.reasons.dictionary_decode()
     fields = {
         "side": pa.repeat(side, rows),
-        # A payload that is no JSON fails in the first stage, a field with a value of another type in the second one.
-        "stage": pc.if_else(pc.is_in(reasons, pa.array(CONVERSION_REASONS)), "convert", "parse"),
+        # A payload of another format fails in the first stage, a field with a value of another type in the second one.
+        "stage": pc.if_else(pc.is_in(reasons, _conversion_reasons()), "convert", "parse"),
         "class": pa.repeat(MalformedPayloadError.__name__, rows),
         "message": pc.binary_join_element_wise(reasons, malformed.positions.cast(pa.string()), ", at byte "),
-        "schema_id": pa.nulls(rows, pa.int32()),  # of a schema registry, which JSON does not use
+        "schema_id": pa.nulls(rows, pa.int32()) if malformed.schema_ids is None else malformed.schema_ids,
     }
     arrays = [fields[field.name] for field in error_type]
     return pa.StructArray.from_arrays(arrays, fields=list(error_type), mask=reasons.is_null())
+
+
+def _conversion_reasons() -> pa.StringArray:
+    return pa.array([*CONVERSION_REASONS, *CONVERSION_MESSAGES])

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
-from pyspark_kafka_direct.formats.json_column import JsonColumn
 from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.formats.payload_column import PayloadColumn
     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import MalformedValues
@@ -57,7 +57,7 @@ class PayloadDecoder:
         self.record_columns = tuple(record_columns)
         self._string_columns: list[str] = []
         self._user_decoders: dict[str, UserDecoder] = {}
-        self._json_columns: dict[str, JsonColumn] = {}
+        self._typed_columns: dict[str, PayloadColumn] = {}
         for index, column in enumerate(columns):
             data_type = schema.field(index).type
             match settings.format_of(column):
@@ -65,14 +65,14 @@ class PayloadDecoder:
                     pass
                 case "string":
                     self._string_columns.append(column)
-                case "json":
-                    self._json_columns[column] = JsonColumn(data_type, settings.corrupt_record)
+                case "json" | "avro":
+                    self._typed_columns[column] = _typed_column(column, data_type, settings)
                 case factory_name:
                     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
 
                     self._user_decoders[column] = UserDecoder(column, factory_name, data_type)
         self._shows_malformed = ERROR_COLUMN in columns or all(
-            json_column.shows_malformed for json_column in self._json_columns.values()
+            typed_column.shows_malformed for typed_column in self._typed_columns.values()
         )
 
     def decode(self, batches: Iterator[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
@@ -103,17 +103,18 @@ class PayloadDecoder:
         for column, decoder in self._user_decoders.items():
             arrays[column] = decoder.decode(arrays[column])
         malformed: dict[str, MalformedValues] = {}
-        originals = {column: arrays[column] for column in self._json_columns}
-        for column, json_column in self._json_columns.items():
-            decoded = json_column.decode(originals[column])
+        originals = {column: arrays[column] for column in self._typed_columns}
+        for column, typed_column in self._typed_columns.items():
+            decoded = typed_column.decode(originals[column])
             arrays[column] = decoded.values
             if decoded.malformed is not None:
                 malformed[column] = decoded.malformed
         if malformed and self._settings.mode == "FAILFAST":
-            raise first_error(malformed, arrays[_OFFSET], topic_partition)
+            format_names = {column: typed_column.format_name for column, typed_column in self._typed_columns.items()}
+            raise first_error(malformed, format_names, arrays[_OFFSET], topic_partition)
         malformed_rows = is_malformed(malformed) if malformed else None
-        for column, json_column in self._json_columns.items():
-            arrays[column] = json_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
+        for column, typed_column in self._typed_columns.items():
+            arrays[column] = typed_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
         if ERROR_COLUMN in self._columns:
             error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
             arrays[ERROR_COLUMN] = error_column(malformed, batch.num_rows, error_type)
@@ -122,6 +123,19 @@ class PayloadDecoder:
             return result
         self._malformed[topic_partition] += malformed_rows.true_count
         return result.filter(pc.invert(malformed_rows)) if self._settings.mode == "DROPMALFORMED" else result
+
+
+def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings) -> PayloadColumn:
+    # Only the modules of the format are imported.
+    if settings.format_of(column) == "json":
+        from pyspark_kafka_direct.formats.json_column import JsonColumn
+
+        return JsonColumn(data_type, settings.corrupt_record)
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, given_schema
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+
+    schema = parse_avro_schema(settings.avro_schema_of(column) or "")
+    return AvroColumn(data_type, given_schema(schema), settings.corrupt_record)
 
 
 def _as_string(column: pa.BinaryArray) -> pa.StringArray:

@@ -30,6 +30,7 @@ class MalformedValues(NamedTuple):
 
     reasons: pa.DictionaryArray  # of strings
     positions: pa.Int32Array  # the byte of the value at which this was noticed
+    schema_ids: pa.Int32Array | None = None  # of a schema registry; None if there is none
 
 
 class DecodedValues(NamedTuple):
@@ -59,7 +60,7 @@ class JsonRequest:
 
     fields: pa.Schema | None  # of the structs; None: VARIANT
     # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist. A binary
-    # field with their bytes is none of the fields here (formats/json_column.py).
+    # field with their bytes is none of the fields here (formats/payload_column.py).
     corrupt_record: str
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructField, StructType, VariantType
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.config.user_factories import is_factory
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
     from pyspark_kafka_direct.config.payload_settings import PayloadFormat, PayloadSettings
+    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
 
 ERROR_TYPE: Final = StructType(
@@ -66,7 +67,9 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
             continue
         ddl = payloads.key_schema if column == "key" else payloads.value_schema
         kind = _payload_type(column, payload_format, ddl)
-        field = StructField(column, _parse_type(column, ddl if payload_format != "string" and ddl else kind))
+        # An option of another format than JSON or the user's is no DDL.
+        is_ddl = payload_format not in ("string", "avro")
+        field = StructField(column, _parse_type(column, ddl if is_ddl and ddl else kind))
         check_payload_type(column, field, settings)
         schema = schema.set(index, _arrow_field(field))
     if ERROR_COLUMN in columns:
@@ -89,6 +92,9 @@ def check_payload_type(column: str, field: StructField, payloads: PayloadSetting
     if is_factory(payload_format):
         _check_arrow_type(field)
         return
+    if payload_format == "avro":
+        _check_avro_type(column, field, payloads)
+        return
     if kind == VariantType():
         return
     if not isinstance(kind, StructType):
@@ -100,7 +106,7 @@ def check_payload_type(column: str, field: StructField, payloads: PayloadSetting
         _check_mode(f"{field.name}.{payloads.corrupt_record}", payloads)
     from pyspark.errors import PySparkException
 
-    from pyspark_kafka_direct.formats.json_column import wanted_fields
+    from pyspark_kafka_direct.formats.payload_column import wanted_fields
     from pyspark_kafka_direct.records.json_values import JsonRequest
 
     try:
@@ -115,10 +121,10 @@ def check_error_column(field: StructField, columns: Collection[str], payloads: P
     """Raise an error unless a schema gives the column ``_error`` its type, and has a column with errors to report."""
     if field.dataType != ERROR_TYPE or not field.nullable:
         raise OptionError(f"schema: column {field.name!r} must be {ERROR_TYPE.simpleString()}.")
-    if all(payloads.format_of(column) != "json" for column in columns):
+    if all(payloads.format_of(column) not in ("json", "avro") for column in columns):
         raise OptionError(
-            f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON, and there "
-            "is none; set valueFormat=json and add the column value, or remove _error."
+            f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON or Avro, and "
+            "there is none; set valueFormat=json or avro and add the column value, or remove _error."
         )
     _check_mode(field.name, payloads)
 
@@ -134,6 +140,57 @@ def _check_arrow_type(field: StructField) -> None:
 
 def _arrow_field(field: StructField) -> pa.Field:
     return arrow_schema_in_utc(StructType([field])).field(0)
+
+
+def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings) -> None:
+    from pyspark.errors import PySparkException
+
+    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+    from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted
+    from pyspark_kafka_direct.formats.payload_column import wanted_fields
+    from pyspark_kafka_direct.records.avro_values import AvroRequest
+
+    schema = _avro_schema(column, payloads.avro_schema_of(column))
+    kind = field.dataType
+    if not isinstance(kind, StructType):
+        raise OptionError(
+            f"schema: with {column}Format=avro, column {field.name!r} is a struct of the wanted fields, such as "
+            f"struct<id bigint, name string>, not {kind.simpleString()}."
+        )
+    if payloads.corrupt_record in kind.names:
+        _check_mode(f"{field.name}.{payloads.corrupt_record}", payloads)
+        if kind[payloads.corrupt_record].dataType != BinaryType():
+            raise OptionError(
+                f"schema: with {column}Format=avro, the field {payloads.corrupt_record!r} for malformed data is binary."
+            )
+    try:
+        fields = wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields
+        AvroRequest(fields)
+        check_wanted(schema.root, list(fields))
+    except (AvroSchemaError, ValueError, TypeError, NotImplementedError, PySparkException) as error:
+        raise OptionError(f"schema: column {field.name!r}: {error}.") from None
+
+
+def _avro_schema(column: str, text: str | None) -> AvroSchema:
+    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+
+    if not text or not text.strip():
+        raise OptionError(f"{column}Format=avro needs the schema: set {column}Schema to an Avro schema, which is JSON")
+    try:
+        return parse_avro_schema(text)
+    except AvroSchemaError as error:
+        raise OptionError(f"{column}Schema: {error}") from None
+
+
+def _avro_ddl(column: str, text: str | None) -> str:
+    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+    from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
+
+    try:
+        return spark_ddl(_avro_schema(column, text).root)
+    except AvroSchemaError as error:
+        raise OptionError(f"{column}Schema: {error}") from None
 
 
 def _check_mode(name: str, payloads: PayloadSettings) -> None:
@@ -157,6 +214,8 @@ def _parse_type(column: str, ddl: str) -> DataType:
 
 
 def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -> str:
+    if payload_format == "avro":
+        return _avro_ddl(column, ddl)
     if payload_format in ("binary", "string"):
         return payload_format
     if is_factory(payload_format):

@@ -43,13 +43,16 @@ def test_formats_schemas_and_mode() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valueFormat": "avro"}, "valueFormat must be binary, string, json or module:factory, got 'avro'"),
+        ({"valueFormat": "xml"}, "valueFormat must be binary, string, json, avro or module:factory, got 'xml'"),
         ({"mode": "IGNORE"}, "mode must be PERMISSIVE, DROPMALFORMED or FAILFAST, got 'IGNORE'"),
         (
             {"valueSchema": "a int"},
-            "valueSchema is the schema of JSON, and valueFormat is binary; set valueFormat=json",
+            "valueSchema is the schema of JSON or Avro, and valueFormat is binary; set valueFormat=json or avro",
         ),
-        ({"keySchema": "a int", "keyFormat": "string"}, "keySchema is the schema of JSON, and keyFormat is string"),
+        (
+            {"keySchema": "a int", "keyFormat": "string"},
+            "keySchema is the schema of JSON or Avro, and keyFormat is str",
+        ),
         ({"valueFormt": "json"}, "valueFormat"),
     ],
 )
@@ -57,6 +60,14 @@ def test_invalid_options_are_rejected(options: dict[str, str], message: str) -> 
     for parse in (parse_batch_options, parse_stream_options, parse_columns):
         with pytest.raises(OptionError, match=message):
             parse({**BASE, **options})
+
+
+def test_avro_fails_at_malformed_data_by_default() -> None:
+    avro = {"valueFormat": "avro", "valueSchema": '"int"'}
+    expected = PayloadSettings("json", "avro", "FAILFAST", value_avro_schema='"int"')
+    options = {**BASE, **avro, "keyFormat": "json", "keySchema": "a int"}
+    assert parse_batch_options(options).payloads == PayloadOptions(expected, "a int", '"int"')
+    assert parse_batch_options({**BASE, **avro, "mode": "permissive"}).payloads.settings.mode == "PERMISSIVE"
 
 
 def test_options_of_json_alone_are_ignored_with_a_warning() -> None:
@@ -72,8 +83,8 @@ def test_a_continuous_query_has_the_same_options() -> None:
 def test_options_can_be_arguments_of_a_method() -> None:
     arguments = {"valueFormat": "json", "valueSchema": "a int", "mode": None, "keyFormat": None}
     assert parse_payload_arguments(arguments) == parse_batch_options({**BASE, **arguments}).payloads  # type: ignore[dict-item]
-    with pytest.raises(OptionError, match="valueFormat must be binary, string, json or module:factory"):
-        parse_payload_arguments({"valueFormat": "avro"})
+    with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro or module:factory"):
+        parse_payload_arguments({"valueFormat": "xml"})
 
 
 def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
@@ -97,5 +108,5 @@ def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
 
 @pytest.mark.parametrize("value", ["decoders:", ":make", "decoders:make()", "deco ders:make", "a:b:c", "json:"])
 def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
-    with pytest.raises(OptionError, match="valueFormat must be binary, string, json or module:factory, got"):
+    with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro or module:factory, got"):
         parse_batch_options({**BASE, "valueFormat": value})

@@ -246,3 +246,43 @@ def test_the_bytes_of_malformed_records_are_in_a_binary_field() -> None:
         expected(2, b'{"delay": 2 }'),
     ]
     assert rows_of(payloads, batch.slice(0, 1)) == [{"key": expected(None, None), "value": expected(1, None)}]
+
+
+AVRO = '{"type":"record","name":"R","fields":[{"name":"origin","type":"string"},{"name":"delay","type":"double"}]}'
+DATUM = b"\x06JFK" + b"\0" * 6 + b"\xf8\x3f"
+
+
+def avro_decoder(mode: MalformedMode, *columns: str) -> PayloadDecoder:
+    types = {
+        "value": pa.struct({"delay": pa.float64(), "_corrupt_record": pa.binary()}),
+        "offset": pa.int64(),
+        "_error": pa.struct(list(ERROR)),
+    }
+    settings = PayloadSettings(value_format="avro", mode=mode, value_avro_schema=AVRO)
+    return PayloadDecoder(settings, columns, pa.schema([(name, types[name]) for name in columns]))
+
+
+def test_malformed_avro_has_an_error_and_its_bytes() -> None:
+    payloads = avro_decoder("PERMISSIVE", "value", "_error")
+    first, second, third = rows_of(payloads, records(payloads, [DATUM, DATUM[:-1], None]))
+    assert first == {"value": {"delay": 1.5, "_corrupt_record": None}, "_error": None}
+    assert third == {"value": None, "_error": None}
+    assert second["value"] == {"delay": None, "_corrupt_record": DATUM[:-1]}
+    assert second["_error"] == {
+        "side": "value",
+        "stage": "parse",
+        "class": "MalformedPayloadError",
+        "message": "the datum is incomplete, at byte 4",
+        "schema_id": None,
+    }
+
+
+def test_malformed_avro_can_fail_the_task_or_be_dropped() -> None:
+    payloads = avro_decoder("FAILFAST", "value")
+    with pytest.raises(
+        MalformedPayloadError, match="The value cannot be decoded as Avro: bytes after the end"
+    ) as caught:
+        rows_of(payloads, records(payloads, [DATUM, DATUM + b"x"]))
+    assert caught.value.offset == 101
+    payloads = avro_decoder("DROPMALFORMED", "value", "offset")
+    assert [row["offset"] for row in rows_of(payloads, records(payloads, [DATUM[1:], DATUM]))] == [101]

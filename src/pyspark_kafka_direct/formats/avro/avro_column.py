@@ -1,0 +1,137 @@
+"""A column of Avro that is decoded to structs: a framing, writer schemas, and a reader schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.formats.avro.resolution import resolve
+from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues, WriterSchemaError
+from pyspark_kafka_direct.records import create_avro_decoder
+from pyspark_kafka_direct.records.json_values import DecodedValues, MalformedValues
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+    from pyspark_kafka_direct.formats.writer_schemas import Framing
+
+
+NO_ID: Final = -1  # of the only schema
+
+
+class WriterSchemas(Protocol):
+    """Returns the schemas that datums were written with. Pickled into tasks."""
+
+    def writer_schema(self, schema_id: int | str) -> AvroSchema:
+        """Return a schema; a WriterSchemaError makes the datums with this id malformed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSettings:
+    """How a task decodes a column. Pickled into tasks."""
+
+    reader: AvroSchema
+    framing: Framing
+    writers: WriterSchemas
+
+
+@dataclass(frozen=True, slots=True)
+class NoFraming:
+    """A ``Framing`` without ids: each value is a datum of the same schema."""
+
+    needs_headers: bool = False
+
+    def split(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> FramedValues:
+        """Return the values as they are."""
+        return FramedValues(values, None, None, (NO_ID,), None)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSchema:
+    """A ``WriterSchemas`` with one schema."""
+
+    schema: AvroSchema
+
+    def writer_schema(self, schema_id: int | str) -> AvroSchema:
+        """Return the schema."""
+        return self.schema
+
+
+def given_schema(schema: AvroSchema) -> AvroSettings:
+    """Return the settings of a column whose values are datums of one schema."""
+    return AvroSettings(schema, NoFraming(), GivenSchema(schema))
+
+
+class AvroColumn:
+    """A ``PayloadColumn`` of Avro."""
+
+    format_name = "Avro"
+
+    def __init__(self, data_type: pa.StructType, settings: AvroSettings, corrupt_record: str = "") -> None:
+        self._type = data_type
+        self._settings = settings
+        self._fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
+        self.shows_malformed = self._bytes_index is not None
+        self._decoder = create_avro_decoder(self._fields)
+        self._programs: dict[int | str, int] = {}
+
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
+        """Decode values, still without the field for original bytes."""
+        framed = self._settings.framing.split(values, headers)
+        programs: list[int | None] = []
+        reasons: list[str | None] = []  # why the datums of a writer schema cannot be decoded
+        for schema_id in framed.schema_ids:
+            try:
+                programs.append(self._program(schema_id))
+                reasons.append(None)
+            except (WriterSchemaError, AvroSchemaError) as error:
+                programs.append(None)
+                reasons.append(str(error))
+        if framed.writers is None and programs == [0]:
+            numbers = None
+        else:
+            writers = pa.repeat(pa.scalar(0, pa.int32()), len(values)) if framed.writers is None else framed.writers
+            numbers = pa.array(programs, pa.int32()).take(writers)
+        decoded = self._decoder.decode(values, framed.starts, numbers)
+        return DecodedValues(decoded.values, _malformed(framed, reasons, decoded.malformed))
+
+    def with_original_bytes(
+        self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
+    ) -> pa.StructArray:
+        """Add the field for original bytes, if the type has it."""
+        if self._bytes_index is None:
+            return structs
+        return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
+
+    def _program(self, schema_id: int | str) -> int:
+        number = self._programs.get(schema_id)
+        if number is None:
+            writer = self._settings.writers.writer_schema(schema_id)
+            program = resolve(writer.root, self._settings.reader.root, self._fields)
+            number = self._programs[schema_id] = self._decoder.add_program(program)
+        return number
+
+
+def _malformed(
+    framed: FramedValues, reasons: list[str | None], malformed: MalformedValues | None
+) -> MalformedValues | None:
+    """Return the malformed rows of the framing, those without a writer schema, and those of the decoder."""
+    found = [each for each in (framed.malformed, malformed) if each is not None]
+    if not found and not any(reasons):
+        return None
+    first = pa.repeat(pa.scalar(0, pa.int32()), len(framed.values))
+    is_null = framed.values.is_null()
+    writers = pc.if_else(is_null, pa.scalar(None, pa.int32()), first if framed.writers is None else framed.writers)
+    if any(reasons):
+        messages = pa.array(reasons, pa.string()).take(writers)
+        positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
+        found.append(MalformedValues(messages.dictionary_encode(), positions))
+    ids = [schema_id if isinstance(schema_id, int) else None for schema_id in framed.schema_ids]
+    schema_ids = None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers)
+    texts = pc.coalesce(*(each.reasons.cast(pa.string()) for each in found))
+    return MalformedValues(texts.dictionary_encode(), pc.coalesce(*(each.positions for each in found)), schema_ids)

@@ -1,0 +1,96 @@
+"""A column of Avro with several writer schemas, framings and schemas that cannot be fetched."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from tests.unit.formats.avro_data import encode
+
+from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings, given_schema
+from pyspark_kafka_direct.formats.avro.schema import AvroSchema, parse_avro_schema
+from pyspark_kafka_direct.formats.framing import ConfluentFraming
+from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.records import DecodedValues
+
+
+def schema(**fields: str) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+SCHEMAS = {7: schema(a="int", b="string"), 9: schema(c="double", b="string", a="long"), 11: schema(b="string")}
+TYPE = pa.struct({"a": pa.int64(), "b": pa.string()})
+
+
+class Writers:
+    """Schemas by id, without an id 5."""
+
+    def __init__(self) -> None:
+        self.requests: list[int | str] = []
+
+    def writer_schema(self, schema_id: int | str) -> AvroSchema:
+        self.requests.append(schema_id)
+        if schema_id == 5:
+            raise WriterSchemaError("there is no schema 5")
+        return parse_avro_schema(json.dumps(SCHEMAS[int(schema_id)]))
+
+
+def framed(schema_id: int, value: dict[str, Any]) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + encode(SCHEMAS[schema_id], value)
+
+
+def errors(decoded: DecodedValues) -> list[tuple[Any, ...] | None]:
+    if decoded.malformed is None:
+        return [None] * len(decoded.values)
+    reasons, positions, ids = decoded.malformed
+    assert ids is not None
+    rows = zip(ids.to_pylist(), positions.to_pylist(), reasons.to_pylist(), strict=True)
+    return [row if row[2] is not None else None for row in rows]
+
+
+def test_datums_of_several_writers_are_in_one_batch() -> None:
+    writers = Writers()
+    reader = parse_avro_schema(json.dumps(schema(a="long", b="string")))
+    column = AvroColumn(TYPE, AvroSettings(reader, ConfluentFraming(), writers))
+    seven, nine = framed(7, {"a": 1, "b": "x"}), framed(9, {"a": 1 << 40, "b": "y", "c": 0.5})
+    one = column.decode(pa.array([seven, seven]))
+    assert one.malformed is None
+    assert one.values.to_pylist() == [{"a": 1, "b": "x"}] * 2
+    values = [seven, nine, None, b"\0\0\0\0\5", seven[:-1], b"{}", framed(11, {"b": "z"}), nine, b"\0\0"]
+    decoded = column.decode(pa.array(values, pa.binary()))
+    none = {"a": None, "b": None}
+    rows = [{"a": 1, "b": "x"}, {"a": 1 << 40, "b": "y"}, None, none, none, none, none, {"a": 1 << 40, "b": "y"}, none]
+    assert decoded.values.to_pylist() == rows
+    assert errors(decoded) == [
+        None,
+        None,
+        None,
+        (5, 0, "there is no schema 5"),
+        (7, 6, "the datum is incomplete"),
+        (None, 0, "the value does not begin with the magic byte of a schema id (0 or 1)"),
+        (11, 5, "the writer schema lacks a field that has no default"),
+        None,
+        (None, 2, "the value ends within its schema id"),
+    ]
+    assert writers.requests == [7, 9, 5, 11]
+
+
+def test_all_values_have_an_unknown_schema() -> None:
+    reader = parse_avro_schema(json.dumps(schema(a="long", b="string")))
+    column = AvroColumn(TYPE, AvroSettings(reader, ConfluentFraming(), Writers()))
+    decoded = column.decode(pa.array([b"\0\0\0\0\5", b"\0\0\0\0\5x"]))
+    assert errors(decoded) == [(5, 0, "there is no schema 5")] * 2
+
+
+def test_values_without_framing() -> None:
+    given = parse_avro_schema(json.dumps(SCHEMAS[7]))
+    column = AvroColumn(pa.struct({"b": pa.string(), "x": pa.binary()}), given_schema(given), "x")
+    values = pa.array([encode(SCHEMAS[7], {"a": 1, "b": "x"}), b""])
+    decoded = column.decode(values)
+    assert decoded.malformed is not None
+    structs = column.with_original_bytes(decoded.values, values, decoded.malformed.reasons.is_valid())
+    assert structs.to_pylist() == [{"b": "x", "x": None}, {"b": None, "x": b""}]
+    assert decoded.malformed.schema_ids is None
