@@ -105,8 +105,8 @@ class LogWorker:
         self._request_backoff = _Attempts(cluster)
         self._poll_backoff = _Attempts(cluster)
         self._refresh_at = 0.0  # when to look for added partitions, if nothing else does
-        self._last_epochs: Mapping[TopicPartition, int] = {}  # of the batches before the positions
-        self._written: dict[TopicPartition, int] = {}  # generations in which this log wrote to partitions
+        self._last_epochs: Mapping[TopicPartition, int] = {}  # leader epochs of the last delivered batches
+        self._written: dict[TopicPartition, int] = {}  # log_generation of this log's last write
         self._reported_missing = False
         self._reported_unreachable = False
         self._started_at = self._progress_at = self._system.monotonic()
@@ -114,7 +114,7 @@ class LogWorker:
         self._suspected_truncation: _SuspectedTruncation | None = None
         self._ends_requested_at = 0.0  # wall time
         self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
-        self.reloading = False  # a view is read again; until it is complete, no read completes
+        self.reloading = False  # a table is loaded again; until that is complete, no read completes
         self.waits_for_transactions = True  # false: reads end before an open transaction
         self.log_generation = 0  # grows with each truncation and recreation
         self.positions: Mapping[TopicPartition, int] = {}  # next offsets to deliver; replaced, never changed

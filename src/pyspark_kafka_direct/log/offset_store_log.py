@@ -105,7 +105,7 @@ class OffsetStoreLog:
             producer.close()
 
     def _retry_until_known(self, step: Callable[[], None]) -> None:
-        """Run a step until its outcome is known; if another run has fenced this one, raise its error at every call."""
+        """Run a step until its outcome is known; once another run has fenced this one, each call raises that error."""
         unknown_outcome: OutcomeUnknownError | None = None
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             if self._fencing_error is not None:

@@ -134,8 +134,10 @@ class SingleWriter:
     def _write(
         self, producer: TransactionalProducer, batches: Sequence[EncodedBatch], now: int
     ) -> list[RecordMetadata]:
+        """Send the batches in one transaction, and tell the worker their offsets, which show it a truncated log."""
         worker = self._worker
-        log_generation, positions = worker.log_generation, worker.positions  # in this order, as the worker changes them
+        # The worker changes the positions first and the generation last. So old positions never get the new generation.
+        log_generation, positions = worker.log_generation, worker.positions
         partitions = {TopicPartition(self._topic, batch.partition) for batch in batches}
         topic_id = self._cluster.known_topic_ids([self._topic]).get(self._topic)
         leaders = self._cluster.known_leaders(partitions)

@@ -188,7 +188,7 @@ def _belongs_to_another(state: SinkState, attempt: BatchAttempt) -> bool:
 
 
 def _decide_replay(state: SinkState, attempt: BatchAttempt, token: str) -> CommitDecision:
-    """Decide on a batch with the recorded batch id: it is a replay unless the digest or the run contradicts that."""
+    """Decide on a batch with the recorded batch id: a replay, other content, or a second write in ``foreachBatch``."""
     if state.digest != attempt.digest:
         return RejectBatch(_other_content_reason(state, attempt), token)
     if attempt.kind == "foreach" and attempt.run == state.run and attempt.ticket != state.ticket:

@@ -95,7 +95,10 @@ class EpochFloors:
         return topic_id is not None and 0 <= epoch < self._floors.get((topic_id, tp), -1)
 
     def note_received(self, tp: TopicPartition, topic_id: UUID | None, epoch: int, now: float) -> float | None:
-        """Remember when metadata began to report stale epochs only, and return it; ``None`` for other epochs."""
+        """Return since when all received epochs of the partition are stale; ``None`` if this one is not stale.
+
+        Epochs that remain stale for long mean that the cluster has lost its epochs, and not that a broker lags behind.
+        """
         if topic_id is None:
             return None
         if not self.is_stale(tp, topic_id, epoch):
