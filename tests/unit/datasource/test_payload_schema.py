@@ -155,7 +155,10 @@ def test_a_decoder_of_the_user_needs_a_type() -> None:
     [
         (struct(("value", StringType(), False)), "may be null"),
         (struct(("value", CalendarIntervalType())), "column 'value' has a type that Arrow does not have"),
-        (struct(("value", StringType()), ("_error", ERROR_TYPE)), "there is none; set valueFormat=json or avro and add"),
+        (
+            struct(("value", StringType()), ("_error", ERROR_TYPE)),
+            "there is none; set valueFormat=json or avro and add",
+        ),
     ],
 )
 def test_an_invalid_type_of_a_decoder_of_the_user_is_rejected(schema: StructType, message: str) -> None:
