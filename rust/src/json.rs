@@ -22,10 +22,11 @@ pub(crate) type Decoded<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 #[pymethods]
 impl JsonDecoder {
     #[new]
-    #[pyo3(signature = (fields, corrupt_record))]
-    fn new(fields: &Bound<'_, PyAny>, corrupt_record: &str) -> PyResult<Self> {
+    #[pyo3(signature = (fields, corrupt_record, utc_offsets))]
+    fn new(fields: &Bound<'_, PyAny>, corrupt_record: &str, utc_offsets: Vec<(i64, i32)>) -> PyResult<Self> {
         let fields = Schema::from_pyarrow_bound(fields)?.fields;
-        Ok(JsonDecoder { inner: record_kernel::JsonDecoder::new(fields, corrupt_record).map_err(value_error)? })
+        let inner = record_kernel::JsonDecoder::new(fields, corrupt_record, &utc_offsets).map_err(value_error)?;
+        Ok(JsonDecoder { inner })
     }
 
     /// Decodes a `pyarrow.RecordBatch` with one binary column.

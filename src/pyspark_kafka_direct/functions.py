@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
 from pyspark_kafka_direct.spark.json_inference import infer_fields
+from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def from_json(col: Column | str, schema: StructType | str, options: Mapping[str,
     struct = _struct_type(schema)
     fields = arrow_schema_in_utc(struct)
     _check_fields(fields, corrupt_record)
-    return arrow_udf(_decode_function(fields, corrupt_record, failing=mode == "FAILFAST"), struct)(col)
+    function = _decode_function(fields, corrupt_record, session_time_zone(), failing=mode == "FAILFAST")
+    return arrow_udf(function, struct)(col)
 
 
 def infer_schema(
@@ -124,7 +126,9 @@ def _check_fields(fields: pa.Schema, corrupt_record: str) -> None:
         raise OptionError(f"from_json: {error}. Read a field of another type as string, and cast it.") from None
 
 
-def _decode_function(fields: pa.Schema, corrupt_record: str, *, failing: bool) -> Callable[[pa.Array], pa.Array]:
+def _decode_function(
+    fields: pa.Schema, corrupt_record: str, time_zone: str, *, failing: bool
+) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
     decoder: JsonDecoder | None = None  # of one task, because it cannot be pickled
 
@@ -135,7 +139,7 @@ def _decode_function(fields: pa.Schema, corrupt_record: str, *, failing: bool) -
         from pyspark_kafka_direct.formats.malformed_records import first_malformed
         from pyspark_kafka_direct.records import create_json_decoder
 
-        decoder = decoder or create_json_decoder(fields, corrupt_record)
+        decoder = decoder or create_json_decoder(fields, corrupt_record, time_zone)
         decoded = decoder.decode(values.cast(pa.binary()))
         if failing and decoded.malformed is not None:
             _, reason = first_malformed(decoded.malformed)

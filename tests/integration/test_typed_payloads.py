@@ -179,6 +179,36 @@ def test_an_inferred_schema_can_be_decoded(spark: SparkSession, kafka: EmbeddedK
     assert (second.value.i, second.value.b) == (1, True)
 
 
+def test_times_decimals_and_maps(
+    spark: SparkSession, stream: Callable[..., Stream], kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    """Timestamps without an offset are in the time zone of the session."""
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    value = b'{"d":"2020-02-29","t":"2020-07-01T12:00:00","c":1.005,"x":"QUJD","m":{"a":{"n":"2020-01-01 00:00:00"}}}'
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    options = {
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "valueFormat": "json",
+        "valueSchema": "d date, t timestamp, c decimal(7,2), x binary, m map<string,struct<n timestamp_ntz>>",
+    }
+    fields = ("d", "unix_seconds(value.t)", "c", "decode(value.x, 'utf-8')", "m['a'].n")
+    text = ", ".join(field if "(" in field else f"value.{field}" for field in fields)
+    expected = "2020-02-29 1593619200 1.01 ABC 2020-01-01 00:00:00"
+    reader = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        assert reader.options(**options).load().selectExpr(f"concat_ws(' ', {text})").collect() == [(expected,)]
+        streamed = stream(**options)
+        streamed.run(streamed.load().selectExpr(f"CAST(concat_ws(' ', {text}) AS binary) AS value"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert [value for batch in streamed.batches.values() for value in batch] == [expected]
+
+
 def test_malformed_records_in_a_stream(
     stream: Callable[..., Stream], make_topic: MakeTopic, kafka: EmbeddedKafka
 ) -> None:
@@ -246,7 +276,7 @@ def test_variants_in_a_stream(stream: Callable[..., Stream], make_topic: MakeTop
     ("schema", "options", "message"),
     [
         (None, {"valueFormat": "json"}, "valueFormat=json needs the wanted fields"),
-        ("value struct<d date>", {"valueFormat": "json"}, "field 'd' has the type date32"),
+        ("value struct<d interval day to second>", {"valueFormat": "json"}, "field 'd' has the type duration"),
         ("value struct<d double>", {}, "set valueFormat=json"),
         (
             None,

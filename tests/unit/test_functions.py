@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import DateType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import DayTimeIntervalType, IntegerType, LongType, StructField, StructType
 
 from pyspark_kafka_direct.errors import OptionError, SparkVersionError
 from pyspark_kafka_direct.functions import from_json
@@ -18,7 +18,11 @@ FIELDS = StructType([StructField("id", LongType())])
         (FIELDS, {"mode": "DROPMALFORMED"}, "mode must be PERMISSIVE or FAILFAST, got 'DROPMALFORMED'"),
         (FIELDS, {"Mode": "FAILFAST", "primitivesAsString": "true"}, "option primitivesAsString is not supported"),
         (IntegerType(), {}, "the schema must be a struct of the wanted fields, such as .* not int"),
-        (StructType([StructField("d", DateType())]), {}, "field 'd' has the type date32.* as string, and cast it"),
+        (
+            StructType([StructField("d", DayTimeIntervalType())]),
+            {},
+            "field 'd' has the type duration.* as string, and cast it",
+        ),
         (FIELDS, {"columnNameOfCorruptRecord": "id"}, "'id' .* must be a string"),
     ],
 )

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::{Array, BinaryArray};
-use arrow_schema::{DataType, Field, Fields};
+use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use record_kernel::{DecodedValues, JsonDecoder};
 use support::Random;
 
@@ -24,8 +24,18 @@ fn fields() -> Fields {
         field("o", inner.clone()),
         field("list", DataType::List(field("element", inner))),
         field("a", DataType::List(field("element", DataType::Int64))),
+        field("day", DataType::Date32),
+        field("time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+        field("price", DataType::Decimal128(20, 2)),
+        field("bytes", DataType::Binary),
+        field("map", DataType::Map(entries(field("value", DataType::Decimal128(5, 1))), false)),
         field("corrupt", DataType::Utf8),
     ])
+}
+
+fn entries(value: Arc<Field>) -> Arc<Field> {
+    let fields = vec![Arc::new(Field::new("key", DataType::Utf8, false)), value];
+    Arc::new(Field::new("entries", DataType::Struct(fields.into()), false))
 }
 
 fn pick<'a>(random: &mut Random, choices: &[&'a str]) -> &'a str {
@@ -40,7 +50,11 @@ fn value(random: &mut Random, depth: usize) -> String {
         let values: Vec<_> = (0..random.below(4)).map(|_| value(random, depth + 1)).collect();
         return format!("[{}]", values.join(pick(random, &[",", ", "])));
     }
-    const SCALARS: [&str; 20] = [
+    const SCALARS: [&str; 24] = [
+        "\"2026-01-31\"",
+        "\"2026-01-31T12:00:00.5+01:00\"",
+        "\"QUJD QQ==\"",
+        "\"1,000.5e2\"",
         "1",
         "-7",
         "0",
@@ -66,7 +80,23 @@ fn value(random: &mut Random, depth: usize) -> String {
 }
 
 fn object(random: &mut Random, depth: usize) -> String {
-    const KEYS: [&str; 10] = ["origin", "delay", "n", "ok", "o", "list", "a", "x", "long_key_of_20_bytes", "unwanted"];
+    const KEYS: [&str; 15] = [
+        "origin",
+        "delay",
+        "n",
+        "ok",
+        "o",
+        "list",
+        "a",
+        "x",
+        "long_key_of_20_bytes",
+        "unwanted",
+        "day",
+        "time",
+        "price",
+        "bytes",
+        "map",
+    ];
     let (colon, comma) = (pick(random, &[":", ": "]), pick(random, &[",", ", "]));
     let mut fields = Vec::new();
     for key in KEYS {
@@ -119,7 +149,7 @@ fn predictions_change_no_json_column() {
     let seed = number("JSON_FUZZ_SEED").unwrap_or(now);
     println!("JSON_FUZZ_SEED={seed}");
     let mut random = Random::new(seed);
-    let mut decoder = JsonDecoder::new(fields(), "corrupt").expect("the fields are supported");
+    let mut decoder = JsonDecoder::new(fields(), "corrupt", &[]).expect("the fields are supported");
     let (mut valid, mut malformed) = (0, 0);
     for _ in 0..number("JSON_FUZZ_ROUNDS").unwrap_or(2000) {
         let mut values: Vec<Vec<u8>> = Vec::new();
@@ -131,8 +161,9 @@ fn predictions_change_no_json_column() {
         let array = BinaryArray::from_iter_values(&values);
         let together = decoder.decode(&array).expect("the values fit");
         for (row, value) in values.iter().enumerate() {
-            let alone =
-                JsonDecoder::new(fields(), "corrupt").expect("the fields are supported").decode(&array.slice(row, 1));
+            let alone = JsonDecoder::new(fields(), "corrupt", &[])
+                .expect("the fields are supported")
+                .decode(&array.slice(row, 1));
             let alone = alone.expect("the value fits");
             assert_eq!(reason(&together, row), reason(&alone, 0), "{}", value.escape_ascii());
             let (one, other) = (together.values.slice(row, 1).to_data(), alone.values.to_data());

@@ -56,6 +56,7 @@ class ReadSchema:
     schema: StructType  # with the user's spelling of the names
     columns: tuple[str, ...]  # the names in Kafka records (and _error), in the same order
     payloads: PayloadSettings | None = None  # None: keys and values are bytes
+    default_time_zone: str | None = None  # None: there are no timestamps to decode
 
     def read(self, task_reader: RangeTaskReader, task: RangeTask) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a task with these columns."""
@@ -66,6 +67,10 @@ class ReadSchema:
         from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
         decoded = DecodedColumns(self.payloads, self.columns, arrow_schema_in_utc(self.schema))
+        if self.default_time_zone is not None:
+            from pyspark_kafka_direct.spark.session_time_zone import task_time_zone
+
+            decoded = decoded._replace(time_zone=task_time_zone(self.default_time_zone))
         yield from task_reader.read_decoded(task, decoded)
 
     def renamed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,7 +116,20 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
 
         check_error_column(schema.fields[columns.index(ERROR_COLUMN)], columns, payloads)
     decodes = any(payloads.format_of(column) != "binary" for column in columns)
-    return ReadSchema(schema, tuple(columns), payloads if decodes else None)
+    if not decodes:
+        return ReadSchema(schema, tuple(columns))
+    from pyspark_kafka_direct.spark.session_time_zone import host_time_zone
+
+    return ReadSchema(schema, tuple(columns), payloads, host_time_zone() if _has_timestamps(schema, columns) else None)
+
+
+def _has_timestamps(schema: StructType, columns: list[str]) -> bool:
+    """Return whether keys or values are decoded to timestamps."""
+    from pyspark_kafka_direct.records.json_values import has_timestamps
+    from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+
+    payloads = [field for field, column in zip(schema.fields, columns, strict=True) if column in ("key", "value")]
+    return any(has_timestamps(field.type) for field in arrow_schema_in_utc(StructType(payloads)))
 
 
 def _check_type(column: str, field: StructField) -> None:

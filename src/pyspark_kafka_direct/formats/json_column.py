@@ -19,7 +19,7 @@ class JsonColumn:
 
     format_name = "JSON"
 
-    def __init__(self, data_type: pa.StructType, corrupt_record: str) -> None:
+    def __init__(self, data_type: pa.StructType, corrupt_record: str, time_zone: str) -> None:
         self._type = data_type
         fields: pa.Schema | None = None
         self._bytes_index: int | None = None
@@ -27,7 +27,7 @@ class JsonColumn:
         if not is_variant(data_type):
             fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
             self.shows_malformed = data_type.get_field_index(corrupt_record) >= 0
-        self._decoder = create_json_decoder(fields, corrupt_record)
+        self._decoder = create_json_decoder(fields, corrupt_record, time_zone)
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         """Decode values, still without the field for original bytes."""

@@ -32,6 +32,7 @@ class DecodedColumns(NamedTuple):
     settings: PayloadSettings
     columns: tuple[str, ...]  # the names in Kafka records, and perhaps _error
     schema: pa.Schema  # of the decoded batches: these columns, perhaps with other names
+    time_zone: str = "UTC"  # of timestamps without an offset
 
     def decoder(self) -> PayloadDecoder:
         """Create a decoder, which a task uses for all its batches."""
@@ -46,6 +47,7 @@ class PayloadDecoder:
         settings: PayloadSettings,
         columns: Sequence[str],  # the names in Kafka records, and perhaps _error
         schema: pa.Schema,  # of the decoded batches: these columns, perhaps with other names
+        time_zone: str = "UTC",
     ) -> None:
         self._settings = settings
         self._columns = columns
@@ -66,7 +68,7 @@ class PayloadDecoder:
                 case "string":
                     self._string_columns.append(column)
                 case "json" | "avro":
-                    self._typed_columns[column] = _typed_column(column, data_type, settings)
+                    self._typed_columns[column] = _typed_column(column, data_type, settings, time_zone)
                 case factory_name:
                     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
 
@@ -125,12 +127,12 @@ class PayloadDecoder:
         return result.filter(pc.invert(malformed_rows)) if self._settings.mode == "DROPMALFORMED" else result
 
 
-def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings) -> PayloadColumn:
+def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings, time_zone: str) -> PayloadColumn:
     # Only the modules of the format are imported.
     if settings.format_of(column) == "json":
         from pyspark_kafka_direct.formats.json_column import JsonColumn
 
-        return JsonColumn(data_type, settings.corrupt_record)
+        return JsonColumn(data_type, settings.corrupt_record, time_zone)
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, given_schema
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 

@@ -47,6 +47,7 @@ from pyspark_kafka_direct.records.interfaces import (
     WritableBytes,
 )
 from pyspark_kafka_direct.records.json_values import (
+    DEFAULT_TIME_ZONE,
     DecodedValues,
     JsonDecoder,
     JsonRequest,
@@ -161,9 +162,11 @@ def create_encoder(
     )
 
 
-def create_json_decoder(fields: pa.Schema | None, corrupt_record: str = "") -> JsonDecoder:
+def create_json_decoder(
+    fields: pa.Schema | None, corrupt_record: str = "", time_zone: str = DEFAULT_TIME_ZONE
+) -> JsonDecoder:
     """Create a decoder of the wanted fields, or of VARIANTs; a type that JSON cannot be decoded to is a ValueError."""
-    return _selected.create_json_decoder(JsonRequest(fields, corrupt_record))
+    return _selected.create_json_decoder(JsonRequest(fields, corrupt_record, time_zone))
 
 
 def create_avro_decoder(fields: pa.Schema) -> AvroDecoder:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 MAX_SCHEMA_DEPTH: Final = 60
 """Levels of structs and arrays in a schema. PyArrow exports at most 64, those of a batch and a VARIANT included."""
 
+DEFAULT_TIME_ZONE: Final = "UTC"
 
 TYPE: Final = "the value does not have the type of its column"
 RANGE: Final = "the number does not fit the type of its column"
@@ -62,6 +63,7 @@ class JsonRequest:
     # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist. A binary
     # field with their bytes is none of the fields here (formats/payload_column.py).
     corrupt_record: str
+    time_zone: str = DEFAULT_TIME_ZONE  # of timestamps without an offset
 
     def __post_init__(self) -> None:
         if self.fields is None:
@@ -76,6 +78,13 @@ class JsonRequest:
                     f"field {self.corrupt_record!r} has the text of malformed values, so it must be a string, not "
                     f"{data_type}; with valueFormat=json or keyFormat=json, it may also be binary"
                 )
+
+    def utc_offsets(self) -> list[tuple[int, int]]:
+        """Return the table of the time zone, if a field needs it."""
+        from pyspark_kafka_direct.records.utc_offsets import utc_offsets  # few tasks need it
+
+        needs_zone = self.fields is not None and any(has_timestamps(field.type) for field in self.fields)
+        return list(utc_offsets(self.time_zone if needs_zone else DEFAULT_TIME_ZONE))
 
 
 def variant_type() -> pa.StructType:
@@ -106,6 +115,15 @@ def malformed_values(misfits: list[tuple[int, str] | None]) -> MalformedValues |
     return MalformedValues(pa.array(reasons, pa.dictionary(pa.int8(), pa.string())), pa.array(positions, pa.int32()))
 
 
+def has_timestamps(data_type: pa.DataType) -> bool:
+    """Return whether a type has timestamps with a time zone."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(data_type):
+        return data_type.tz is not None
+    return any(has_timestamps(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
 def _check_fields(fields: pa.Schema | pa.StructType, path: str = "", depth: int = 0) -> None:
     names = [field.name for field in fields]
     for field in fields:
@@ -118,7 +136,6 @@ def _check_fields(fields: pa.Schema | pa.StructType, path: str = "", depth: int 
 def _check_field(field: pa.Field, path: str, depth: int) -> None:
     import pyarrow as pa
 
-    scalars = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string())
     if not field.nullable:
         raise ValueError(f"field {path!r} may be missing in an object, so it must be nullable")
     if depth > MAX_SCHEMA_DEPTH:
@@ -129,5 +146,18 @@ def _check_field(field: pa.Field, path: str, depth: int) -> None:
         _check_fields(field.type, f"{path}.", depth + 1)
     elif pa.types.is_list(field.type):
         _check_field(field.type.value_field, f"{path}.{field.type.value_field.name}", depth + 1)
-    elif field.type not in scalars:
+    elif pa.types.is_map(field.type) and field.type.key_type == pa.string():
+        _check_field(field.type.item_field, f"{path}.{field.type.item_field.name}", depth + 2)  # two levels in Arrow
+    elif not _is_scalar(field.type):
         raise ValueError(f"field {path!r} has the type {field.type}, which is not decoded from JSON")
+
+
+def _is_scalar(data_type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(data_type):
+        return bool(data_type.unit == "us")
+    if pa.types.is_decimal128(data_type):
+        return bool(data_type.scale >= 0)
+    integers_and_bits = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    return data_type in (*integers_and_bits, pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32())

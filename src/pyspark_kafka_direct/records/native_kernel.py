@@ -146,7 +146,9 @@ class NativeJsonDecoder:
 
     def __init__(self, request: JsonRequest) -> None:
         fields = request.fields
-        self._native = VariantDecoder() if fields is None else JsonDecoder(fields, request.corrupt_record)
+        self._native = (
+            VariantDecoder() if fields is None else JsonDecoder(fields, request.corrupt_record, request.utc_offsets())
+        )
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa

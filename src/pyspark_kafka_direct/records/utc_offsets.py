@@ -6,6 +6,7 @@ import functools
 import re
 from bisect import bisect_right
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -52,6 +53,24 @@ def offset_at(offsets: Sequence[tuple[int, int]], second: int) -> int:
     if len(offsets) > 1 and second > end:
         second -= -((end - second) // _CYCLE_SECONDS) * _CYCLE_SECONDS
     return offsets[max(bisect_right(offsets, second, key=lambda entry: entry[0]) - 1, 0)][1]
+
+
+def utc_second(offsets: Sequence[tuple[int, int]], local: int) -> int:
+    """Return the UTC second of a local time, according to a table.
+
+    Of a time that occurs twice, this is the first one. A time that is skipped is read with the offset before.
+    """
+    end, offset = offsets[-1]
+    cycles = max(-((end + offset - local) // _CYCLE_SECONDS), 0) if len(offsets) > 1 else 0
+    local -= cycles * _CYCLE_SECONDS
+    index = bisect_right(_local_starts(tuple(offsets)), local)
+    return local - offsets[index][1] + cycles * _CYCLE_SECONDS
+
+
+@functools.lru_cache(maxsize=16)
+def _local_starts(offsets: tuple[tuple[int, int], ...]) -> list[int]:
+    """Return the local time from which each offset but the first one applies."""
+    return [start + max(before, after) for (_, before), (start, after) in pairwise(offsets)]
 
 
 def _zone(name: str) -> tzinfo:

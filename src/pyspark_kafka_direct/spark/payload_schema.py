@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.config.user_factories import is_factory
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
         schema = schema.set(index, _arrow_field(field))
     if ERROR_COLUMN in columns:
         schema = schema.insert(columns.index(ERROR_COLUMN), _arrow_field(error_field))
-    return DecodedColumns(settings, tuple(columns), schema)
+    return DecodedColumns(settings, tuple(columns), schema, session_time_zone())
 
 
 def check_payload_type(column: str, field: StructField, payloads: PayloadSettings) -> None:

@@ -87,7 +87,10 @@ def test_keys_and_values_are_decoded_as_by_the_data_source(rdd: KafkaRDD) -> Non
         ({"valueFormat": "json"}, "valueFormat=json needs the wanted fields"),
         ({"valueFormat": "jsn"}, "valueFormat must be binary, string, json, avro or module:factory"),
         ({"valueFormat": "json", "valueSchema": "n integr"}, "valueSchema must be DDL such as .*got 'n integr'"),
-        ({"valueFormat": "json", "valueSchema": "n date"}, "column 'value': field 'n' has the type date32"),
+        (
+            {"valueFormat": "json", "valueSchema": "n interval day to second"},
+            "column 'value': field 'n' has the type duration",
+        ),
         ({"columns": ["_error"]}, "_error has the errors of keys and values that are decoded from JSON"),
         ({"columns": ["_error", "_error"], "valueFormat": "json"}, "a column is named twice: _error, _error"),
         (

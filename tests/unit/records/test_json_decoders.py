@@ -165,8 +165,9 @@ def test_nesting_is_bounded(decoder: JsonDecoder, levels: int) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (pa.schema({"a": pa.date32()}), r"'a' has the type date32\[day\]"),
-        (pa.schema({"a": pa.struct({"b": pa.list_(pa.binary())})}), r"'a\.b\.item' has the type binary"),
+        (pa.schema({"a": pa.timestamp("ns")}), r"'a' has the type timestamp\[ns\]"),
+        (pa.schema({"a": pa.struct({"b": pa.list_(pa.time64("us"))})}), r"'a\.b\.item' has the type time64\[us\]"),
+        (pa.schema({"a": pa.map_(pa.int32(), pa.int8())}), r"'a' has the type map<int32, int8"),
         (pa.schema([("a", pa.int8()), ("a", pa.int8())]), "'a' is named twice"),
         (pa.schema([pa.field("a", pa.int8(), nullable=False)]), "'a' may be missing in an object"),
         (pa.schema({"bad": pa.int8()}), "'bad' has the text of malformed values, so it must be a string, not int8"),

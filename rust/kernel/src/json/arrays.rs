@@ -4,13 +4,14 @@ use std::mem;
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, BooleanArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, ListArray,
-    StructArray,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array,
+    Int16Array, Int32Array, Int64Array, ListArray, MapArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{ArrowError, DataType, Fields};
+use arrow_schema::{ArrowError, DataType, Field, Fields};
 
-use super::column::{Column, Values};
+use super::column::{Column, Entries, Values};
+use super::decimal::DecimalType;
 use crate::values::{null_buffer, string_array};
 
 impl Column {
@@ -31,6 +32,20 @@ impl Column {
             Values::Int64(values) => Arc::new(Int64Array::try_new(spare.finish(values).into(), nulls)?),
             Values::Float32(values) => Arc::new(Float32Array::try_new(spare.finish(values).into(), nulls)?),
             Values::Float64(values) => Arc::new(Float64Array::try_new(spare.finish(values).into(), nulls)?),
+            Values::Date(values) => Arc::new(Date32Array::try_new(spare.finish(values).into(), nulls)?),
+            Values::Timestamp(values) | Values::LocalTimestamp(values) => {
+                let array = TimestampMicrosecondArray::try_new(spare.finish(values).into(), nulls)?;
+                Arc::new(array.with_data_type(data_type.clone()))
+            }
+            Values::Decimal(values, DecimalType { precision, scale }) => {
+                let array = Decimal128Array::try_new(spare.finish(values).into(), nulls)?;
+                Arc::new(array.with_precision_and_scale(*precision, *scale)?)
+            }
+            Values::Binary { ends, data } => {
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(spare.finish(ends)));
+                ends.push(0);
+                Arc::new(BinaryArray::try_new(offsets, spare.finish(data), nulls)?)
+            }
             Values::Text { ends, data } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(spare.finish(ends)));
                 ends.push(0);
@@ -46,7 +61,28 @@ impl Column {
                 ends.push(0);
                 Arc::new(ListArray::try_new(field.clone(), offsets, element.finish(field.data_type())?, nulls)?)
             }
+            Values::Map { ends, entries } => {
+                let DataType::Map(field, ordered) = data_type else {
+                    return Err(ArrowError::SchemaError(format!("a map is no {data_type}")));
+                };
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(spare.finish(ends)));
+                ends.push(0);
+                let entries = entries.finish(field)?;
+                Arc::new(MapArray::try_new(field.clone(), offsets, entries, nulls, *ordered)?)
+            }
         })
+    }
+}
+
+impl Entries {
+    fn finish(&mut self, field: &Field) -> Result<StructArray, ArrowError> {
+        let DataType::Struct(fields) = field.data_type() else {
+            return Err(ArrowError::SchemaError(format!("the entries of a map are no {}", field.data_type())));
+        };
+        let rows = self.keys.rows;
+        let keys = self.keys.finish(fields[0].data_type())?;
+        let values = self.values.finish(fields[1].data_type())?;
+        StructArray::try_new_with_length(fields.clone(), vec![keys, values], None, rows)
     }
 }
 

@@ -1,13 +1,16 @@
 //! An Arrow column under construction, and the rules by which a JSON value fits it: those of Spark's `from_json`.
 
-use arrow_schema::{ArrowError, DataType, Fields};
+use arrow_schema::{ArrowError, DataType, Field, Fields, TimeUnit};
 
+use super::base64::decode_base64;
+use super::decimal::DecimalType;
 use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::number::{Number, NumberKind, number};
 use super::object::Object;
 use super::scan::load16;
-use super::skip::{Input, State, skip};
+use super::skip::{Input, State, quoted, skip};
 use super::text::unescape;
+use super::time;
 use super::variant::{Grammar, Variants, is_variant};
 use crate::values::Spare;
 
@@ -42,6 +45,17 @@ pub(super) enum Values {
         ends: Vec<i32>,
         data: Vec<u8>,
     },
+    Binary {
+        ends: Vec<i32>,
+        data: Vec<u8>,
+    },
+    /// Days since 1970.
+    Date(Vec<i32>),
+    /// Microseconds since 1970 in UTC.
+    Timestamp(Vec<i64>),
+    /// The same without regard to a time zone.
+    LocalTimestamp(Vec<i64>),
+    Decimal(Vec<i128>, DecimalType),
     Struct {
         fields: Fields,
         object: Box<Object>,
@@ -54,6 +68,16 @@ pub(super) enum Values {
         ends: Vec<i32>,
         element: Box<Column>,
     },
+    Map {
+        ends: Vec<i32>,
+        entries: Box<Entries>,
+    },
+}
+
+/// The entries of all maps of a column. A key that is repeated remains, as in Spark.
+pub(super) struct Entries {
+    pub keys: Column,
+    pub values: Column,
 }
 
 /// Runs an expression for the vector of a column of fixed width.
@@ -67,6 +91,10 @@ macro_rules! fixed_width {
             Values::Int64($vector) => $run,
             Values::Float32($vector) => $run,
             Values::Float64($vector) => $run,
+            Values::Date($vector) => $run,
+            Values::Timestamp($vector) => $run,
+            Values::LocalTimestamp($vector) => $run,
+            Values::Decimal($vector, _) => $run,
             $($others)*
         }
     };
@@ -86,6 +114,11 @@ impl Column {
             DataType::Float32 => Values::Float32(Vec::new()),
             DataType::Float64 => Values::Float64(Vec::new()),
             DataType::Utf8 => Values::Text { ends: vec![0], data: Vec::new() },
+            DataType::Binary => Values::Binary { ends: vec![0], data: Vec::new() },
+            DataType::Date32 => Values::Date(Vec::new()),
+            DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => Values::Timestamp(Vec::new()),
+            DataType::Timestamp(TimeUnit::Microsecond, None) => Values::LocalTimestamp(Vec::new()),
+            &DataType::Decimal128(precision, scale) => Values::Decimal(Vec::new(), DecimalType::new(precision, scale)?),
             DataType::Struct(fields) if is_variant(fields) => {
                 Values::Variant { fields: fields.clone(), variants: Box::new(Variants::new(Grammar::FromJson)) }
             }
@@ -94,6 +127,15 @@ impl Column {
             }
             DataType::List(element) => {
                 Values::List { ends: vec![0], element: Box::new(Column::new(element.data_type(), depth + 1)?) }
+            }
+            DataType::Map(entries, _) => {
+                let Some((key, value)) = map_fields(entries).filter(|(key, _)| *key.data_type() == DataType::Utf8)
+                else {
+                    return Err(ArrowError::SchemaError(format!("JSON cannot be decoded to {data_type}")));
+                };
+                let keys = Column::new(key.data_type(), depth + 1)?;
+                let values = Column::new(value.data_type(), depth + 2)?; // a map has two levels in Arrow
+                Values::Map { ends: vec![0], entries: Box::new(Entries { keys, values }) }
             }
             other => return Err(ArrowError::SchemaError(format!("JSON cannot be decoded to {other}"))),
         };
@@ -210,6 +252,70 @@ impl Column {
                     return Ok(end);
                 }
             }
+            Values::Map { ends, entries } => {
+                if first == b'{' {
+                    state.enter(at)?;
+                    let end = entries.decode(input, state, at)?;
+                    state.depth -= 1;
+                    if state.unfit {
+                        entries.truncate(ends.last().map_or(0, |&end| end as usize));
+                        self.rows -= 1;
+                        self.push_null();
+                    } else {
+                        ends.push(entries.keys.rows as i32);
+                    }
+                    return Ok(end);
+                }
+            }
+            Values::Binary { ends, data } => {
+                let start = data.len();
+                if let Some(text) = quoted(input, state, at, first)? {
+                    if decode_base64(text.bytes(state), data) {
+                        ends.push(data.len() as i32);
+                        return Ok(text.end);
+                    }
+                    data.truncate(start);
+                }
+            }
+            Values::Date(values) => {
+                if let Some(text) = quoted(input, state, at, first)?
+                    && let Some(days) = time::date(text.bytes(state))
+                {
+                    values.push(days);
+                    return Ok(text.end);
+                }
+            }
+            Values::Timestamp(values) => {
+                if let Some(text) = quoted(input, state, at, first)? {
+                    if let Some(micros) = time::timestamp(text.bytes(state), &state.zone) {
+                        values.push(micros);
+                        return Ok(text.end);
+                    }
+                } else {
+                    match integer(input, at, first)? {
+                        Ok((seconds, end)) => {
+                            values.push(seconds.wrapping_mul(1_000_000)); // as in Spark
+                            return Ok(end);
+                        }
+                        Err(reason) => return self.misfit(input, state, at, reason),
+                    }
+                }
+            }
+            Values::LocalTimestamp(values) => {
+                if let Some(text) = quoted(input, state, at, first)?
+                    && let Some(micros) = time::timestamp_without_zone(text.bytes(state))
+                {
+                    values.push(micros);
+                    return Ok(text.end);
+                }
+            }
+            Values::Decimal(values, decimal_type) => match decimal_type.decode(input, state, at, first)? {
+                Ok((value, end)) => {
+                    values.push(value);
+                    return Ok(end);
+                }
+                Err(reason) => return self.misfit(input, state, at, reason),
+            },
         }
         self.misfit(input, state, at, Reason::Type)
     }
@@ -231,10 +337,11 @@ impl Column {
         self.nulls.push(self.rows as u32);
         self.rows += 1;
         fixed_width!(&mut self.values, values => values.push(Default::default()),
-            Values::Text { ends, data } => ends.push(data.len() as i32),
+            Values::Text { ends, data } | Values::Binary { ends, data } => ends.push(data.len() as i32),
             Values::Struct { .. } => {},
             Values::Variant { variants, .. } => variants.push_null(),
             Values::List { ends, element } => ends.push(element.rows as i32),
+            Values::Map { ends, entries } => ends.push(entries.keys.rows as i32),
         );
     }
 
@@ -244,10 +351,11 @@ impl Column {
         self.nulls.extend(self.rows as u32..rows as u32);
         self.rows = rows;
         fixed_width!(&mut self.values, values => values.resize(rows, Default::default()),
-            Values::Text { ends, data } => ends.resize(rows + 1, data.len() as i32),
+            Values::Text { ends, data } | Values::Binary { ends, data } => ends.resize(rows + 1, data.len() as i32),
             Values::Struct { .. } => {},
             Values::Variant { variants, .. } => variants.pad(rows),
             Values::List { ends, element } => ends.resize(rows + 1, element.rows as i32),
+            Values::Map { ends, entries } => ends.resize(rows + 1, entries.keys.rows as i32),
         );
     }
 
@@ -259,7 +367,7 @@ impl Column {
             self.nulls.pop();
         }
         fixed_width!(&mut self.values, values => values.truncate(rows),
-            Values::Text { ends, data } => {
+            Values::Text { ends, data } | Values::Binary { ends, data } => {
                 ends.truncate(rows + 1);
                 data.truncate(ends.last().map_or(0, |&end| end as usize));
             }
@@ -268,6 +376,10 @@ impl Column {
             Values::List { ends, element } => {
                 ends.truncate(rows + 1);
                 element.truncate(ends.last().map_or(0, |&end| end as usize));
+            }
+            Values::Map { ends, entries } => {
+                ends.truncate(rows + 1);
+                entries.truncate(ends.last().map_or(0, |&end| end as usize));
             }
         );
     }
@@ -285,14 +397,29 @@ impl Column {
         let moved = self.nulls.split_off(self.nulls.partition_point(|&row| (row as usize) < from));
         self.nulls.extend(moved.iter().filter(|&&row| row as usize >= until).map(|row| row - (until - from) as u32));
         fixed_width!(&mut self.values, values => drop(values.drain(from..until)),
-            Values::Text { ends, data } => drop(data.drain(remove_ends(ends, from, until))),
+            Values::Text { ends, data } | Values::Binary { ends, data } => {
+                drop(data.drain(remove_ends(ends, from, until)));
+            }
             Values::Struct { object, .. } => object.columns.iter_mut().for_each(|column| column.remove(from, until)),
             Values::Variant { variants, .. } => variants.remove(from, until),
             Values::List { ends, element } => {
                 let removed = remove_ends(ends, from, until);
                 element.remove(removed.start, removed.end);
             }
+            Values::Map { ends, entries } => {
+                let removed = remove_ends(ends, from, until);
+                entries.keys.remove(removed.start, removed.end);
+                entries.values.remove(removed.start, removed.end);
+            }
         );
+    }
+}
+
+/// The fields of a map's keys and values.
+pub(super) fn map_fields(entries: &Field) -> Option<(&Field, &Field)> {
+    match entries.data_type() {
+        DataType::Struct(fields) if fields.len() == 2 => Some((&fields[0], &fields[1])),
+        _ => None,
     }
 }
 
@@ -395,12 +522,13 @@ fn range_or_type(integer: Result<(i64, usize), Reason>) -> Reason {
     integer.err().unwrap_or(Reason::Range)
 }
 
-/// Eight bytes for each column: its values, or the ends of what is limited by the size of the JSON.
+/// Eight bytes for each column, or sixteen: its values, or the ends of what is limited by the size of the JSON.
 fn width(data_type: &DataType) -> usize {
     match data_type {
         DataType::Struct(fields) if !is_variant(fields) => {
             fields.iter().map(|field| width(field.data_type())).sum::<usize>().max(8)
         }
+        DataType::Decimal128(..) => 16,
         _ => 8,
     }
 }
@@ -413,8 +541,7 @@ fn elements(element: &mut Column, input: Input<'_>, state: &mut State, start: us
     if input.byte(at) != b']' {
         loop {
             state.unfit = false;
-            let rest = state.element_bytes.checked_sub(element.width);
-            state.element_bytes = rest.ok_or(Malformed { at, reason: Reason::Size })?;
+            state.add_element(element.width, at)?;
             at = input.blanks(element.decode(input, state, at)?);
             unfit |= state.unfit;
             match input.byte(at) {
@@ -426,4 +553,38 @@ fn elements(element: &mut Column, input: Input<'_>, state: &mut State, start: us
     }
     state.unfit = unfit;
     Ok(at + 1)
+}
+
+impl Entries {
+    fn truncate(&mut self, rows: usize) {
+        self.keys.truncate(rows);
+        self.values.truncate(rows);
+    }
+
+    /// Appends the entries of an object; sets `state.unfit` if a value does not fit.
+    #[inline(never)]
+    fn decode(&mut self, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
+        let mut unfit = false;
+        let mut at = input.blanks(start + 1);
+        if input.byte(at) != b'}' {
+            loop {
+                state.unfit = false;
+                state.add_element(self.keys.width + self.values.width, at)?;
+                if !matches!(input.byte(at), b'"' | b'\'') {
+                    return unexpected(input.end, at, Reason::Unexpected);
+                }
+                at = input.blanks(self.keys.decode(input, state, at)?);
+                at = input.blanks(input.literal(at, b":")?);
+                at = input.blanks(self.values.decode(input, state, at)?);
+                unfit |= state.unfit;
+                match input.byte(at) {
+                    b',' => at = input.blanks(at + 1),
+                    b'}' => break,
+                    _ => return unexpected(input.end, at, Reason::Unexpected),
+                }
+            }
+        }
+        state.unfit = unfit;
+        Ok(at + 1)
+    }
 }

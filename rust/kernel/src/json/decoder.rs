@@ -1,15 +1,14 @@
 //! From a column of JSON values to a column of structs.
 
-use std::sync::Arc;
-
 use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
 use super::arrays::struct_array;
-use super::column::Column;
+use super::column::{Column, map_fields};
 use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::object::Object;
 use super::skip::{Input, State};
+use super::time::TimeZone;
 use super::variant::is_variant;
 use crate::values::{DecodedValues, MalformedRows, null_buffer};
 
@@ -32,7 +31,10 @@ struct CorruptRecords {
 
 impl JsonDecoder {
     /// Creates a decoder. The field named `corrupt_record`, if there is one, is a string, and is not read from the JSON.
-    pub fn new(fields: Fields, corrupt_record: &str) -> Result<JsonDecoder, ArrowError> {
+    ///
+    /// `utc_offsets` are those of timestamps without an offset: UTC seconds, and the offset in seconds from then on.
+    /// The last entry is the end of the table, and the 400 years before it repeat.
+    pub fn new(fields: Fields, corrupt_record: &str, utc_offsets: &[(i64, i32)]) -> Result<JsonDecoder, ArrowError> {
         if let Some(field) = nullable_violation(&fields) {
             return Err(ArrowError::SchemaError(format!("field {:?} must be nullable", field.name())));
         }
@@ -49,7 +51,8 @@ impl JsonDecoder {
         let corrupt_index = corrupt_record.as_ref().map(|corrupt| corrupt.index);
         let wanted = fields.iter().enumerate().filter(|(index, _)| Some(*index) != corrupt_index);
         let object = Object::new(wanted.map(|(_, field)| field), 0)?;
-        Ok(JsonDecoder { fields, object, corrupt_record, state: State::default() })
+        let state = State::new(TimeZone::new(utc_offsets));
+        Ok(JsonDecoder { fields, object, corrupt_record, state })
     }
 
     pub fn decode(&mut self, values: &BinaryArray) -> Result<DecodedValues, ArrowError> {
@@ -143,15 +146,18 @@ impl Column {
 }
 
 /// A field at any level that may not be null. Any field of a JSON object may be missing.
-fn nullable_violation(fields: &Fields) -> Option<&Arc<Field>> {
-    fields.iter().find_map(|field| match field.data_type() {
-        _ if !field.is_nullable() => Some(field),
+fn nullable_violation(fields: &Fields) -> Option<&Field> {
+    fields.iter().find_map(|field| null_violation(field))
+}
+
+fn null_violation(field: &Field) -> Option<&Field> {
+    if !field.is_nullable() {
+        return Some(field);
+    }
+    match field.data_type() {
         DataType::Struct(fields) if !is_variant(fields) => nullable_violation(fields),
-        DataType::List(element) if !element.is_nullable() => Some(element),
-        DataType::List(element) => match element.data_type() {
-            DataType::Struct(fields) if !is_variant(fields) => nullable_violation(fields),
-            _ => None,
-        },
+        DataType::List(element) => null_violation(element),
+        DataType::Map(entries, _) => map_fields(entries).and_then(|(_, value)| null_violation(value)),
         _ => None,
-    })
+    }
 }

@@ -5,7 +5,9 @@
 //! deeper than the schema, and memory grows with the real output.
 
 mod arrays;
+mod base64;
 mod column;
+mod decimal;
 mod decoder;
 mod error;
 mod number;
@@ -14,6 +16,7 @@ mod prediction;
 mod scan;
 mod skip;
 mod text;
+mod time;
 mod variant;
 mod variant_bytes;
 mod variant_decoder;

@@ -4,6 +4,7 @@ use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::number::number;
 use super::scan::{byte_at, skip_blanks};
 use super::text::{Text, long_string, string, unescape};
+use super::time::TimeZone;
 
 /// The largest number of nested objects and arrays, that of the value included: Spark's default (`maxNestingDepth`).
 pub(super) const MAX_DEPTH: usize = 1000;
@@ -61,18 +62,64 @@ pub(super) struct State {
     pub unfit: bool,
     /// The first field that did not fit its column.
     pub misfit: Option<Malformed>,
-    /// How many bytes the elements of the value's arrays may still have in columns.
+    /// How many bytes the elements of the value's arrays and maps may still have in columns.
     pub element_bytes: usize,
+    /// Of timestamps without an offset.
+    pub zone: TimeZone,
     scratch: Vec<u8>,
 }
 
+/// The content of a string, and the position after it.
+pub(super) struct Quoted<'a> {
+    /// None if its escapes were removed, so that it is in the state.
+    plain: Option<&'a [u8]>,
+    pub end: usize,
+}
+
+impl<'a> Quoted<'a> {
+    pub fn bytes<'b>(&self, state: &'b State) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        self.plain.unwrap_or(&state.scratch)
+    }
+}
+
+/// Reads a string that is converted to another type; none if the value is not a string.
+#[inline(never)]
+pub(super) fn quoted<'a>(input: Input<'a>, state: &mut State, at: usize, first: u8) -> Parsed<Option<Quoted<'a>>> {
+    if !matches!(first, b'"' | b'\'') {
+        return Ok(None);
+    }
+    let text = input.string(at)?;
+    let plain = if text.escaped {
+        state.unescaped(input, at + 1, text.end)?;
+        None
+    } else {
+        Some(&input.bytes[at + 1..text.end])
+    };
+    Ok(Some(Quoted { plain, end: text.end + 1 }))
+}
+
 impl State {
+    pub fn new(zone: TimeZone) -> State {
+        State { zone, ..State::default() }
+    }
+
     #[inline(always)]
     pub fn enter(&mut self, at: usize) -> Parsed<()> {
         if self.depth == MAX_DEPTH {
             return Err(Malformed { at, reason: Reason::Depth });
         }
         self.depth += 1;
+        Ok(())
+    }
+
+    /// Counts an element of an array or a map, which has a row in columns.
+    #[inline(always)]
+    pub fn add_element(&mut self, bytes: usize, at: usize) -> Parsed<()> {
+        let rest = self.element_bytes.checked_sub(bytes);
+        self.element_bytes = rest.ok_or(Malformed { at, reason: Reason::Size })?;
         Ok(())
     }
 

@@ -16,6 +16,7 @@ from pyspark_kafka_direct.records.json_values import (
     is_variant,
     malformed_values,
 )
+from pyspark_kafka_direct.records.python.json_numbers import decode_base64, rounded_decimal
 from pyspark_kafka_direct.records.python.json_scanner import (
     NOT_OBJECT,
     TRAILING,
@@ -23,14 +24,23 @@ from pyspark_kafka_direct.records.python.json_scanner import (
     MalformedJsonError,
     Scanner,
 )
+from pyspark_kafka_direct.records.python.json_times import (
+    days_of_date,
+    micros_of_seconds,
+    micros_of_timestamp,
+    micros_without_zone,
+)
 from pyspark_kafka_direct.records.python.variant_decoder import PythonVariantDecoder, read_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from decimal import Decimal
 
     import pyarrow as pa
 
     from pyspark_kafka_direct.records.json_values import JsonDecoder, JsonRequest
+
+    _Offsets: TypeAlias = tuple[tuple[int, int], ...]
 
     # Returns the decoded value at a position, and the position after it.
     _Decode: TypeAlias = Callable[["_Value", int], tuple[Any, int]]
@@ -55,7 +65,13 @@ class _Value(Scanner):
     """A value while it is decoded."""
 
     misfit: tuple[int, str] | None = None  # position and reason of the first field that does not fit
-    element_bytes = MAX_DECODED_BYTES  # how many bytes the elements of arrays may still have in columns
+    element_bytes = MAX_DECODED_BYTES  # how many bytes the elements of arrays and maps may still have in columns
+
+    def add_element(self, width: int, at: int) -> None:
+        """Count an element of an array or a map, which has a row in columns."""
+        self.element_bytes -= width
+        if self.element_bytes < 0:
+            raise MalformedJsonError(at, SIZE)
 
     def unfit(self, at: int, reason: str) -> tuple[_Unfit, int]:
         end = self.skip(at)
@@ -66,19 +82,19 @@ class _Value(Scanner):
 def create_json_decoder(request: JsonRequest) -> JsonDecoder:
     if request.fields is None:
         return PythonVariantDecoder()
-    return PythonJsonDecoder(request.fields, request.corrupt_record)
+    return PythonJsonDecoder(request.fields, request.corrupt_record, request.utc_offsets())
 
 
 class PythonJsonDecoder:
     """A ``JsonDecoder`` of structs in Python."""
 
-    def __init__(self, fields: pa.Schema, corrupt_record: str) -> None:
+    def __init__(self, fields: pa.Schema, corrupt_record: str, offsets: Sequence[tuple[int, int]]) -> None:
         import pyarrow as pa
 
         self._type = pa.struct(list(fields))
         self._corrupt_record = corrupt_record if corrupt_record in fields.names else None
         wanted = {field.name: field.type for field in fields if field.name != self._corrupt_record}
-        self._decode_object = _object_decoder(wanted)
+        self._decode_object = _object_decoder(wanted, tuple(offsets))
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa
@@ -111,21 +127,37 @@ class PythonJsonDecoder:
         return struct, scanner.misfit
 
 
-def _decoder(data_type: pa.DataType) -> _Decode:
-    """Return a function that decodes values of a type."""
+def _decoder(data_type: pa.DataType, offsets: _Offsets) -> _Decode:
+    """Return a function that decodes values of a type; the offsets are those of the time zone."""
     import pyarrow as pa
 
+    types = pa.types
     if is_variant(data_type):
         return _variant
-    if pa.types.is_struct(data_type):
-        return _for_first("{", _object_decoder({field.name: field.type for field in data_type}))
-    if pa.types.is_list(data_type):
-        return _for_first("[", _array_decoder(_decoder(data_type.value_type), _width(data_type.value_type)))
-    if pa.types.is_boolean(data_type):
+    if types.is_struct(data_type):
+        fields = {field.name: field.type for field in data_type}
+        return _for_first("{", _object_decoder(fields, offsets))
+    if types.is_list(data_type):
+        element_type = data_type.value_type
+        return _for_first("[", _array_decoder(_decoder(element_type, offsets), _width(element_type)))
+    if types.is_map(data_type):
+        item_type = data_type.item_type
+        return _for_first(
+            "{", _map_decoder(_decoder(item_type, offsets), _width(data_type.key_type) + _width(item_type))
+        )
+    if types.is_boolean(data_type):
         return _boolean
-    if pa.types.is_string(data_type):
+    if types.is_string(data_type):
         return _string
-    if pa.types.is_floating(data_type):
+    if types.is_binary(data_type):
+        return _from_text(decode_base64)
+    if types.is_date32(data_type):
+        return _from_text(days_of_date)
+    if types.is_timestamp(data_type):
+        return _from_text(micros_without_zone) if data_type.tz is None else _timestamp_decoder(offsets)
+    if types.is_decimal(data_type):
+        return lambda value, at: _decimal(value, at, data_type.precision, data_type.scale)
+    if types.is_floating(data_type):
         is_single = data_type == pa.float32()
         return lambda value, at: _float(value, at, is_single)
     bits = data_type.bit_width
@@ -141,8 +173,8 @@ def _for_first(opening: str, decode: _Decode) -> _Decode:
     return decode_nested
 
 
-def _object_decoder(fields: dict[str, pa.DataType]) -> _Decode:
-    decoders = {name.encode(): (name, _decoder(data_type)) for name, data_type in fields.items()}
+def _object_decoder(fields: dict[str, pa.DataType], offsets: _Offsets) -> _Decode:
+    decoders = {name.encode(): (name, _decoder(data_type, offsets)) for name, data_type in fields.items()}
 
     def decode_object(value: _Value, start: int) -> tuple[dict[str, Any], int]:
         value.enter(start)
@@ -172,12 +204,12 @@ def _object_decoder(fields: dict[str, pa.DataType]) -> _Decode:
 
 
 def _width(data_type: pa.DataType) -> int:
-    """Eight bytes for each column: its values, or the ends of what is limited by the size of the JSON."""
+    """Eight bytes for each column, or sixteen: its values, or the ends of what is limited by the size of the JSON."""
     import pyarrow as pa
 
     if pa.types.is_struct(data_type) and not is_variant(data_type):
         return max(sum(_width(field.type) for field in data_type), 8)
-    return 8
+    return 16 if pa.types.is_decimal(data_type) else 8
 
 
 def _array_decoder(decode_element: _Decode, width: int) -> _Decode:
@@ -187,9 +219,7 @@ def _array_decoder(decode_element: _Decode, width: int) -> _Decode:
         at = value.blanks(start + 1)
         if value.byte(at) != "]":
             while True:
-                value.element_bytes -= width
-                if value.element_bytes < 0:
-                    raise MalformedJsonError(at, SIZE)
+                value.add_element(width, at)
                 if value.byte(at) == "n" and decode_element is not _variant:
                     at = value.literal(at, "null")
                     elements.append(None)
@@ -206,6 +236,79 @@ def _array_decoder(decode_element: _Decode, width: int) -> _Decode:
         return _UNFIT if any(element is _UNFIT for element in elements) else elements, at + 1
 
     return decode_array
+
+
+def _map_decoder(decode_item: _Decode, width: int) -> _Decode:
+    def decode_map(value: _Value, start: int) -> tuple[list[tuple[str, Any]] | _Unfit, int]:
+        value.enter(start)
+        entries: list[tuple[str, Any]] = []
+        at = value.blanks(start + 1)
+        if value.byte(at) != "}":
+            while True:
+                value.add_element(width, at)
+                end = value.string_end(at)
+                key = value.unescaped(at + 1, end).decode(errors="replace")
+                at = value.blanks(value.literal(value.blanks(end + 1), ":"))
+                if value.byte(at) == "n" and decode_item is not _variant:
+                    at, item = value.literal(at, "null"), None
+                else:
+                    item, at = decode_item(value, at)
+                entries.append((key, item))
+                at = value.blanks(at)
+                if value.byte(at) == "}":
+                    break
+                at = value.blanks(value.literal(at, ","))
+        value.depth -= 1
+        return _UNFIT if any(item is _UNFIT for _, item in entries) else entries, at + 1
+
+    return decode_map
+
+
+def _from_text(convert: Callable[[bytes], Any]) -> _Decode:
+    """Return a function that converts strings; one that returns None does not fit."""
+
+    def decode_text(value: _Value, at: int) -> tuple[Any, int]:
+        if value.byte(at) not in ('"', "'"):
+            return value.unfit(at, TYPE)
+        end = value.string_end(at)
+        converted = convert(value.unescaped(at + 1, end))
+        return value.unfit(at, TYPE) if converted is None else (converted, end + 1)
+
+    return decode_text
+
+
+def _timestamp_decoder(offsets: _Offsets) -> _Decode:
+    from_text = _from_text(lambda text: micros_of_timestamp(text, offsets))
+
+    def decode_timestamp(value: _Value, at: int) -> tuple[Any, int]:
+        if value.byte(at) in ('"', "'"):
+            return from_text(value, at)
+        seconds, end = _integer(value, at, 64)
+        return (seconds if isinstance(seconds, _Unfit) else micros_of_seconds(seconds)), end
+
+    return decode_timestamp
+
+
+def _decimal(value: _Value, at: int, precision: int, scale: int) -> tuple[Decimal | _Unfit, int]:
+    first = value.byte(at)
+    if first in ("{", "[", "t", "f"):
+        return value.unfit(at, TYPE)
+    if first in ('"', "'"):
+        end = value.string_end(at)
+        text = value.unescaped(at + 1, end)
+        end += 1
+    else:
+        number = value.number(at)
+        if number.non_finite is not None:
+            return value.unfit(at, TYPE)
+        end = number.end
+        text = value.text[at:end].encode("latin-1")
+    try:
+        return rounded_decimal(text, precision, scale), end
+    except OverflowError:
+        return value.unfit(at, RANGE)
+    except ValueError:
+        return value.unfit(at, TYPE)
 
 
 def _variant(value: _Value, at: int) -> tuple[dict[str, bytes] | _Unfit, int]:
