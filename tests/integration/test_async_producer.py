@@ -189,7 +189,7 @@ def test_sending_resumes_after_a_broker_restart(stoppable_kafka: EmbeddedKafka, 
                 sent[value] = producer.send(topic, b"key-%d" % (number % 5), value)
                 number += 1
                 if number % 100 == 0:
-                    time.sleep(0.01)
+                    time.sleep(0.05)
 
         def more_than(count: int) -> Callable[[], bool]:
             return lambda: len(sent) > count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,12 +105,8 @@ def parse_config(
     given_options: Mapping[str, object], *, api: Api, source: ConfigSource, table: OptionTable = OPTION_TABLE
 ) -> ParsedConfig:
     """Parse names and values of options; a value of None means "not given"."""
-    applied_options = [option for option in table.options if api in option.apis and option.key_in(source)]
-    values = {
-        option.name: parse_value(option, default, option.name)
-        for option in applied_options
-        if (default := option.default_in(api)) is not None
-    }
+    required_options, defaults = _defaults(api, source, table)
+    values = dict(defaults)
     first_given: dict[str, tuple[str, str]] = {}  # canonical name to the display name and value given first
     given_names: dict[str, str] = {}
     strings: dict[str, str] = {}
@@ -144,11 +141,25 @@ def parse_config(
             values[option.name] = parse_value(option, value, display_name, match.source_key.default_unit)
             given_names[option.name] = display_name
             strings[option.name] = value
-    for option in applied_options:
-        if option.required and not values.get(option.name):
+    for option in required_options:
+        if not values.get(option.name):
             raise _missing_option(table, source, option, unknown_names)
     unknown_warnings = tuple(itertools.chain.from_iterable(unknown_names.values()))
     return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown_warnings)
+
+
+@functools.lru_cache(maxsize=64)
+def _defaults(
+    api: Api, source: ConfigSource, table: OptionTable
+) -> tuple[tuple[ConfigOption, ...], Mapping[str, OptionValue]]:
+    """Return the required options of an API, and the values of all options that it applies and that have a default."""
+    applied_options = [option for option in table.options if api in option.apis and option.key_in(source)]
+    values = {
+        option.name: parse_value(option, default, option.name)
+        for option in applied_options
+        if (default := option.default_in(api)) is not None
+    }
+    return tuple(option for option in applied_options if option.required), values
 
 
 def parse_value(option: ConfigOption, value: str, name: str, default_unit: str = "ms") -> OptionValue:
