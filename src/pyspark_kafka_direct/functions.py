@@ -33,6 +33,7 @@ def from_json(col: Column | str, schema: StructType | str, options: Mapping[str,
 
     It decodes in Python workers. With ``valueFormat=json`` the workers that read the records decode them, which is
     faster; use this function for other columns. docs/typed-json.md lists the types and the differences from Spark.
+    Timestamps without an offset are in the time zone of the session.
 
     Args:
         col: A column of strings or bytes.

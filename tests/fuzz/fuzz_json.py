@@ -13,14 +13,32 @@ import time
 
 import pyarrow as pa
 from tests.unit.records import test_json_decoders as structs
+from tests.unit.records import test_json_types as types
 from tests.unit.records import test_variant_decoders as variants
 
 REPORT_SECONDS = 30.0
-KEYS = (*structs.FIELDS.names, "unwanted", "a key of more than sixteen bytes", "é", "x", "t", "\\u0069")
+KEYS = (
+    *structs.FIELDS.names,
+    *types.FIELDS.names,
+    "unwanted",
+    "a key of more than sixteen bytes",
+    "é",
+    "x",
+    "t",
+    "\\u0069",
+)
 SCALARS = (
     *("null", "true", "false", "tru", "0", "-0", "1", "-128", "255", "256", "32768", "2147483648", "12345678", "01"),
     *("9223372036854775807", "9223372036854775808", "123456789012345678901234567890", "1.", ".5", "+1", "-", "0.1"),
     *("-0.0", "1.50", "1e3", "1E-7", "1e400", "1e39", "16777217.0", "9007199254740993", "7.0385307e-26", "NaN"),
+    *(
+        '"2026-01-31"',
+        '"2026-01-31T12:30:15.5+01:30"',
+        '"2026-03-29 02:30:00"',
+        '"-141428"',
+        '"1,000.5e2"',
+        '"QUJD QQ=="',
+    ),
     *("Infinity", "-INF", "INF", '"NaN"', "'-Infinity'", '"1"', '""', "'q'", "'a\"b\\''", '"\\ud83d\\ude00"'),
     *(
         '"\\ud83d"',
@@ -89,6 +107,7 @@ def main() -> int:
     options = parser.parse_args()
     targets = (
         (structs.decoders(), structs.comparable),
+        (types.decoders(time_zone="Europe/Berlin"), types.comparable),
         (variants.decoders(), variants.comparable),
         (variants.decoders(variants.STRUCT), variants.comparable),
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.records import IMPLEMENTATION, JsonDecoder, create_json_decoder
+from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, RANGE, SIZE, TYPE, JsonRequest
 from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
 
@@ -104,7 +104,11 @@ def decoders(fields: pa.Schema = FIELDS, time_zone: str = "UTC") -> list[JsonDec
 
 
 def decode(decoder: JsonDecoder, values: list[bytes]) -> tuple[pa.Array, Any]:
-    decoded = decoder.decode(pa.array(values, pa.binary()))
+    return comparable(decoder.decode(pa.array(values, pa.binary())))
+
+
+def comparable(decoded: DecodedValues) -> tuple[pa.Array, Any]:
+    """Return the values, and reasons and positions of malformed ones."""
     decoded.values.validate(full=True)
     if decoded.malformed is None:
         return decoded.values, None
