@@ -1,10 +1,10 @@
-"""Functions for DataFrames: ``from_json`` by the decoder of ``valueFormat=json``, and the schema of a topic's JSON."""
+"""Functions for DataFrames: ``from_json`` and ``from_avro`` by the source's decoders, and ``infer_schema``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
 
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.records import JsonDecoder
 
-__all__ = ["from_json", "infer_schema"]
+__all__ = ["from_avro", "from_json", "infer_schema"]
 
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
 _PAYLOAD_OPTIONS: Final = frozenset(
@@ -53,6 +54,39 @@ def from_json(col: Column | str, schema: StructType | str, options: Mapping[str,
     _check_fields(fields, corrupt_record)
     function = _decode_function(fields, corrupt_record, session_time_zone(), failing=mode == "FAILFAST")
     return arrow_udf(function, struct)(col)
+
+
+def from_avro(data: Column | str, jsonFormatSchema: str, options: Mapping[str, str] | None = None) -> Column:  # noqa: N803 (Spark's name)
+    """Decode Avro as ``valueFormat=avro`` does, without Spark's jar for Avro.
+
+    It decodes in Python workers. With ``valueFormat=avro`` the workers that read the records decode them, which is
+    faster, and only the wanted fields; use this function for other columns. docs/avro.md lists the types and the
+    differences from Spark.
+
+    Args:
+        data: A column of bytes, each of which is one datum.
+        jsonFormatSchema: The Avro schema with which the datums were written, as JSON. It is a record.
+        options: ``mode`` (``FAILFAST``, the default, or ``PERMISSIVE``), and ``avroSchema``: a compatible Avro schema
+            of which the column has the fields.
+
+    Returns:
+        A column of structs with all fields.
+
+    Raises:
+        OptionError: A schema is not valid, or an option is not known.
+        SparkVersionError: PySpark is older than 4.1.
+    """
+    by_lower_name = {name.lower(): value for name, value in (options or {}).items()}
+    mode = by_lower_name.pop("mode", "FAILFAST").upper()
+    reader = by_lower_name.pop("avroschema", jsonFormatSchema)
+    if by_lower_name:
+        unknown = next(name for name in options or {} if name.lower() in by_lower_name)
+        raise OptionError(f"from_avro: the option {unknown} is not supported; use mode and avroSchema")
+    if mode not in _MODES:
+        raise OptionError(f"from_avro: mode must be {' or '.join(_MODES)}, got {mode!r}")
+    struct, settings = _avro_type(jsonFormatSchema, reader)
+    fields = arrow_schema_in_utc(struct)
+    return arrow_udf(_decode_avro_function(fields, settings, failing=mode == "FAILFAST"), struct)(data)
 
 
 def infer_schema(
@@ -151,3 +185,43 @@ def _decode_function(
         return decoded.values
 
     return from_json
+
+
+def _avro_type(writer: str, reader: str) -> tuple[StructType, AvroSettings]:
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings, GivenSchema, NoFraming
+    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
+
+    try:
+        settings = AvroSettings(parse_avro_schema(reader), NoFraming(), GivenSchema(parse_avro_schema(writer)))
+        struct = DataType.fromDDL(spark_ddl(settings.reader.root))
+    except AvroSchemaError as error:
+        raise OptionError(f"from_avro: {error}") from None
+    return cast("StructType", struct), settings
+
+
+def _decode_avro_function(
+    fields: pa.Schema, settings: AvroSettings, *, failing: bool
+) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
+    column: AvroColumn | None = None  # of one task, because it cannot be pickled
+
+    def from_avro(values: pa.Array) -> pa.Array:
+        nonlocal column
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn
+        from pyspark_kafka_direct.formats.malformed_records import first_malformed
+
+        column = column or AvroColumn(pa.struct(list(fields)), settings)
+        decoded = column.decode(values.cast(pa.binary()))
+        if failing and decoded.malformed is not None:
+            _, reason = first_malformed(decoded.malformed)
+            raise MalformedPayloadError(
+                f"A value cannot be decoded as Avro: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as "
+                "null."
+            )
+        return decoded.values
+
+    return from_avro
