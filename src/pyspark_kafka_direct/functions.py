@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from pyspark.sql.types import DataType, StructType
 
-from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
+from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, parse_payload_arguments
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
 from pyspark_kafka_direct.spark.json_inference import infer_fields
 from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
 
+    from pyspark_kafka_direct.config.payload_settings import MalformedMode
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.records import JsonDecoder
 
 __all__ = ["from_avro", "from_json", "infer_schema"]
 
-_MODES: Final = ("PERMISSIVE", "FAILFAST")
-_PAYLOAD_OPTIONS: Final = frozenset(
-    {"keyformat", "valueformat", "keyschema", "valueschema", "mode", "columnnameofcorruptrecord"}
-)
+_MODES: Final[tuple[MalformedMode, ...]] = ("PERMISSIVE", "FAILFAST")
+_FROM_JSON_OPTIONS: Final = ("mode", "columnnameofcorruptrecord")
+_PAYLOAD_OPTIONS: Final = frozenset(name.lower() for name in PAYLOAD_OPTIONS)
 
 
 def from_json(col: Column | str, schema: StructType | str, options: Mapping[str, str] | None = None) -> Column:
@@ -128,18 +128,17 @@ def infer_schema(
 
 
 def _parse_options(options: Mapping[str, str]) -> tuple[str, str]:
-    by_lower_name = {name.lower(): value for name, value in options.items()}
-    mode = by_lower_name.pop("mode", "PERMISSIVE").upper()
-    corrupt_record = by_lower_name.pop("columnnameofcorruptrecord", DEFAULT_CORRUPT_RECORD)
-    if by_lower_name:
-        unknown = next(name for name in options if name.lower() in by_lower_name)
-        raise OptionError(
-            f"from_json: the option {unknown} is not supported; use mode and columnNameOfCorruptRecord, or Spark's "
-            "from_json"
-        )
-    if mode not in _MODES:
-        raise OptionError(f"from_json: mode must be {' or '.join(_MODES)}, got {mode!r}")
-    return mode, corrupt_record
+    for name in options:
+        if name.lower() not in _FROM_JSON_OPTIONS:
+            raise OptionError(
+                f"from_json: the option {name} is not supported; use mode and columnNameOfCorruptRecord, or Spark's "
+                "from_json"
+            )
+    try:
+        settings = parse_payload_arguments({**options, "valueFormat": "json"}, modes=_MODES).settings
+    except OptionError as error:
+        raise OptionError(f"from_json: {error}") from None
+    return settings.mode, settings.corrupt_record
 
 
 def _struct_type(schema: StructType | str) -> StructType:

@@ -66,7 +66,7 @@ ROWS: Final = st.lists(st.tuples(*(st.none() | values for _, values in FIELDS.va
 TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^",:{}\[\]]+|.', re.DOTALL)
 
 
-@pytest.fixture(params=["UTC", "America/New_York", "+05:30"])
+@pytest.fixture(params=["UTC", "America/New_York", "+05:30", "PST"])
 def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     before = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", request.param)

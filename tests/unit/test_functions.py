@@ -16,6 +16,10 @@ FIELDS = StructType([StructField("id", LongType())])
     ("schema", "options", "message"),
     [
         (FIELDS, {"mode": "DROPMALFORMED"}, "mode must be PERMISSIVE or FAILFAST, got 'DROPMALFORMED'"),
+        (FIELDS, {"mode": "quickly"}, "from_json: mode must be PERMISSIVE or FAILFAST, got 'quickly'"),
+        (FIELDS, {"mode": "FAILFAST", "MODE": "PERMISSIVE"}, "from_json: mode is given twice with different values"),
+        (FIELDS, {"columnNameOfCorruptRecord": ""}, "columnNameOfCorruptRecord must be the name of a field"),
+        (FIELDS, {"valueFormat": "json"}, "option valueFormat is not supported"),
         (FIELDS, {"Mode": "FAILFAST", "primitivesAsString": "true"}, "option primitivesAsString is not supported"),
         (IntegerType(), {}, "the schema must be a struct of the wanted fields, such as .* not int"),
         (

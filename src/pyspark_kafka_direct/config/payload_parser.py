@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pyspark_kafka_direct.config import option_messages
@@ -12,15 +13,17 @@ from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 from pyspark_kafka_direct.config.user_factories import check_allowed, is_factory
+from pyspark_kafka_direct.config.value_types import Enum
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from pyspark_kafka_direct.config.config_option import ConfigOption
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
 
-_OPTIONS: Final = ("keyFormat", "valueFormat", "keySchema", "valueSchema", "mode", "columnNameOfCorruptRecord")
+PAYLOAD_OPTIONS: Final = ("keyFormat", "valueFormat", "keySchema", "valueSchema", "mode", "columnNameOfCorruptRecord")
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
 _TYPED_FORMATS: Final = ("json", "avro")
 
@@ -72,18 +75,32 @@ def parse_payloads(parsed: ParsedConfig, warnings: list[str], *, from_python: bo
     return PayloadOptions(settings, schemas["key"], schemas["value"])
 
 
-def parse_payload_arguments(arguments: Mapping[str, str | None]) -> PayloadOptions:
-    """Parse options that are the arguments of a method."""
-    table = OptionTable(OPTION_TABLE.by_name[name] for name in _OPTIONS)
-    parsed = parse_config(arguments, api="batch", source=ConfigSource.OPTION, table=table)
+def parse_payload_arguments(
+    arguments: Mapping[str, str | None], *, modes: Sequence[MalformedMode] | None = None
+) -> PayloadOptions:
+    """Parse options that are the arguments of a method; ``modes`` are those that the method has."""
+    options = [OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS]
+    if modes is not None:
+        options = [replace(each, value_type=Enum(tuple(modes))) if each.name == "mode" else each for each in options]
     warnings: list[str] = []
-    payloads = parse_payloads(parsed, warnings, from_python=True)
+    payloads = parse_payloads(_parse(arguments, options), warnings, from_python=True)
     for warning in warnings:
         option_messages.warn_once(warning)
     return payloads
+
+
+def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
+    """Parse the payloads of a batch or a stream, whose other options are invalid."""
+    names = {name.lower() for name in PAYLOAD_OPTIONS}
+    given = {name: value for name, value in options.items() if name.strip().lower() in names}
+    return parse_payloads(_parse(given, [OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS]), [])
 
 
 def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:
     """Return the mode; its default is that of Spark's ``from_json`` or ``from_avro``."""
     mode = parsed.get_string("mode") or ("FAILFAST" if "avro" in formats else "PERMISSIVE")
     return cast("MalformedMode", mode)
+
+
+def _parse(options: Mapping[str, str | None], table: Sequence[ConfigOption]) -> ParsedConfig:
+    return parse_config(options, api="batch", source=ConfigSource.OPTION, table=OptionTable(table))

@@ -15,7 +15,12 @@ from pyspark_kafka_direct.config.client_parser import parse_client
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.payload_parser import BINARY_PAYLOADS, PayloadOptions, parse_payloads
+from pyspark_kafka_direct.config.payload_parser import (
+    BINARY_PAYLOADS,
+    PayloadOptions,
+    parse_payloads,
+    parse_payloads_alone,
+)
 from pyspark_kafka_direct.config.timestamp_options import (
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
@@ -193,8 +198,9 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadOptions]:
         except KafkaDirectError as stream_error:
             if str(stream_error) == str(batch_error):
                 raise
-            # The reader of either kind will raise its own error.
-            return _has_true(options, _INCLUDE_HEADERS), BINARY_PAYLOADS
+            # The reader of either kind will raise its own error. Until then, Spark needs the columns: without them, it
+            # would rather report that the query uses a field that does not exist.
+            return _has_true(options, _INCLUDE_HEADERS), parse_payloads_alone(options)
     return parsed.include_headers, parsed.payloads
 
 

@@ -18,8 +18,13 @@ MILLIONTHS: Final = "us"
 
 def encodable(values: pa.Array) -> pa.Array:
     """Return a column with the types that Spark uses; a ValueError names a type that is not encoded as JSON."""
+    import pyarrow.compute as pc
+
     wanted = _encodable_type(values.type)
-    return values if values.type == wanted else values.cast(wanted, safe=False)
+    if values.type == wanted:
+        return values
+    # Spark's times are microseconds. A number that does not fit is an error, and is not wrapped.
+    return values.cast(options=pc.CastOptions(wanted, allow_time_truncate=True, allow_invalid_utf8=True))
 
 
 def time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
@@ -49,8 +54,10 @@ def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> p
         return pa.map_(nested(data_type.key_field, "key"), nested(data_type.item_field, "value"))
     if types.is_string(data_type) or types.is_large_string(data_type):
         return pa.string()
-    if types.is_binary(data_type) or types.is_large_binary(data_type):
+    if types.is_binary(data_type) or types.is_large_binary(data_type) or types.is_fixed_size_binary(data_type):
         return pa.binary()
+    if types.is_dictionary(data_type):
+        return _encodable_type(data_type.value_type, path, depth)
     if types.is_timestamp(data_type):
         return pa.timestamp(MILLIONTHS, data_type.tz)
     if types.is_date(data_type):

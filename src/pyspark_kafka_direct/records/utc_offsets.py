@@ -15,6 +15,37 @@ if TYPE_CHECKING:
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?(?::?(\d\d))?")
 _UTC_NAMES: Final = frozenset({"UTC", "Z", "GMT", "UT", "Etc/UTC", "Etc/GMT"})
+# Java's ZoneId.SHORT_IDS, which Spark accepts as time zones.
+_SHORT_IDS: Final = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "EST": "-05:00",
+    "HST": "-10:00",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "MST": "-07:00",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
 _CYCLE_SECONDS: Final = 146_097 * 86_400
 """400 years, after which the calendar repeats, and with it the rules of daylight saving time."""
 
@@ -30,6 +61,7 @@ def utc_offsets(name: str) -> tuple[tuple[int, int], ...]:
     The last entry is the end of the table: later times have the offset of the time 400 years before, or 800. If there
     is one entry, its offset always applies.
     """
+    name = _SHORT_IDS.get(name, name)
     if name in _UTC_NAMES:
         return ((0, 0),)
     fixed = _FIXED.fullmatch(name)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark_kafka_direct.spark.write_schema import WriteSchema
 
@@ -41,14 +42,16 @@ def to_producer_rows(
 ) -> pa.RecordBatch:
     """Return ``value``, ``timestamp``, and those of ``key``, ``topic``, ``headers`` and ``partition`` that exist."""
     # ``now_ms`` is the timestamp of rows without one; ``stamp`` has additional headers.
-    columns = {"value": _payload(batch.column(schema.value))}
+    columns = {"value": _converted("value", _payload, batch.column(schema.value))}
     if schema.key is not None:
-        columns["key"] = _payload(batch.column(schema.key))
+        columns["key"] = _converted("key", _payload, batch.column(schema.key))
     if schema.topic is not None:
-        columns["topic"] = _cast(_STRING, batch.column(schema.topic))
+        columns["topic"] = _converted("topic", partial(_cast, _STRING), batch.column(schema.topic))
     if schema.partition is not None:
         columns["partition"] = batch.column(schema.partition)
-    headers = None if schema.headers is None else _cast(HEADERS, batch.column(schema.headers))
+    headers = None
+    if schema.headers is not None:
+        headers = _converted("headers", partial(_cast, HEADERS), batch.column(schema.headers))
     if stamp:
         headers = append_headers(headers, batch.num_rows, stamp)
     if headers is not None:
@@ -56,7 +59,7 @@ def to_producer_rows(
     if schema.timestamp is None:
         columns["timestamp"] = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
     else:
-        times = _milliseconds(batch.column(schema.timestamp))
+        times = _converted("timestamp", _milliseconds, batch.column(schema.timestamp))
         earliest = pc.min(times).as_py()
         if earliest is not None and earliest < 0:
             raise ColumnError(
@@ -98,6 +101,20 @@ def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, 
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
 
 
+def _converted(name: str, convert: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
+    """Convert a column; an error of Arrow or of the JSON encoder would remain if the rows were written again."""
+    try:
+        return convert(column)
+    except KafkaDirectError:
+        raise
+    except (ValueError, NotImplementedError) as error:  # also Arrow's errors
+        reason = str(error).rstrip(".")
+        raise ColumnError(
+            f"{name} attribute: {column.type} cannot be written: {reason}. Cast the column, or convert it to a string "
+            "or to bytes, before it is written"
+        ) from error
+
+
 def _payload(column: pa.Array) -> pa.Array:
     """Return a key or value as bytes; structs, arrays and maps as JSON."""
     if not pa.types.is_nested(column.type):
@@ -122,5 +139,6 @@ def _milliseconds(times: pa.Array) -> pa.Array:
         )
         return pc.divide(pc.cast(micros, pa.int64(), safe=False), 1000)
     if times.type.unit != "us":  # Spark's timestamps are microseconds
-        times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
+        micros = pa.timestamp("us", times.type.tz)
+        times = times.cast(options=pc.CastOptions(micros, allow_time_truncate=True))
     return pc.divide(times.view(pa.int64()), 1000)

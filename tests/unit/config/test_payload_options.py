@@ -110,3 +110,15 @@ def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
 def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
     with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro or module:factory, got"):
         parse_batch_options({**BASE, "valueFormat": value})
+
+
+def test_payloads_are_parsed_although_another_option_is_invalid() -> None:
+    """Otherwise, Spark would report first that the query uses a field of a column of bytes."""
+    # A batch does not start at latest, and a stream does not have these limits: the errors differ.
+    invalid = {**BASE, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many", "includeHeaders": "true"}
+    typed = {"valueFormat": "json", "VALUESCHEMA": "a int", "mode": "failfast"}
+    settings = PayloadSettings("binary", "json", "FAILFAST")
+    assert parse_columns({**invalid, **typed}) == (True, PayloadOptions(settings, None, "a int"))
+    with pytest.raises(OptionError, match="mode must be PERMISSIVE, DROPMALFORMED or FAILFAST"):
+        parse_columns({**invalid, **typed, "mode": "quickly"})
+    assert parse_columns(invalid) == (True, PayloadOptions(PayloadSettings()))

@@ -164,6 +164,30 @@ def test_strings_need_not_be_utf8(encode: Encode) -> None:
     assert texts(encode(column)) == ['{"v":"a\ufffdb"}', '{"v":"\ufffd\\""}', '{"v":"é"}']
 
 
+def test_a_dictionary_is_written_as_its_values(encode: Encode) -> None:
+    names = pa.array(["JFK", None, "LGA", "JFK"]).dictionary_encode()
+    column = pa.StructArray.from_arrays([names, pa.ListArray.from_arrays([0, 1, 1, 3, 4], names)], ["n", "l"])
+    assert texts(encode(column)) == [
+        '{"n":"JFK","l":["JFK"]}',
+        '{"l":[]}',
+        '{"n":"LGA","l":[null,"LGA"]}',
+        '{"n":"JFK","l":["JFK"]}',
+    ]
+    fixed = pa.array([b"ab", None], pa.binary(2))
+    assert texts(encode(pa.StructArray.from_arrays([fixed], ["b"]))) == ['{"b":"YWI="}', "{}"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_time_that_does_not_fit_is_rejected_and_not_wrapped(encode: Encode, unit: str) -> None:
+    with pytest.raises(ValueError, match="out of bounds"):
+        encode(struct_of(pa.timestamp(unit), 2**62))
+
+
+def test_nanoseconds_are_truncated(encode: Encode) -> None:
+    column = struct_of(pa.timestamp("ns", "UTC"), 1_500_000_999)
+    assert texts(encode(column)) == ['{"v":"1970-01-01T00:00:01.500Z"}']
+
+
 @pytest.mark.parametrize(
     ("data_type", "message"),
     [
@@ -186,6 +210,16 @@ def test_a_type_that_is_too_deep_is_rejected(encode: Encode) -> None:
         data_type = pa.list_(data_type)
     with pytest.raises(ValueError, match="has more than 60 levels"):
         encode(pa.array([None], data_type))
+
+
+@pytest.mark.parametrize(
+    ("name", "zone", "offset"),
+    [("PST", "America/Los_Angeles", None), ("JST", "Asia/Tokyo", None), ("EST", "-05:00", -5), ("HST", "-10:00", -10)],
+)
+def test_a_zone_may_have_a_short_name_of_java(name: str, zone: str, offset: int | None) -> None:
+    assert utc_offsets(name) == utc_offsets(zone)
+    if offset is not None:
+        assert utc_offsets(name) == ((0, offset * 3600),)
 
 
 @given(

@@ -68,6 +68,25 @@ def test_strings_become_bytes(arrow_type: pa.DataType) -> None:
     assert whole.column("value").to_pylist() == ["žluť".encode(), None, b""]
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("value", pa.array([{"a": 1}], pa.struct({"a": pa.duration("us")})), r"field 'a' has the type duration\[us\]"),
+        ("value", pa.array([[2**62]], pa.list_(pa.timestamp("s"))), "out of bounds"),
+        ("key", pa.array([[1]], pa.list_(pa.uint8())), "field 'element' has the type uint8"),
+        ("key", pa.array([1]).dictionary_encode(), "incompatible with dictionary"),
+        ("topic", pa.array([[1]]), "Unsupported cast"),
+        ("headers", pa.array([1]), "Unsupported cast|cast"),
+        ("timestamp", pa.array([2**62], pa.timestamp("s")), "out of bounds"),
+    ],
+)
+def test_a_column_that_cannot_be_converted_is_a_final_error(name: str, values: pa.Array, message: str) -> None:
+    columns = {"value": pa.array([b""]), name: values}
+    schema = WriteSchema(**{column: index for index, column in enumerate(columns)})
+    with pytest.raises(ColumnError, match=rf"{name} attribute: .* cannot be written: .*({message})"):
+        to_producer_rows(batch(**columns), schema, NOW)
+
+
 def test_strings_are_not_copied() -> None:
     value = pa.array(["abc", "def"])
     rows = to_producer_rows(batch(value=value), WriteSchema(0), NOW)
