@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import READ_APIS, SINK_API, ConfigSource
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.value_types import Duration, ListOf, Text
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt
@@ -234,7 +235,12 @@ def _unknown_option(table: OptionTable, api: Api, source: ConfigSource, display_
         return [option_messages.unknown_warning(source, display_name, hint)]
     if display_name.lower() in _SPARK_OPTIONS:
         return []
-    hint = did_you_mean(display_name, table.names(source, client=False))
+    # A setting of brokers without `kafka.` resembles that of the registry, which has the same name behind its prefix.
+    is_of_registry = display_name.lower().startswith(REGISTRY_PREFIX[:6])
+    names = table.names(source, client=False)
+    hint = did_you_mean(
+        display_name, [name for name in names if is_of_registry or not name.startswith(REGISTRY_PREFIX)]
+    )
     hint = hint or did_you_mean(display_name, table.names(source, client=True), "kafka.")
     return [option_messages.unknown_warning(source, display_name, hint)]
 

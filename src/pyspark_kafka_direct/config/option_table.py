@@ -8,6 +8,7 @@ from pyspark_kafka_direct.config.config_option import ConfigSource, UnsupportedP
 from pyspark_kafka_direct.config.connection_definitions import CONNECTION_OPTIONS
 from pyspark_kafka_direct.config.consumer_definitions import CONSUMER_OPTIONS
 from pyspark_kafka_direct.config.producer_definitions import PRODUCER_OPTIONS, SINK_OPTIONS
+from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.security_definitions import SASL_OPTIONS, TLS_OPTIONS
 from pyspark_kafka_direct.config.source_definitions import BATCH_LIMIT_OPTIONS, SOURCE_OPTIONS
 from pyspark_kafka_direct.config.spark_definitions import SPARK_OPTIONS
@@ -144,6 +145,8 @@ OPTION_TABLE: Final = OptionTable(
         *PRODUCER_OPTIONS,
         *UNSUPPORTED_OPTIONS,
         *SOURCE_OPTIONS,
+        *SUBJECT_OPTIONS,
+        *REGISTRY_OPTIONS,
         *BATCH_LIMIT_OPTIONS,
         *SINK_OPTIONS,
         *SPARK_OPTIONS,

@@ -11,6 +11,8 @@ from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads
+from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 from pyspark_kafka_direct.config.user_factories import check_allowed, is_factory
 from pyspark_kafka_direct.config.value_types import Enum
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import ConfigOption
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.config.security_settings import SecuritySettings
 
 PAYLOAD_OPTIONS: Final = ("keyFormat", "valueFormat", "keySchema", "valueSchema", "mode", "columnNameOfCorruptRecord")
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
@@ -39,10 +42,13 @@ class PayloadOptions(NamedTuple):
 BINARY_PAYLOADS: Final = PayloadOptions()
 
 
-def parse_payloads(parsed: ParsedConfig, warnings: list[str], *, from_python: bool = False) -> PayloadOptions:
+def parse_payloads(
+    parsed: ParsedConfig, warnings: list[str], security: SecuritySettings = PLAINTEXT, *, from_python: bool = False
+) -> PayloadOptions:
     """Return how keys and values are decoded; the types that they are decoded to may also follow from a schema.
 
     If the options cannot come from SQL (``from_python``), who gives them may run any code, so also any decoder.
+    ``security`` are the settings of the brokers, which a registry may use too.
     """
     formats = {side: parsed.get_string(f"{side}Format") or "" for side in ("key", "value")}
     schemas = {side: parsed.get_string(f"{side}Schema") for side in ("key", "value")}
@@ -71,6 +77,7 @@ def parse_payloads(parsed: ParsedConfig, warnings: list[str], *, from_python: bo
         corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
         key_avro_schema=avro_schemas.get("key"),
         value_avro_schema=avro_schemas.get("value"),
+        registry=parse_registry_payloads(parsed, security, warnings, has_avro="avro" in formats.values()),
     )
     return PayloadOptions(settings, schemas["key"], schemas["value"])
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
 
 PayloadFormat: TypeAlias = str
 """``binary``, ``string``, ``json``, ``avro``, or ``module:factory`` for a decoder of the user."""
@@ -24,6 +27,7 @@ class PayloadSettings:
     corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
     key_avro_schema: str | None = None  # the JSON of an Avro schema
     value_avro_schema: str | None = None
+    registry: RegistryPayloads | None = None  # of writers' Avro schemas
 
     def format_of(self, column: str) -> PayloadFormat:
         """Return the format of a column of Kafka records."""
@@ -32,6 +36,14 @@ class PayloadSettings:
     def avro_schema_of(self, column: str) -> str | None:
         """Return the Avro schema of a column, if it has this format."""
         return {"key": self.key_avro_schema, "value": self.value_avro_schema}.get(column)
+
+    def with_avro_schema(self, column: str, text: str) -> PayloadSettings:
+        """Return a copy with the Avro schema of a column."""
+        return replace(self, key_avro_schema=text) if column == "key" else replace(self, value_avro_schema=text)
+
+    def references_of(self, column: str) -> tuple[str, ...]:
+        """Return the schemas that the Avro schema of a column refers to."""
+        return () if self.registry is None else self.registry.side(column).references
 
     @property
     def decodes(self) -> bool:

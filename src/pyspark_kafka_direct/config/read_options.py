@@ -136,7 +136,7 @@ def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
     parsed, client_fields, warnings = _parse(options, "batch")
     ranges = _parse_offset_ranges(parsed)
     start, end = _parse_start_and_end(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings, client_fields["connection"].security)
     return BatchOptions(
         **client_fields,
         **parsed.fields_for(BatchOptions, roles=_ROLES),
@@ -155,7 +155,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     start, start_group_id = _parse_stream_start(parsed, warnings)
     limits = parse_batch_limits(parsed)
     backpressure = parse_backpressure(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings, client_fields["connection"].security)
     return StreamOptions(
         **client_fields,
         **parsed.fields_for(StreamOptions, roles=_ROLES),
@@ -173,7 +173,7 @@ def parse_continuous_options(options: Mapping[str, str]) -> ContinuousOptions:
     """Parse the input options of a continuous query."""
     parsed, client_fields, warnings = _parse(options, "continuous")
     start, start_group_id = _parse_stream_start(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings, from_python=True)
+    payloads = parse_payloads(parsed, warnings, client_fields["connection"].security, from_python=True)
     return ContinuousOptions(
         **client_fields,
         **parsed.fields_for(ContinuousOptions, roles=_ROLES),

@@ -33,7 +33,7 @@ _VERSION: Final = Text(
     pattern=re.compile(rf"{LATEST_VERSION}|[1-9][0-9]{{0,8}}"), expected=f"{LATEST_VERSION} or the number of a version"
 )
 _STRATEGY: Final = Enum(("topic", "record", "topic-record"))
-_FRAMING: Final = Enum(("confluent", "header", "single-object", "none"))
+_FRAMING: Final = Enum(("confluent", "header", "none"))
 
 
 def _tls_of_registry(option: ConfigOption) -> ConfigOption:
@@ -107,6 +107,9 @@ SUBJECT_OPTIONS: Final = (
     _registry("keyFraming", _FRAMING, doc="The same as `valueFraming`, for keys."),
     _registry("valueFraming", _FRAMING,
         doc="Where the schema id of a value is: `confluent` (in front of it; the default with `schema.registry.url`), "
-            "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's single-object "
-            "encoding) or `none` (the default without a registry)."),
+            "`header` (in the header `__value_schema_id`, else in front of it) or `none` (the default without a "
+            "registry: the values are written with the schema that they are read with)."),
+    _registry("schemaEvolutionMode", Enum(("none", "restart")), "none",
+        doc="What to do if a writer's schema has fields that the schema of the query lacks: `none` ignores the fields. "
+            "`restart` fails the query, so that it can be started again with the new version."),
 )

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
+from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.registry_settings import (
     REGISTRY_PREFIX,
     RegistryCredentials,
+    RegistryPayloads,
     RegistrySettings,
     SubjectSettings,
 )
 from pyspark_kafka_direct.config.security_parser import LOOPBACK_HOSTS, UNAMBIGUOUS_NETLOC, parse_token_url
 from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret
+from pyspark_kafka_direct.config.subject_names import Side, subject_name
 from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.config.registry_settings import FramingName, SubjectNameStrategy
+    from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName, SubjectNameStrategy
     from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
 
 _URL: Final = "schema.registry.url"
@@ -37,6 +39,11 @@ _CLOUD_HEADERS: Final = {
     f"{_BEARER}logical.cluster": "target-sr-cluster",
     f"{_BEARER}identity.pool.id": "Confluent-Identity-Pool-Id",
 }
+_SIDES: Final[tuple[Side, ...]] = ("key", "value")
+_SUBJECT_OPTIONS: Final = (
+    *(f"{side}{name}" for side in _SIDES for name in ("Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")),
+    "schemaEvolutionMode",
+)
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -63,7 +70,25 @@ def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: l
     return settings
 
 
-def parse_subject(parsed: ParsedConfig, side: Literal["key", "value"], *, has_registry: bool) -> SubjectSettings:
+def parse_registry_payloads(
+    parsed: ParsedConfig, security: SecuritySettings, warnings: list[str], *, has_avro: bool
+) -> RegistryPayloads | None:
+    """Return the registry of keys and values, or None if there is none or if nothing is Avro."""
+    settings = parse_registry(parsed, security, warnings)
+    has_options = any(name in parsed.given_names for name in (_URL, *_SUBJECT_OPTIONS))
+    if has_options and (settings is None or not has_avro):
+        given_name = next(parsed.given_names[name] for name in (_URL, *_SUBJECT_OPTIONS) if name in parsed.given_names)
+        reason = "nothing is decoded from Avro" if settings is not None else f"{parsed.name_of(_URL)} is not set"
+        warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
+    if settings is None or not has_avro:
+        return None
+    topic = _single_topic(parsed)
+    key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in _SIDES)
+    evolution = cast("EvolutionMode", parsed.get_string("schemaEvolutionMode"))
+    return RegistryPayloads(settings, key, value, evolution)
+
+
+def parse_subject(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> SubjectSettings:
     """Return the settings of keys or values."""
     framing = cast("FramingName | None", parsed.get_string(f"{side}Framing"))
     return SubjectSettings(
@@ -72,6 +97,29 @@ def parse_subject(parsed: ParsedConfig, side: Literal["key", "value"], *, has_re
         version=parsed.get_string(f"{side}SchemaVersion") or "",
         framing=framing or ("confluent" if has_registry else "none"),
     )
+
+
+def _single_topic(parsed: ParsedConfig) -> str | None:
+    """Return the topic that is read, or None if it is not a single one; errors are raised elsewhere."""
+    topics: set[str] = set()
+    if subscribed := parsed.get_string("subscribe"):
+        topics = {topic.strip() for topic in subscribed.split(",") if topic.strip()}
+    for name in ("assign", "offsetRanges"):
+        try:
+            content = json.loads(parsed.get_string(name) or "null")
+        except (ValueError, RecursionError):
+            return None
+        if isinstance(content, dict):
+            topics |= content.keys()
+        elif isinstance(content, list):
+            topics |= {str(entry.get("topic")) for entry in content if isinstance(entry, dict)}
+    return topics.pop() if len(topics) == 1 else None
+
+
+def _with_subject(settings: SubjectSettings, topic: str | None, side: Side) -> SubjectSettings:
+    if settings.subject is None and settings.strategy == "topic" and topic is not None:
+        return replace(settings, subject=subject_name(settings.strategy, topic, side, record_name=""))
+    return settings
 
 
 def _parse_url(url: str, name: str) -> tuple[str, Secret | None]:

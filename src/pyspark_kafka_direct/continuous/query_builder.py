@@ -306,6 +306,7 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.query_run import new_id
         from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
         from pyspark_kafka_direct.spark.payload_schema import decoded_columns
+        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 
         spark: Any = self._spark
         if self._read_options is None:
@@ -322,7 +323,7 @@ class ContinuousQueryBuilder:
         definition = QueryDefinition(
             read_options=read_options,
             columns=columns,
-            decoded=decoded_columns(columns, read_options.payloads),
+            decoded=decoded_columns(columns, with_reader_schemas(read_options.payloads)),
             functions=self._functions,
             delivery=self._output.create_delivery(read_options, logs, settings, pool),
         )

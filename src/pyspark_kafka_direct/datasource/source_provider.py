@@ -51,13 +51,15 @@ class KafkaSourceProvider(DataSource):
         if not payloads.settings.decodes:
             return columns
         from pyspark_kafka_direct.spark.payload_schema import typed_schema
+        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 
-        return typed_schema(columns, payloads)  # type: ignore[return-value] # Spark accepts DDL
+        return typed_schema(columns, with_reader_schemas(payloads))  # type: ignore[return-value] # Spark accepts DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_kafka_direct.config.option_messages import warn_once
         from pyspark_kafka_direct.config.read_options import parse_batch_options
         from pyspark_kafka_direct.datasource import kafka_batch_reader
+        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
         options = parse_batch_options(dict(self.options))
@@ -74,20 +76,22 @@ class KafkaSourceProvider(DataSource):
             if options.push_down_filters
             else kafka_batch_reader.KafkaBatchReader
         )
-        return reader_class(options, read_schema(schema, options.payloads.settings))
+        return reader_class(options, read_schema(schema, with_reader_schemas(options.payloads, schema).settings))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pyspark_kafka_direct.config.read_options import parse_stream_options
+        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
         options = parse_stream_options(dict(self.options))
+        columns = read_schema(schema, with_reader_schemas(options.payloads, schema).settings)
         if spark_features().has_read_limits:
             from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
-            return KafkaMicroBatchStream(options, read_schema(schema, options.payloads.settings))
+            return KafkaMicroBatchStream(options, columns)
         from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 
-        return LegacyKafkaMicroBatchStream(options, read_schema(schema, options.payloads.settings))
+        return LegacyKafkaMicroBatchStream(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_kafka_direct.config.option_messages import warn_once

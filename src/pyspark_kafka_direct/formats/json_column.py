@@ -18,6 +18,7 @@ class JsonColumn:
     """A ``PayloadColumn`` of JSON. A field of type string has the text of a malformed value, as in Spark."""
 
     format_name = "JSON"
+    needs_headers = False
 
     def __init__(self, data_type: pa.StructType, corrupt_record: str, time_zone: str) -> None:
         self._type = data_type
@@ -29,7 +30,7 @@ class JsonColumn:
             self.shows_malformed = data_type.get_field_index(corrupt_record) >= 0
         self._decoder = create_json_decoder(fields, corrupt_record, time_zone)
 
-    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
         return self._decoder.decode(values)
 

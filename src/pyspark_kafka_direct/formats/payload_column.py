@@ -35,9 +35,10 @@ class PayloadColumn(Protocol):
 
     format_name: str  # for messages
     shows_malformed: bool  # whether a field has the text or the bytes of malformed values
+    needs_headers: bool
 
-    def decode(self, values: pa.BinaryArray) -> DecodedValues:
-        """Decode values, still without the field for original bytes."""
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
+        """Decode values, still without the field for original bytes; ``headers`` are those of the records."""
         ...
 
     def with_original_bytes(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.formats")
 
 _OFFSET = "offset"
+_HEADERS = "headers"
 
 
 class DecodedColumns(NamedTuple):
@@ -56,7 +57,6 @@ class PayloadDecoder:
         record_columns = [column for column in columns if column != ERROR_COLUMN]
         if settings.mode == "FAILFAST" and _OFFSET not in columns:
             record_columns.append(_OFFSET)  # error messages contain it
-        self.record_columns = tuple(record_columns)
         self._string_columns: list[str] = []
         self._user_decoders: dict[str, UserDecoder] = {}
         self._typed_columns: dict[str, PayloadColumn] = {}
@@ -76,6 +76,10 @@ class PayloadDecoder:
         self._shows_malformed = ERROR_COLUMN in columns or all(
             typed_column.shows_malformed for typed_column in self._typed_columns.values()
         )
+        needs_headers = any(typed_column.needs_headers for typed_column in self._typed_columns.values())
+        if needs_headers and _HEADERS not in columns:
+            record_columns.append(_HEADERS)
+        self.record_columns = tuple(record_columns)
 
     def decode(self, batches: Iterator[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Yield the decoded batches, without those of which all records are dropped."""
@@ -107,7 +111,7 @@ class PayloadDecoder:
         malformed: dict[str, MalformedValues] = {}
         originals = {column: arrays[column] for column in self._typed_columns}
         for column, typed_column in self._typed_columns.items():
-            decoded = typed_column.decode(originals[column])
+            decoded = typed_column.decode(originals[column], arrays.get(_HEADERS))
             arrays[column] = decoded.values
             if decoded.malformed is not None:
                 malformed[column] = decoded.malformed
@@ -136,8 +140,13 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, given_schema
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 
-    schema = parse_avro_schema(settings.avro_schema_of(column) or "")
-    return AvroColumn(data_type, given_schema(schema), settings.corrupt_record)
+    text, references = settings.avro_schema_of(column) or "", settings.references_of(column)
+    if settings.registry is None or settings.registry.side(column).framing == "none":
+        return AvroColumn(data_type, given_schema(parse_avro_schema(text, references)), settings.corrupt_record)
+    from pyspark_kafka_direct.formats.avro.registry_schemas import ReaderSchema, registry_avro_settings
+
+    reader = ReaderSchema(text, references, settings.registry.side(column).source)
+    return AvroColumn(data_type, registry_avro_settings(settings.registry, column, reader), settings.corrupt_record)
 
 
 def _as_string(column: pa.BinaryArray) -> pa.StringArray:

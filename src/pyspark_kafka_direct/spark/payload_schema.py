@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
-    from pyspark_kafka_direct.config.payload_settings import PayloadFormat, PayloadSettings
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
 
@@ -39,8 +39,9 @@ _OTHER_TYPE: Final = re.compile(
 def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
     """Return the DDL of the columns of Kafka records. Spark parses it, because this process has no JVM."""
     types = {
-        "key": _payload_type("key", payloads.settings.key_format, payloads.key_schema),
-        "value": _payload_type("value", payloads.settings.value_format, payloads.value_schema),
+        "key": _payload_type("key", payloads.settings, payloads.key_schema) + _comment("key", payloads.settings),
+        "value": _payload_type("value", payloads.settings, payloads.value_schema)
+        + _comment("value", payloads.settings),
         "timestamp": "timestamp_ltz",  # regardless of spark.sql.timestampType
     }
     return ", ".join(f"`{field.name}` {types.get(field.name) or field.dataType.simpleString()}" for field in columns)
@@ -67,7 +68,7 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
         if payload_format == "binary":
             continue
         ddl = payloads.key_schema if column == "key" else payloads.value_schema
-        kind = _payload_type(column, payload_format, ddl)
+        kind = _payload_type(column, settings, ddl)
         # An option of another format than JSON or the user's is no DDL.
         is_ddl = payload_format not in ("string", "avro")
         field = StructField(column, _parse_type(column, ddl if is_ddl and ddl else kind))
@@ -151,7 +152,7 @@ def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings)
     from pyspark_kafka_direct.formats.payload_column import wanted_fields
     from pyspark_kafka_direct.records.avro_values import AvroRequest
 
-    schema = _avro_schema(column, payloads.avro_schema_of(column))
+    schema = _avro_schema(column, payloads.avro_schema_of(column), payloads.references_of(column))
     kind = field.dataType
     if not isinstance(kind, StructType):
         raise OptionError(
@@ -172,24 +173,27 @@ def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings)
         raise OptionError(f"schema: column {field.name!r}: {error}.") from None
 
 
-def _avro_schema(column: str, text: str | None) -> AvroSchema:
+def _avro_schema(column: str, text: str | None, references: Sequence[str]) -> AvroSchema:
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 
     if not text or not text.strip():
-        raise OptionError(f"{column}Format=avro needs the schema: set {column}Schema to an Avro schema, which is JSON")
+        raise OptionError(
+            f"{column}Format=avro needs the schema: set {column}Schema to an Avro schema, which is JSON, or "
+            "schema.registry.url to a schema registry"
+        )
     try:
-        return parse_avro_schema(text)
+        return parse_avro_schema(text, references)
     except AvroSchemaError as error:
         raise OptionError(f"{column}Schema: {error}") from None
 
 
-def _avro_ddl(column: str, text: str | None) -> str:
+def _avro_ddl(column: str, text: str | None, references: Sequence[str]) -> str:
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 
     try:
-        return spark_ddl(_avro_schema(column, text).root)
+        return spark_ddl(_avro_schema(column, text, references).root)
     except AvroSchemaError as error:
         raise OptionError(f"{column}Schema: {error}") from None
 
@@ -214,9 +218,20 @@ def _parse_type(column: str, ddl: str) -> DataType:
         raise OptionError(message) from None
 
 
-def _payload_type(column: str, payload_format: PayloadFormat, ddl: str | None) -> str:
+def _comment(column: str, payloads: PayloadSettings) -> str:
+    """Return the comment of a column, which has the id of its schema if it is from a registry."""
+    if payloads.registry is None or payloads.format_of(column) != "avro":
+        return ""
+    if payloads.registry.side(column).subject is None or not payloads.registry.side(column).source:
+        return ""
+    source = payloads.registry.side(column).source.replace("\\", "\\\\").replace("'", "\\'")
+    return f" COMMENT '{source}'"
+
+
+def _payload_type(column: str, payloads: PayloadSettings, ddl: str | None) -> str:
+    payload_format = payloads.format_of(column)
     if payload_format == "avro":
-        return _avro_ddl(column, ddl)
+        return _avro_ddl(column, ddl, payloads.references_of(column))
     if payload_format in ("binary", "string"):
         return payload_format
     if is_factory(payload_format):

@@ -122,3 +122,49 @@ def test_payloads_are_parsed_although_another_option_is_invalid() -> None:
     with pytest.raises(OptionError, match="mode must be PERMISSIVE, DROPMALFORMED or FAILFAST"):
         parse_columns({**invalid, **typed, "mode": "quickly"})
     assert parse_columns(invalid) == (True, PayloadOptions(PayloadSettings()))
+
+
+AVRO = {**BASE, "valueFormat": "avro", "schema.registry.url": "https://one:8081"}
+
+
+def test_a_registry_of_avro() -> None:
+    registry = parse_batch_options({**AVRO, "schemaEvolutionMode": "restart"}).payloads.settings.registry
+    assert registry is not None
+    assert registry.settings.urls == ("https://one:8081",)
+    assert (registry.value.subject, registry.key.subject, registry.evolution) == ("t-value", "t-key", "restart")
+    for parsed in (parse_stream_options(AVRO), parse_continuous_options(AVRO)):
+        assert parsed.payloads.settings.registry == parse_batch_options(AVRO).payloads.settings.registry
+    assert parse_batch_options({**BASE, "valueFormat": "avro", "valueSchema": "x"}).payloads.settings.registry is None
+
+
+@pytest.mark.parametrize(
+    ("options", "subject"),
+    [
+        ({"subscribe": " t "}, "t-value"),
+        ({"assign": '{"t": [0, 1]}'}, "t-value"),
+        ({"offsetRanges": '[{"topic": "t", "partition": 0, "fromOffset": 0, "untilOffset": 1}]'}, "t-value"),
+        ({"subscribe": "t,u"}, None),
+        ({"subscribePattern": "t.*"}, None),
+        ({"subscribe": "t", "valueSubjectNameStrategy": "record"}, None),
+        ({"subscribe": "t,u", "valueSubject": " s "}, " s "),
+    ],
+)
+def test_the_subject_follows_from_a_single_topic(options: dict[str, str], subject: str | None) -> None:
+    given = {name: value for name, value in AVRO.items() if name != "subscribe"} | options
+    registry = parse_batch_options(given).payloads.settings.registry
+    assert registry is not None
+    assert registry.value.subject == subject
+
+
+def test_options_of_a_registry_without_effect() -> None:
+    def warnings(options: dict[str, str]) -> list[str]:
+        return [warning for warning in parse_batch_options({**BASE, **options}).warnings if "egistr" in warning]
+
+    assert warnings({"schema.registry.url": "https://one:8081"}) == [
+        "the option schema.registry.url is ignored: nothing is decoded from Avro"
+    ]
+    avro = {"valueFormat": "avro", "valueSchema": "x"}
+    assert parse_batch_options({**BASE, **avro, "valueSubject": "s"}).warnings == (
+        "the option valueSubject is ignored: schema.registry.url is not set",
+    )
+    assert warnings(AVRO) == []

@@ -27,7 +27,7 @@ SECRET = "hunter2"
 
 
 def fetch(registry: FakeRegistry, **fields: Any) -> str:
-    settings = RegistrySettings((registry.url,), api_timeout_ms=500, **fields)
+    settings = RegistrySettings((registry.url,), **{"api_timeout_ms": 30_000, **fields})
     return RegistryClient(settings).schema_by_id(registry.add("t-value", LONG)).text
 
 
@@ -172,7 +172,7 @@ def test_a_registry_that_requires_a_client_certificate(broker_files: tuple[Path,
         pkcs12 = tls(truststore_certificates=CA.pem, keystore_location=str(store), keystore_password=Secret("secret"))
         assert [fetch(registry, tls=settings) for settings in (pem, pkcs12)] == [LONG, LONG]
         with pytest.raises(SchemaRegistryError, match=r"schema.registry.ssl.keystore.location|cannot be reached"):
-            fetch(registry, tls=tls(truststore_certificates=CA.pem))
+            fetch(registry, tls=tls(truststore_certificates=CA.pem), api_timeout_ms=1000)
 
 
 def test_errors_of_certificates_name_the_options_of_the_registry() -> None:

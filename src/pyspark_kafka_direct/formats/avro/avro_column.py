@@ -79,6 +79,7 @@ class AvroColumn:
         self.shows_malformed = self._bytes_index is not None
         self._decoder = create_avro_decoder(self._fields)
         self._programs: dict[int | str, int] = {}
+        self.needs_headers = settings.framing.needs_headers
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError, SchemaRegistryError
+from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.schema import AvroSchema, parse_avro_schema
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
+from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 from pyspark_kafka_direct.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 _MAX_SHOWN_FIELDS: Final = 5
@@ -77,6 +79,13 @@ class RegistrySchemas:
         except SchemaRegistryError:
             return ""
         return "".join(f", version {version} of {subject}" for subject, version in versions[:_MAX_SHOWN_FIELDS])
+
+
+def registry_avro_settings(registry: RegistryPayloads, column: str, reader: ReaderSchema) -> AvroSettings:
+    """Return how a task decodes keys or values, whose writers' schemas are in a registry."""
+    framing = ConfluentFraming(HEADER_NAMES[column] if registry.side(column).framing == "header" else None)
+    compared = reader if registry.evolution == "restart" else None
+    return AvroSettings(reader.parse(), framing, RegistrySchemas(registry.settings, compared))
 
 
 def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) -> ReaderSchema:

@@ -1,0 +1,62 @@
+"""Finds the Avro schemas that a query reads with in a schema registry, on the driver.
+
+Several processes plan a query. The comment of a column contains the id of its schema, so that ``latest`` has the same
+meaning in all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
+
+_SOURCE: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)
+
+
+def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = None) -> PayloadOptions:
+    """Return the options with the schemas of a registry; ``schema`` are the columns, once Spark has them."""
+    registry = payloads.settings.registry
+    if registry is None:
+        return payloads
+    comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
+    for column in ("key", "value"):
+        wanted = schema is None or column in comments
+        if payloads.settings.format_of(column) == "avro" and wanted:
+            payloads = _with_reader_schema(payloads, registry, column, comments.get(column))
+            registry = payloads.settings.registry or registry
+    return payloads
+
+
+def _with_reader_schema(
+    payloads: PayloadOptions, registry: RegistryPayloads, column: str, comment: str | None
+) -> PayloadOptions:
+    from pyspark_kafka_direct.formats.avro.registry_schemas import fetch_reader_schema, fetch_reader_schema_by_id
+
+    side = registry.side(column)
+    if payloads.settings.avro_schema_of(column) is not None:
+        side = replace(side, source=f"{column}Schema")
+        return payloads._replace(settings=replace(payloads.settings, registry=registry.with_side(column, side)))
+    resolved_before = _SOURCE.fullmatch(comment or "")
+    if resolved_before is not None:
+        reader = fetch_reader_schema_by_id(registry.settings, int(resolved_before[1]), resolved_before[0])
+    elif side.subject is not None:
+        reader = fetch_reader_schema(registry.settings, side.subject, side.version)
+    else:
+        raise OptionError(
+            f"{column}Format=avro: the subject does not follow from the topics and {column}SubjectNameStrategy="
+            f"{side.strategy}; set {column}Subject, or {column}Schema to an Avro schema"
+        )
+    side = replace(side, references=reader.references, source=reader.source)
+    settings = replace(payloads.settings, registry=registry.with_side(column, side))
+    settings = settings.with_avro_schema(column, reader.text)
+    if column == "key":
+        return payloads._replace(settings=settings, key_schema=reader.text)
+    return payloads._replace(settings=settings, value_schema=reader.text)
