@@ -12,6 +12,7 @@ from pyspark_kafka_direct.config.option_parser import environment_list, parse_co
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads
+from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 from pyspark_kafka_direct.config.user_factories import check_allowed, is_factory
@@ -98,6 +99,8 @@ def parse_payload_arguments(
 
 def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
     """Parse the payloads of a batch or a stream, whose other options are invalid."""
+    if any(name.strip().lower().startswith(REGISTRY_PREFIX) for name in options):
+        return BINARY_PAYLOADS  # the invalid option may be one of the registry, which has the schema
     names = {name.lower() for name in PAYLOAD_OPTIONS}
     given = {name: value for name, value in options.items() if name.strip().lower() in names}
     return parse_payloads(_parse(given, [OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS]), [])

@@ -168,3 +168,9 @@ def test_options_of_a_registry_without_effect() -> None:
         "the option valueSubject is ignored: schema.registry.url is not set",
     )
     assert warnings(AVRO) == []
+
+
+def test_the_error_about_another_option_is_not_one_about_a_schema_that_the_registry_has() -> None:
+    # A batch does not start at latest, and a stream does not have these limits: the errors differ.
+    invalid = {**AVRO, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many"}
+    assert parse_columns(invalid) == (False, PayloadOptions(PayloadSettings()))
