@@ -282,8 +282,8 @@ def test_a_late_request_of_a_failed_record_is_not_written_behind_a_newer_one(
         return Fault.LATE_REQUEST
 
     with Network(fault) as network:
-        client = cluster(kafka.bootstrap_servers, network.pool(), request_timeout_ms=2_000)
-        producer = AsyncProducer(client, ProducerSettings(delivery_timeout_ms=2_000))
+        client = cluster(kafka.bootstrap_servers, network.pool(), request_timeout_ms=6_000)
+        producer = AsyncProducer(client, ProducerSettings(delivery_timeout_ms=6_000))
         producer.send(topic, b"k", b"first").result(TIMEOUT)
         is_late.set()
         failed = producer.send(topic, b"k", b"failed")
