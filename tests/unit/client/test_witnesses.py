@@ -461,7 +461,7 @@ def test_a_replica_that_does_not_respond_may_be_the_leader(three: list[FakeBroke
         cluster.topics([TOPIC])
         three[0].frozen = three[1].frozen = True
         with pytest.raises(BrokerTimeoutError) as raised:
-            cluster.raise_epoch_floors([TOPIC], deadline=cluster.deadline(1.0))
+            cluster.raise_epoch_floors([TOPIC], deadline=cluster.deadline(4.0))
         assert "no data loss is assumed" in "".join(raised.value.__notes__)
 
 

@@ -44,7 +44,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 
 
 def settings_of(registry: FakeRegistry) -> RegistrySettings:
-    return RegistrySettings((registry.url,), api_timeout_ms=300)
+    return RegistrySettings((registry.url,), api_timeout_ms=3_000)
 
 
 def test_schemas_of_writers(registry: FakeRegistry) -> None:

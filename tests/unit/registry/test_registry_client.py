@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
 )
+from pyspark_kafka_direct.registry import reference_resolver
 from pyspark_kafka_direct.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.registry.registry_client import RegistryClient, registry_client
 
@@ -99,7 +100,9 @@ def test_references_are_resolved_once_and_before_their_users(registry: FakeRegis
     assert sorted(registry.paths[1:]) == [f"GET /subjects/{name}/versions/1" for name in ("leaf", "left", "right")]
 
 
-def test_references_that_are_hostile(registry: FakeRegistry) -> None:
+def test_references_that_are_hostile(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_resolver, "MAX_REFERENCES", 150)
+
     def respond(request: Request) -> Reply | None:
         *_, subject, _, version = request.path.split("/")
         if subject == "cycle":
@@ -117,7 +120,7 @@ def test_references_that_are_hostile(registry: FakeRegistry) -> None:
     for subject, message in (
         ("cycle", "Subject 'cycle', version latest: its references refer to themselves by 'c'."),
         ("deep", "its references are nested more than 100 levels deep."),
-        ("many", "its references are more than 1000, or larger than 32 MiB together."),
+        ("many", "its references are more than 150, or larger than 32 MiB together."),
     ):
         with pytest.raises(SchemaError, match=message.replace(".", "[.]")):
             client(registry).schema_of_subject(subject, "latest" if subject == "cycle" else 1)
@@ -212,7 +215,7 @@ def test_another_url_is_used_if_one_fails(registry: FakeRegistry) -> None:
         assert [reader.schema_by_id(schema_id).text for schema_id in ids] == [LONG, '"int"']
         assert len(broken.requests) == 1  # the second request begins with the URL that responded
     registry.stop()
-    message = unavailable(lambda: client(broken, registry, api_timeout_ms=100).schema_by_id(ids[0]))
+    message = unavailable(lambda: client(broken, registry, api_timeout_ms=3_000).schema_by_id(ids[0]))
     assert message.count("cannot be reached (Connection refused)") == 2
 
 
@@ -226,11 +229,11 @@ def test_server_errors_are_retried(registry: FakeRegistry) -> None:
 
 def test_the_error_names_reason_and_limit(registry: FakeRegistry) -> None:
     registry.fault = lambda _: Reply(500, {"error_code": 50001, "message": "store\nerror"})
-    message = unavailable(lambda: client(registry, api_timeout_ms=50).schema_by_id(5))
+    message = unavailable(lambda: client(registry, api_timeout_ms=3_000).schema_by_id(5))
     host = registry.url.removeprefix("http://")
     assert message == (
         f"Schema id 5: no schema registry of schema.registry.url is available: {host} returned HTTP 500 "
-        '"store\\nerror". Requests are repeated for 50 ms (schema.registry.api.timeout.ms).'
+        '"store\\nerror". Requests are repeated for 3000 ms (schema.registry.api.timeout.ms).'
     )
 
 
@@ -317,7 +320,7 @@ def test_a_slow_url_does_not_use_up_the_deadline(registry: FakeRegistry) -> None
     schema_id = registry.add("t-value", LONG)
     with FakeRegistry() as slow:
         slow.delay = 1
-        assert client(slow, registry, read_timeout_ms=100).schema_by_id(schema_id).text == LONG
+        assert client(slow, registry, read_timeout_ms=500).schema_by_id(schema_id).text == LONG
 
 
 def test_settings_are_picklable_and_a_process_has_one_client(registry: FakeRegistry) -> None:
