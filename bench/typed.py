@@ -80,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.typed", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="measured runs of each job (%(default)s)")
     parser.add_argument("--copies", type=int, default=COPIES, help="of all flights (%(default)s)")
-    parser.add_argument("--jobs", nargs="+", default=list(JOBS), choices=JOBS, metavar="JOB", help=", ".join(JOBS))
+    jobs = ", ".join(JOBS).replace("%", "%%")
+    parser.add_argument("--jobs", nargs="+", default=list(JOBS), choices=JOBS, metavar="JOB", help=jobs)
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the results (%(default)s)")
     chosen = parser.parse_args(arguments)
     try:
