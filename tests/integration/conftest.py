@@ -60,9 +60,7 @@ def kafka39() -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="session")
 def three_brokers() -> Iterator[EmbeddedKafka]:
     """Three brokers for the whole run. A test may stop and kill them; before the next test they are started again."""
-    # A killed broker is fenced after its session, and until then, it cannot start again.
-    sessions = {"broker.session.timeout.ms": "4000"}
-    properties = {"default.replication.factor": "3", "min.insync.replicas": "2", **sessions}
+    properties = {"default.replication.factor": "3", "min.insync.replicas": "2"}
     with EmbeddedKafka(3, security=["SSL"], properties=properties) as cluster:
         yield cluster
 
@@ -75,8 +73,6 @@ def stoppable_kafka() -> Iterator[EmbeddedKafka]:
     """
     # Sessions over TLS last three seconds, because tests read over their end.
     short_sessions = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
-    # A killed broker cannot start again before the end of its session with the controller.
-    short_sessions |= {"broker.session.timeout.ms": "4000"}
     with EmbeddedKafka(security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=short_sessions) as cluster:
         yield cluster
 

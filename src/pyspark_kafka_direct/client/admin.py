@@ -43,12 +43,19 @@ def create_topic(
     """Create a topic and wait until its partitions have leaders; an existing topic is left unchanged."""
     deadline = deadline or cluster.deadline()
     cluster.refresh_brokers(deadline=deadline)
-    try:
-        is_new = _create_topic(cluster, name, partitions, replicas or _DEFAULT_REPLICATION_FACTOR, configs, deadline)
-    except _InvalidReplicationFactorError:
-        is_new = _create_topic(
-            cluster, name, partitions, min(_MAX_REPLICATION_FACTOR, len(cluster.nodes)), configs, deadline
-        )
+    retry = _retry(cluster, deadline)
+    factor = replicas or _DEFAULT_REPLICATION_FACTOR
+    while True:
+        try:
+            is_new = _create_topic(cluster, name, partitions, factor, configs, deadline)
+            break
+        except _InvalidReplicationFactorError as error:
+            if factor > len(cluster.nodes):
+                raise
+            if factor != _DEFAULT_REPLICATION_FACTOR:  # the controller has fenced a broker, for a moment or longer
+                retry.wait_or_raise(error)
+                cluster.refresh_brokers(deadline=deadline)
+            factor = replicas or max(1, min(_MAX_REPLICATION_FACTOR, len(cluster.nodes)))
     retry = _retry(cluster, deadline)
     # An existing topic may have fewer partitions, so only its first one is checked.
     for index in range(partitions if is_new else 1):
@@ -94,8 +101,8 @@ def describe_broker_config(
         cluster.refresh_brokers(deadline=deadline)
 
 
-class _InvalidReplicationFactorError(Exception):
-    """The cluster has fewer brokers than its default replication factor."""
+class _InvalidReplicationFactorError(BrokerError):
+    """The controller has fewer usable brokers than a topic needs."""
 
 
 def _create_topic(
@@ -120,9 +127,10 @@ def _create_topic(
             return True
         if code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
-        if code == ErrorCode.INVALID_REPLICATION_FACTOR and replicas == _DEFAULT_REPLICATION_FACTOR:
-            raise _InvalidReplicationFactorError
-        raise _response_error(code, "creating the topic", name, connection.broker, detail)
+        error = _response_error(code, "creating the topic", name, connection.broker, detail)
+        if code == ErrorCode.INVALID_REPLICATION_FACTOR:
+            raise _InvalidReplicationFactorError(error.message, topic=name, broker=connection.broker)
+        raise error
 
     return _call_any_broker(cluster, call, deadline)
 

@@ -381,6 +381,10 @@ class SimulatedCluster:
                 self.elect(target, candidates[0] if candidates else NO_LEADER)
         self.publish()
 
+    def unfenced_brokers(self) -> tuple[int, ...]:
+        """Return the brokers that the controller believes to be up, and gives replicas of new topics."""
+        return tuple(each for each, broker in self.brokers.items() if not broker.is_fenced)
+
     def unfence(self, broker_id: int) -> None:
         """Let a broker rejoin that is up and connected again."""
         if not self.is_connected(broker_id):
@@ -400,7 +404,7 @@ class SimulatedCluster:
     def publish(self) -> None:
         """Snapshot the controller's state; each broker applies it after its lag."""
         topics: dict[str, TopicImage] = {name: topic.image() for name, topic in self.topics.items()}
-        live = tuple(each for each, broker in self.brokers.items() if not broker.is_fenced)
+        live = self.unfenced_brokers()
         ids = {image.topic.topic_id: image for image in topics.values()}
         self.image = ClusterImage(self.image.version + 1, topics, ids, live)
         lag = self.settings.metadata_lag

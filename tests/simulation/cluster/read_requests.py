@@ -197,6 +197,7 @@ def _create_topic(broker: SimulatedBroker, requested: Any, *, validate_only: boo
     count = len(requested.assignments) or (1 if requested.num_partitions == -1 else requested.num_partitions)
     configs = {each.name: each.value or "" for each in requested.configs}
     factor = requested.replication_factor
+    factor = cluster.settings.replication_factor if factor == -1 else factor
     error = cluster.authorization_error(requested.name)
     if error:
         pass
@@ -206,7 +207,7 @@ def _create_topic(broker: SimulatedBroker, requested: Any, *, validate_only: boo
         error = TOPIC_ALREADY_EXISTS
     elif count < 1:
         error = INVALID_PARTITIONS
-    elif not requested.assignments and (factor == 0 or factor > len(broker.image.live_brokers)):
+    elif not requested.assignments and (factor == 0 or factor > len(cluster.unfenced_brokers())):
         error = INVALID_REPLICATION_FACTOR
     topic: SimulatedTopic | None = None
     topic_id = UUID(int=cluster.rng.getrandbits(128)) if validate_only and not error else _NO_ID
