@@ -19,7 +19,9 @@ def create(brokers: int, seconds: float, replicas: int | None = None) -> float:
     """
     world = World(1)
     cluster = {"replication_factor": brokers, "failure_detection": 1.0, "metadata_lag": 0.0}
-    environment = Environment(world, Plan("connections", {"brokers": brokers, "cluster": cluster}, (), quiet_after=2_000.0))
+    environment = Environment(
+        world, Plan("connections", {"brokers": brokers, "cluster": cluster}, (), quiet_after=2_000.0)
+    )
     process = environment.process("driver")
 
     durations: list[float] = []
