@@ -85,7 +85,7 @@ class EndTransactionResult(NamedTuple):
     """The producer id and epoch of the next transaction."""
 
     producer: ProducerIdAndEpoch
-    may_repeat: bool  # whether an earlier request without a response may still arrive in the next transaction
+    may_arrive_late: bool  # whether an earlier request without a response may still arrive in the next transaction
 
 
 class TransactionCoordinatorClient:

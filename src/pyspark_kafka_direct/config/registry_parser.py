@@ -245,6 +245,8 @@ def _network_warnings(parsed: ParsedConfig, settings: RegistrySettings) -> list[
         urlsplit(url).hostname not in LOOPBACK_HOSTS for url in plain
     ):
         warnings.append(f"{parsed.name_of(_URL)} sends credentials unencrypted over the network; use https")
-    if tls_names and len(plain) == len(settings.urls):
-        warnings.append(f"{', '.join(tls_names)} has no effect, because no URL of {parsed.name_of(_URL)} is https")
+    oauth = settings.credentials.oauth
+    token_urls = [] if oauth is None or oauth.endpoint_tls is not settings.tls else [oauth.token_endpoint_url or ""]
+    if tls_names and not any(url.startswith("https:") for url in (*settings.urls, *token_urls)):
+        warnings.append(f"No URL of {parsed.name_of(_URL)} is https, so this has no effect: {', '.join(tls_names)}")
     return warnings

@@ -281,11 +281,12 @@ class Fetcher:
         self._resume_at(next_offset)
 
     def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
+        """Fail, or continue at the same position: each offset is returned once, so none is read again."""
         decision = evaluate_truncation(
             self._task.offsets, position, truncated_to, fail_on_data_loss=self._config.fail_on_data_loss
         )
         self._count_loss(decision)
-        self._resume_at(position)  # a new decoder: the current batch at the position may start before it
+        self._resume_at(position)  # with a new decoder: the batch that has the position now may start before it
 
     def _resume_by_log_state(self, position: int, log: LeaderLogState | None, error: KafkaDirectError) -> None:
         """Skip lost offsets or fail; if the log contains the position, fetch it again after a backoff."""

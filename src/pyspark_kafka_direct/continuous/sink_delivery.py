@@ -303,7 +303,7 @@ class ExactlyOnceDelivery(SinkDelivery):
     ) -> None:
         with TransactionalProducer(
             self._cluster,
-            transactional_id(self._prefix, 0),
+            transactional_id(self._prefix, 0),  # that of the first task, which does not run yet
             self._options.transaction_timeout_ms,
             self._options.produce,
         ) as producer:
@@ -314,8 +314,7 @@ class ExactlyOnceDelivery(SinkDelivery):
             }
             producer.send_offsets_to_transaction(self._group, committed)
             producer.commit()
-            assert producer.producer_id_and_epoch is not None
-            self._producer_ids[0] = producer.producer_id_and_epoch
+            self._producer_ids[0] = producer.require_producer_id()
 
 
 class AtLeastOnceDelivery(SinkDelivery):

@@ -224,6 +224,7 @@ def _java_class(sc: SparkContext, name: str) -> Any:
 
 
 def _java_string_hash_code(string: str) -> int:
+    """Return ``String.hashCode`` as an unsigned number."""
     result = 0
     units = string.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):

@@ -62,11 +62,11 @@ class StreamingContextBinding:
         self._stream = stream
         self._lock = stream.system.lock()
         self._rdds: dict[int, KafkaRDD] = {}
-        self._reported_times: set[int] = set()
-        self._unwritten = UnwrittenBatches()
+        self._reported_times: set[int] = set()  # of batches whose input info Spark has
+        self._unwritten = UnwrittenBatches()  # under whose time Spark may still write a checkpoint
         self._input_id: int = constant_stream.id()
         self._scheduler = ssc._jssc.ssc().scheduler()
-        self._remember_ms: int | None = None
+        self._remember_ms: int | None = None  # how long Spark keeps RDDs; None until the graph runs
         self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
         if stream.controller is not None:
             stream.controller.listen_to(ssc, self._input_id)
@@ -244,8 +244,8 @@ def add_generation_callbacks(
     start = java_context.start
 
     # The callbacks are added when Python calls start() of the JVM's context, because only then all output streams
-    # exist: start() of a subclass may add some. A graph that is restored from a checkpoint already contains the
-    # callbacks.
+    # exist: start() of a subclass may add some. A second call of start(), which fails, adds nothing. A graph that is
+    # restored from a checkpoint contains them already, and this function is not called for it.
     def add_callbacks_and_start() -> None:
         if java_context.getState().toString() == "INITIALIZED":
             _surround_output_streams(ssc, first, last)

@@ -353,7 +353,7 @@ class AsyncProducer:
             claimed = set(claimed_records)
             self._acknowledge(report, (pair for pair in report.with_offsets() if pair[1] in claimed))
         self._run_callbacks()
-        self._remove_incomplete(claimed_records)
+        self._forget_completed(claimed_records)
         for listener in listeners:
             _call(listener.on_completed)
 
@@ -421,7 +421,7 @@ class AsyncProducer:
         self._fail(claimed_records, errors)
         with self._calls_callbacks():
             self._run_callbacks()
-        self._remove_incomplete(claimed_records)
+        self._forget_completed(claimed_records)
         for listener in {record.listener for record in claimed_records if record.listener is not None}:
             _call(listener.on_completed)
 
@@ -433,7 +433,8 @@ class AsyncProducer:
                 record.completion_claimed = True
         return claimed_records
 
-    def _remove_incomplete(self, records: Collection[PendingRecord]) -> None:
+    def _forget_completed(self, records: Collection[PendingRecord]) -> None:
+        """Count records as completed, and release the memory that they occupy in the buffer."""
         size = sum([record.size_bound for record in records]) + len(records) * _MEMORY_OVERHEAD
         with self._changed:
             for record in records:

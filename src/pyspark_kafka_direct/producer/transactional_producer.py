@@ -52,7 +52,7 @@ class TransactionalProducer:
         self._producer: BatchProducer | None = None
         self.in_transaction = False  # whether records or offsets were sent since the last transaction
         self._started_at: float | None = None  # of the open transaction, or of one that could not be ended
-        self._may_repeat_offsets = False  # in the next transaction, by a request without a response
+        self._offsets_may_arrive_late = False  # a TxnOffsetCommit without a response, in the next transaction
         self._fencing_error: ProducerFencedError | None = None
         self._epoch_error: KafkaDirectError | None = None  # why there is no epoch for the next transaction
 
@@ -60,6 +60,10 @@ class TransactionalProducer:
     def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None:
         """The id and epoch of the current transaction, or of the next one; ``None`` before ``init_transactions``."""
         return None if self._init_result is None else self._init_result.producer
+
+    def require_producer_id(self) -> ProducerIdAndEpoch:
+        """Return ``producer_id_and_epoch``, or raise the error because of which there is none."""
+        return self._require_epoch().producer
 
     @property
     def open_seconds(self) -> float:
@@ -75,7 +79,7 @@ class TransactionalProducer:
         """Acquire the transactional id: fences earlier producers with it, and aborts their open transaction."""
         self._raise_if_fenced()
         self._drop_producer()
-        self.in_transaction, self._started_at, self._may_repeat_offsets = False, None, False
+        self.in_transaction, self._started_at, self._offsets_may_arrive_late = False, None, False
         self._init_result = self._epoch_error = None
         self._init_result = self._coordinator.init_transactions(self.timeout_ms, deadline)
 
@@ -112,11 +116,11 @@ class TransactionalProducer:
         with self._remember_fencing():
             if not transaction_v2:
                 self._coordinator.add_offsets(producer, group.group_id)
-            may_repeat = group.commit_in_transaction(
+            may_arrive_late = group.commit_in_transaction(
                 self.transactional_id, producer, offsets, transaction_v2=transaction_v2
             )
         # With transaction.version 2 the next transaction has another epoch, so that the coordinator rejects it.
-        self._may_repeat_offsets = self._may_repeat_offsets or (may_repeat and not transaction_v2)
+        self._offsets_may_arrive_late = self._offsets_may_arrive_late or (may_arrive_late and not transaction_v2)
 
     @property
     def has_queued_batches(self) -> bool:
@@ -166,11 +170,16 @@ class TransactionalProducer:
 
     def _ensure_in_transaction(self) -> InitProducerIdResult:
         """Begin a transaction unless one is open, which needs no request, and return its producer id."""
+        init_result = self._require_epoch()
+        if not self.in_transaction:
+            self.in_transaction, self._started_at = True, self._cluster.pool.system.monotonic()
+        return init_result
+
+    def _require_epoch(self) -> InitProducerIdResult:
+        """Return the epoch of the current or next transaction, or raise the reason why there is none."""
         self._raise_if_fenced()
         if self._init_result is None:
             raise self._epoch_error or RuntimeError("Call init_transactions first.")
-        if not self.in_transaction:
-            self.in_transaction, self._started_at = True, self._cluster.pool.system.monotonic()
         return self._init_result
 
     def _raise_if_fenced(self) -> None:
@@ -178,16 +187,20 @@ class TransactionalProducer:
             raise self._fencing_error
 
     def _end_transaction(self, *, commit: bool, deadline: Deadline | None = None) -> None:
+        """End the transaction and prepare the next one.
+
+        Increment the epoch if an EndTxn or TxnOffsetCommit without a response may still arrive in the next transaction.
+        """
         init_result = self._init_result
         assert init_result is not None
         self.in_transaction, self._init_result = False, None
         with self._remember_fencing():
-            next_producer, may_repeat = self._coordinator.end_transaction(
+            next_producer, may_arrive_late = self._coordinator.end_transaction(
                 init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
             )
         self._started_at = None
-        may_repeat, self._may_repeat_offsets = may_repeat or self._may_repeat_offsets, False
-        if may_repeat and commit:
+        offsets_may_arrive_late, self._offsets_may_arrive_late = self._offsets_may_arrive_late, False
+        if commit and (may_arrive_late or offsets_may_arrive_late):
             self._increment_epoch(init_result.producer)
         elif init_result.transaction_v2:
             self._begin_epoch(InitProducerIdResult(next_producer, True))

@@ -72,10 +72,10 @@ def send_request(
         status, body = call.result()
     except _TooLargeError:
         raise SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB") from None
+    except (http.client.InvalidURL, ValueError) as error:  # invalid characters, or an invalid host name or port
+        raise SchemaRegistryError(f"cannot be requested ({printable(str(error))})") from None
     except http.client.HTTPException as error:
         raise SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__})") from None
-    except ValueError as error:  # an invalid host name or port
-        raise SchemaRegistryError(f"cannot be requested ({printable(str(error))})") from None
     except OSError as error:
         raise _connection_error(error, tls, deadline) from None
     return HttpResponse(status, _parse_json(body))
@@ -116,6 +116,7 @@ def _parse_json(body: bytes) -> Any:
 
 
 def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> SchemaRegistryError:
+    """Return an error whose message begins with a verb: the caller puts the registry's URL before it."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return _timeout_error(deadline)

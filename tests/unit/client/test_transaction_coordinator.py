@@ -127,7 +127,7 @@ def test_without_transaction_v2_end_txn_4_keeps_the_producer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "may_repeat"),
+    ("outcomes", "may_arrive_late"),
     [
         ((), False),
         ((ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR), False),
@@ -136,11 +136,11 @@ def test_without_transaction_v2_end_txn_4_keeps_the_producer() -> None:
 )
 @pytest.mark.parametrize("transaction_v2", [False, True])
 def test_an_unanswered_try_may_end_the_next_transaction_of_the_epoch(
-    outcomes: tuple[Outcome, ...], may_repeat: bool, transaction_v2: bool
+    outcomes: tuple[Outcome, ...], may_arrive_late: bool, transaction_v2: bool
 ) -> None:
     transactions = TransactionCoordinatorClient(ScriptedCluster(*outcomes), "p.sink")
     result = transactions.end_transaction(PRODUCER, commit=True, transaction_v2=transaction_v2)
-    assert result.may_repeat is (may_repeat and not transaction_v2)
+    assert result.may_arrive_late is (may_arrive_late and not transaction_v2)
 
 
 @pytest.mark.parametrize(

@@ -210,12 +210,24 @@ def test_invalid_options(options: dict[str, str], message: str) -> None:
         ),
         (
             {"schema.registry.url": "http://one:8081", "schema.registry.ssl.truststore.location": "/ca.pem"},
-            "schema.registry.ssl.truststore.location has no effect, because no URL of schema.registry.url is https",
+            "No URL of schema.registry.url is https, so this has no effect: schema.registry.ssl.truststore.location",
         ),
     ],
 )
 def test_warnings(options: dict[str, str], warning: str) -> None:
     assert parse(**options)[1] == [warning]
+
+
+def test_tls_settings_for_the_endpoint_of_tokens_have_an_effect() -> None:
+    options = {
+        "schema.registry.url": "http://localhost:8081",
+        "schema.registry.ssl.truststore.location": "/ca.pem",
+        "bearer.auth.credentials.source": "OAUTHBEARER",
+        "bearer.auth.issuer.endpoint.url": "https://tokens/token",
+        "bearer.auth.client.id": "me",
+        "bearer.auth.client.secret": "hunter2",
+    }
+    assert parse(**options)[1] == []
 
 
 def test_credentials_are_sent_to_this_host_without_a_warning() -> None:

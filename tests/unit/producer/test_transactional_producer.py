@@ -116,9 +116,9 @@ def test_an_epoch_that_cannot_be_incremented_fails_the_next_transaction(code: Er
     cluster.codes = {"EndTxn": [NO_RESPONSE], "InitProducerId": [code]}
     producer.send("t", batch())
     assert producer.commit()[P0].records == RECORDS
-    for _ in range(2):
+    for step in (lambda: producer.send("t", batch()), producer.require_producer_id) * 2:
         with pytest.raises(BrokerError, match=code.name):
-            producer.send("t", batch())
+            step()
     if code == FENCED:
         with pytest.raises(ProducerFencedError):
             producer.init_transactions()

@@ -97,9 +97,11 @@ class _SchemaParser:
 
     def parse(self, text: str) -> AvroType:
         """Parse a schema that may use the named types of earlier ones."""
-        self._bytes += len(text)
+        self._bytes += len(text.encode("utf-8", "surrogatepass"))
         if self._bytes > MAX_SCHEMA_BYTES:
-            raise AvroSchemaError(f"an Avro schema may have {MAX_SCHEMA_BYTES >> 20} MiB, its references included")
+            raise AvroSchemaError(
+                f"an Avro schema may have at most {MAX_SCHEMA_BYTES >> 20} MiB, its references included"
+            )
         try:
             content = json.loads(text)
         except ValueError as error:
@@ -130,7 +132,7 @@ class _SchemaParser:
             case {"type": "array"}:
                 return ArrayType(self._type(_required(content, "items"), namespace, depth + 1))
             case {"type": "map"}:
-                return MapType(self._type(_required(content, "values"), namespace, depth + 2))
+                return MapType(self._type(_required(content, "values"), namespace, depth + 2))  # PyArrow has two levels
             case {"type": str() as name} if name in _PRIMITIVES:
                 return PrimitiveType(cast("PrimitiveName", name), _logical_type(content, name))
             case {"type": str() as name}:
