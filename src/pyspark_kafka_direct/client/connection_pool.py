@@ -153,6 +153,7 @@ class ConnectionPool:
         return self._failures.get(address, _NO_FAILURES)
 
     def _close_idle(self, address: tuple[str, int]) -> None:
+        """Close the idle connections to a broker that has timed out."""
         with self._lock:
             idle_ids = [idle_id for idle_id, idle in self._idle.items() if (idle.key.host, idle.key.port) == address]
             unresponsive = [self._idle.pop(idle_id).connection for idle_id in idle_ids]

@@ -149,9 +149,8 @@ class TopicPartitionState:
             if rows.num_rows:
                 columns = self._decode_options.columns
                 selected = rows if "offset" in columns else rows.select(list(columns))
-                self.position = (
-                    rows.column("offset")[-1].as_py() + 1
-                )  # last: rows that are not returned are fetched again
+                # Only after select, which may raise: rows that are not returned are fetched again.
+                self.position = rows.column("offset")[-1].as_py() + 1
                 return selected
         self._finish_decoding()
         self.position = self.fetch_offset

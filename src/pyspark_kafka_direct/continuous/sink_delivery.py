@@ -249,9 +249,12 @@ class ExactlyOnceDelivery(SinkDelivery):
             start_call(system, acquire, "pyspark-kafka-direct-init-producer-id")
             for _ in range(min(tasks, _INIT_THREADS) - 1)
         ]
-        acquire()
+        try:
+            acquire()
+        finally:  # a request that is still retried would fence the tasks of the next attempt
+            for done in others:
+                system.wait_for_future(done, None)
         for done in others:
-            system.wait_for_future(done, None)
             done.result()
         return [acquired[task] for task in range(tasks)]
 

@@ -55,13 +55,15 @@ def add_original_bytes(
     values: pa.BinaryArray,
     malformed: pa.BooleanArray | None,
 ) -> pa.StructArray:
-    """Return structs of a type that has one more field, for original bytes."""
+    """Return structs of a type that has one more field, for bytes of records with a malformed key or value."""
     fields = structs.flatten()  # a field of a null struct may have any value
     is_null = structs.is_null()
     if malformed is None:
         original = pa.nulls(len(structs), pa.binary())
     else:
         original = pc.if_else(malformed, values, pa.scalar(None, pa.binary()))
-        is_null = pc.and_(is_null, original.is_null())  # a blank value is a null struct, and has bytes too
+        is_null = pc.and_(
+            is_null, original.is_null()
+        )  # the struct may be null because the record's other side is malformed
     fields.insert(bytes_index, original)
     return pa.StructArray.from_arrays(fields, fields=list(struct_type), mask=is_null)

@@ -45,7 +45,7 @@ class GroupCommitter:
         self._lock = threading.Lock()
         # The groups of all sessions: a query may resume in another session while its last commit is in flight.
         self._all_groups = {} if groups is None else groups
-        self._groups: dict[CommitGroup, GroupOffsetCommitter] = {}
+        self._groups: dict[CommitGroup, GroupOffsetCommitter] = {}  # those of this session
         self._runs: dict[tuple[str, CommitGroup], _CommittedRun] = {}  # by run id
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:

@@ -246,7 +246,7 @@ def final_error(error: BaseException) -> KafkaDirectError | None:
     A task reports only the class name of its error, so for its report the result is a new error of that class.
     """
     if isinstance(error, _FINAL_ERRORS):
-        return error if isinstance(error, KafkaDirectError) else None
+        return error
     if not isinstance(error, QueryRunError) or error.cause_class is None:
         return None
     if error.cause_class == JOB_CANCELLED:

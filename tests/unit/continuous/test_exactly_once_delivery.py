@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -419,6 +420,27 @@ def test_the_first_failure_to_acquire_a_producer_id_ends_the_others(
     with pytest.raises(BrokerTimeoutError, match="no coordinator"):
         delivery.prepare("q", [A0], 5)
     assert requested == [0]
+
+
+def test_no_producer_id_is_acquired_after_a_failure(world: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is still retried would fence the tasks of the next attempt."""
+    monkeypatch.setattr(sink_delivery, "_INIT_THREADS", 2)
+    delivery, acquired = world.delivery(), threading.Event()
+    failing, retrying = threading.current_thread(), threading.Event()
+
+    def fail_or_retry(task: int) -> ProducerIdAndEpoch:
+        if threading.current_thread() is failing:
+            retrying.wait(60)
+            raise BrokerTimeoutError("no coordinator")
+        retrying.set()
+        time.sleep(0.2)
+        acquired.set()
+        return ProducerIdAndEpoch(7, 3)
+
+    monkeypatch.setattr(delivery, "_init_producer_id", fail_or_retry)
+    with pytest.raises(BrokerTimeoutError, match="no coordinator"):
+        delivery.prepare("q", [A0], 2)
+    assert acquired.is_set()
 
 
 def test_another_prefix_after_a_recovery(world: FakeCluster) -> None:
