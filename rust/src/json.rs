@@ -77,7 +77,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, decoded: DecodedValues) -> PyResul
     Ok((batch(py, vec![("value", decoded.values)])?, malformed.transpose()?))
 }
 
-fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
         .map_err(value_error)?
         .to_pyarrow(py)

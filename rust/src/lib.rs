@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod avro;
+mod avro_encoder;
 mod encoder;
 mod json;
 
@@ -151,6 +152,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
     module.add_class::<encoder::Encoder>()?;
     module.add_class::<avro::AvroDecoder>()?;
+    module.add_class::<avro_encoder::AvroEncoder>()?;
     module.add_class::<json::JsonDecoder>()?;
     module.add_class::<json::VariantDecoder>()?;
     module.add_function(wrap_pyfunction!(json::encode_json, module)?)?;

@@ -11,6 +11,7 @@
 
 mod aborted;
 mod avro;
+mod avro_encoder;
 mod batch;
 mod batch_writer;
 mod codecs;
@@ -30,6 +31,7 @@ mod varint;
 
 pub use aborted::AbortedTransaction;
 pub use avro::AvroDecoder;
+pub use avro_encoder::{AvroEncoder, InvalidReason, InvalidValue};
 pub use batch::{Scan, is_valid_batch, scan, scan_with};
 pub use decoder::{Counts, Decoder, Limits, OffsetRange};
 pub use encoder::{EncodeError, EncodedBatch, Encoder, EncoderSettings};

@@ -78,6 +78,7 @@ def parse_payloads(
         corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
         key_avro_schema=avro_schemas.get("key"),
         value_avro_schema=avro_schemas.get("value"),
+        single_object=tuple(side for side in avro_schemas if parsed.values.get(f"{side}Framing") == "single-object"),
         registry=parse_registry_payloads(parsed, security, warnings, has_avro="avro" in formats.values()),
     )
     return PayloadOptions(settings, schemas["key"], schemas["value"])

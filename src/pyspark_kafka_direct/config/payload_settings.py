@@ -28,6 +28,7 @@ class PayloadSettings:
     key_avro_schema: str | None = None  # the JSON of an Avro schema
     value_avro_schema: str | None = None
     registry: RegistryPayloads | None = None  # of writers' Avro schemas
+    single_object: tuple[str, ...] = ()  # the columns in Avro's single-object encoding
 
     def format_of(self, column: str) -> PayloadFormat:
         """Return the format of a column of Kafka records."""

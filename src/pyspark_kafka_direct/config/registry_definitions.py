@@ -9,6 +9,7 @@ from typing import Final
 
 from pyspark_kafka_direct.config.config_option import (
     PARAMS_APIS,
+    SINK_API,
     SOURCE_APIS,
     ConfigOption,
     ConfigSource,
@@ -17,12 +18,12 @@ from pyspark_kafka_direct.config.config_option import (
 )
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION, REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_definitions import TLS_OPTIONS
-from pyspark_kafka_direct.config.value_types import INT64, LIST, POSITIVE_INT32, SECRET, Enum, Text
+from pyspark_kafka_direct.config.value_types import BOOLEAN, INT64, LIST, POSITIVE_INT32, SECRET, Enum, Text
 
 _registry: Final = partial(
     ConfigOption,
     role="plan",
-    apis=SOURCE_APIS,
+    apis=(*SOURCE_APIS, *SINK_API),
     field="",
     unsupported=dict.fromkeys(
         PARAMS_APIS, UnsupportedPolicy("decode with rdd.arrow(valueFormat=...), or with a Python function", reject=True)
@@ -33,7 +34,7 @@ _VERSION: Final = Text(
     pattern=re.compile(rf"{LATEST_VERSION}|[1-9][0-9]{{0,8}}"), expected=f"{LATEST_VERSION} or the number of a version"
 )
 _STRATEGY: Final = Enum(("topic", "record", "topic-record"))
-_FRAMING: Final = Enum(("confluent", "header", "none"))
+_FRAMING: Final = Enum(("confluent", "header", "single-object", "none"))
 
 
 def _tls_of_registry(option: ConfigOption) -> ConfigOption:
@@ -95,7 +96,7 @@ REGISTRY_OPTIONS: Final = (
 SUBJECT_OPTIONS: Final = (
     _registry("keySubject", _SUBJECT, verbatim=True, doc="The same as `valueSubject`, for keys."),
     _registry("valueSubject", _SUBJECT, verbatim=True,
-        doc="Subject of the registry with the schema to read values with. By default, it follows from "
+        doc="Subject of the registry with the schema to read or write values with. By default, it follows from "
             "`valueSubjectNameStrategy`."),
     _registry("keySubjectNameStrategy", _STRATEGY, "topic", doc="The same as `valueSubjectNameStrategy`, for keys."),
     _registry("valueSubjectNameStrategy", _STRATEGY, "topic",
@@ -107,9 +108,17 @@ SUBJECT_OPTIONS: Final = (
     _registry("keyFraming", _FRAMING, doc="The same as `valueFraming`, for keys."),
     _registry("valueFraming", _FRAMING,
         doc="Where the schema id of a value is: `confluent` (in front of it; the default with `schema.registry.url`), "
-            "`header` (in the header `__value_schema_id`, else in front of it) or `none` (the default without a "
-            "registry: the values are written with the schema that they are read with)."),
-    _registry("schemaEvolutionMode", Enum(("none", "restart")), "none",
+            "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's own "
+            "fingerprint of `valueSchema` is in front of it), or `none` (the default without a registry: the values "
+            "are written with the schema that they are read with)."),
+    _registry("auto.register.schemas", BOOLEAN, "false", apis=SINK_API, unsupported={},
+        doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else that "
+            "of the column's type (`true` in Confluent's serializers)."),
+    _registry("use.latest.version", BOOLEAN, apis=SINK_API, unsupported={},
+        doc="Whether to write with the latest schema of the subject, or with `valueSchemaVersion`. The default is "
+            "`true`, unless `valueSchema` or `auto.register.schemas` is given (`false` in Confluent's serializers). "
+            "With `false`, the schema of the column's type has to be in the subject."),
+    _registry("schemaEvolutionMode", Enum(("none", "restart")), "none", apis=SOURCE_APIS,
         doc="What to do if a writer's schema has fields that the schema of the query lacks: `none` ignores the fields. "
             "`restart` fails the query, so that it can be started again with the new version."),
 )

@@ -75,9 +75,13 @@ def parse_registry_payloads(
 ) -> RegistryPayloads | None:
     """Return the registry of keys and values, or None if there is none or if nothing is Avro."""
     settings = parse_registry(parsed, security, warnings)
-    has_options = any(name in parsed.given_names for name in (_URL, *_SUBJECT_OPTIONS))
-    if has_options and (settings is None or not has_avro):
-        given_name = next(parsed.given_names[name] for name in (_URL, *_SUBJECT_OPTIONS) if name in parsed.given_names)
+    given = [
+        name
+        for name in (_URL, *_SUBJECT_OPTIONS)
+        if name in parsed.given_names and not (has_avro and parsed.values[name] == "single-object")
+    ]
+    if given and (settings is None or not has_avro):
+        given_name = parsed.given_names[given[0]]
         reason = "nothing is decoded from Avro" if settings is not None else f"{parsed.name_of(_URL)} is not set"
         warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
     if settings is None or not has_avro:

@@ -12,7 +12,7 @@ REGISTRY_PREFIX: Final = "schema.registry."
 
 SubjectNameStrategy: TypeAlias = Literal["topic", "record", "topic-record"]
 
-FramingName: TypeAlias = Literal["confluent", "header", "none"]
+FramingName: TypeAlias = Literal["confluent", "header", "single-object", "none"]
 
 EvolutionMode: TypeAlias = Literal["none", "restart"]
 

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.sink_payloads import NO_SINK_PAYLOADS, parse_sink_payloads
 from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
 
 DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 
@@ -56,6 +58,7 @@ class SinkOptions:
     staging_threshold: int  # maximum bytes of a task that are sent through the driver
     transaction_timeout_ms: int
     stamp_batch: bool
+    payloads: SinkPayloads = NO_SINK_PAYLOADS
     warnings: tuple[str, ...] = ()
 
 
@@ -83,6 +86,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     return SinkOptions(
         connection=connection,
         produce=produce,
+        payloads=parse_sink_payloads(parsed, connection.security, warnings),
         warnings=tuple(warnings),
         **parsed.fields_for(SinkOptions, roles=["produce"]),
     )

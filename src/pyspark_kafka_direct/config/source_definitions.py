@@ -18,6 +18,7 @@ from pyspark_kafka_direct.config.config_option import (
     PARAMS_APIS,
     RANGE_APIS,
     READ_APIS,
+    SINK_API,
     SOURCE_APIS,
     STREAM_APIS,
     Api,
@@ -114,6 +115,7 @@ _end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
 _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
 _payload: Final = partial(_source, field="", unsupported=_DECODED_BY_ARROW)
+_written_payload: Final = partial(_payload, apis=(*SOURCE_APIS, *SINK_API))
 _FORMAT: Final = Enum(("binary", "string", "json", "avro"), FACTORY)
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
@@ -181,19 +183,20 @@ SOURCE_OPTIONS: Final = (
             "of its largest record."),
     _spark("includeHeaders", BOOLEAN, "false", unsupported=_in_params("records always have their headers"),
         doc="Whether to add the column `headers`."),
-    _payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
-    _payload("valueFormat", _FORMAT, "binary",
+    _written_payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
+    _written_payload("valueFormat", _FORMAT, "binary",
         doc="What values contain: `binary`, `string`, `json` or `avro`. Strings are not checked for UTF-8, as in a "
             "cast. JSON is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the "
             "results of Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. Avro is decoded to a struct; see "
             "docs/avro.md. `module:factory` is a decoder of your own. For batches and streams, it must be listed in "
-            "`PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of the driver."),
-    _payload("keySchema", doc="The same as `valueSchema`, for keys."),
-    _payload("valueSchema",
+            "`PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of the driver. A write encodes values as Avro "
+            "with `avro`; otherwise, the type of the column says how they are written."),
+    _written_payload("keySchema", doc="The same as `valueSchema`, for keys."),
+    _written_payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
             "for any JSON. With `module:factory`: fields, or any type. Not needed if `.schema()` is called, which then "
             "defines all columns. With `valueFormat=avro`: the Avro schema of the values, which is JSON. `.schema()` "
-            "may select fields of it."),
+            "may select fields of it. A write needs it unless a registry has the schema."),
     _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),
         doc="What to do with malformed JSON or Avro: `PERMISSIVE` reads the fields that cannot be decoded as null, as "
             "Spark's `from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` "

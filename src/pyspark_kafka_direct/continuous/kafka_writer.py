@@ -14,8 +14,10 @@ from pyspark_kafka_direct.client.consumer_group import CommittedOffset, Consumer
 from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
 from pyspark_kafka_direct.continuous.group_offsets import EpochMetadata, offsets_group_id, transactional_id
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, KafkaDirectError, ProducerFencedError
+from pyspark_kafka_direct.spark.payload_encoders import NO_ENCODERS, PayloadEncoders
 from pyspark_kafka_direct.spark.write_rows import split_rows, stamp_headers, to_producer_rows
 from pyspark_kafka_direct.spark.write_schema import resolve_arrow_write_schema
+from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.sink_options import SinkOptions
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
+    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
@@ -52,6 +55,7 @@ class KafkaWriterFactory:
     stamp: bool
     transactional_id_prefix: str | None  # None: at-least-once
     transaction_timeout_ms: int
+    encoders: Mapping[str, AvroWriteSettings]  # of keys and values that are Avro
 
     @classmethod
     def of(cls, options: SinkOptions) -> KafkaWriterFactory:
@@ -63,6 +67,7 @@ class KafkaWriterFactory:
             options.stamp_batch,
             options.transactional_id_prefix if is_exactly_once else None,
             options.transaction_timeout_ms,
+            resolve_writer_schemas(options.payloads, None, options.topic),
         )
 
     def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
@@ -75,7 +80,8 @@ class KafkaWriterFactory:
         create_rows = functools.partial(
             RowWriter, cluster, self.produce, topic=self.topic, first_sticky_partition=task.task
         )
-        output = OutputConverter(self.topic, self.stamp, task, start.epoch, cluster.pool.system)
+        encoders = PayloadEncoders(self.encoders, self.topic)
+        output = OutputConverter(self.topic, self.stamp, task, start.epoch, cluster.pool.system, encoders)
         if self.transactional_id_prefix is None:
             producer = BatchProducer(cluster, produce)
             return KafkaWriter(producer, create_rows(functools.partial(producer.send, more_follows=True)), output)
@@ -261,8 +267,17 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
 class OutputConverter:
     """Converts the output of a query's function to rows for the producer, by the rules of the sink."""
 
-    def __init__(self, topic: str | None, stamps_rows: bool, task: TaskInfo, epoch: int, system: System) -> None:
+    def __init__(
+        self,
+        topic: str | None,
+        stamps_rows: bool,
+        task: TaskInfo,
+        epoch: int,
+        system: System,
+        encoders: PayloadEncoders = NO_ENCODERS,
+    ) -> None:
         self._topic = topic
+        self._encoders = encoders
         self._system = system
         self._task = task
         self._stamps_rows = stamps_rows
@@ -280,7 +295,8 @@ class OutputConverter:
         """Yield the rows to write in chunks of a few MiB. The schema may change from batch to batch."""
         schema = batch.schema
         if self._columns is None or not schema.equals(self._schema):
-            self._columns, self._schema = resolve_arrow_write_schema(schema, self._topic), schema
+            self._columns = resolve_arrow_write_schema(schema, self._topic, self._encoders.columns)
+            self._schema = schema
         default_timestamp_ms = int(self._system.wall_time() * 1000)
         for chunk in split_rows(batch):
-            yield to_producer_rows(chunk, self._columns, default_timestamp_ms, self._stamp)
+            yield to_producer_rows(chunk, self._columns, default_timestamp_ms, self._stamp, self._encoders)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
@@ -111,6 +112,7 @@ class KafkaWriteTask:
     topic: str | None  # None: rows name their topics
     stamp: bool  # add the headers of stampBatch
     job: BatchWriteJob | None  # None in a stream
+    encoders: Mapping[str, AvroWriteSettings] = field(default_factory=dict)  # of keys and values that are Avro
 
     def write(
         self,
@@ -130,8 +132,10 @@ class KafkaWriteTask:
     ) -> None:
         """Encode all rows, and pass each record batch with its topic to ``send``."""
         from pyspark_kafka_direct.producer.row_writer import RowWriter
+        from pyspark_kafka_direct.spark.payload_encoders import PayloadEncoders
         from pyspark_kafka_direct.spark.write_rows import split_rows, to_producer_rows
 
+        encoders = PayloadEncoders(self.encoders, self.topic)
         stamp = task.stamp() if self.stamp else None
         row_writer = RowWriter(
             cluster,
@@ -143,7 +147,7 @@ class KafkaWriteTask:
         for batch in batches:
             now_ms = int(cluster.pool.system.wall_time() * 1000)
             for rows in split_rows(batch):
-                row_writer.write(to_producer_rows(rows, self.schema, now_ms, stamp))
+                row_writer.write(to_producer_rows(rows, self.schema, now_ms, stamp, encoders))
         row_writer.flush()
 
 

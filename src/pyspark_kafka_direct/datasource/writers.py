@@ -30,6 +30,7 @@ from pyspark_kafka_direct.spark.spark_versions import arrow_stream_writer_class
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_process
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport, merge_write_reports
 from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
+from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,8 +130,8 @@ def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | Non
     from pyspark_kafka_direct.client.connection_pool import POOL
 
     job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
-    _warn_of_unwritten_columns(schema, options.topic)
-    options_of_task = _task_options(options, schema, job)
+    _warn_of_unwritten_columns(schema, options)
+    options_of_task = _task_options(options, schema, job, starting=True)
     if options.delivery_guarantee == "at-least-once":
         return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     if checkpoint is not None:
@@ -144,8 +145,8 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
     if starting:
-        _warn_of_unwritten_columns(schema, options.topic)
-    options_of_task = _task_options(options, schema, None)
+        _warn_of_unwritten_columns(schema, options)
+    options_of_task = _task_options(options, schema, None, starting=starting)
     if options.delivery_guarantee == "at-least-once":
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(options, checkpoint)
@@ -155,20 +156,24 @@ def stream_writer(
     return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=committer.staging, ticket=None), committer)
 
 
-def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob | None) -> dict[str, Any]:
-    """Return the common arguments of write tasks."""
+def _task_options(
+    options: SinkOptions, schema: StructType, job: BatchWriteJob | None, *, starting: bool
+) -> dict[str, Any]:
+    """Return the common arguments of write tasks; the process that commits needs no schemas of a registry."""
+    payloads = options.payloads
     return {
         "connection": options.connection,
         "produce": options.produce,
-        "schema": resolve_write_schema(schema, options.topic),
+        "schema": resolve_write_schema(schema, options.topic, payloads.sides),
+        "encoders": resolve_writer_schemas(payloads, schema, options.topic) if starting else {},
         "topic": options.topic,
         "stamp": options.stamp_batch,
         "job": job,
     }
 
 
-def _warn_of_unwritten_columns(schema: StructType, topic: str | None) -> None:
-    written = dataclasses.astuple(resolve_write_schema(schema, topic))
+def _warn_of_unwritten_columns(schema: StructType, options: SinkOptions) -> None:
+    written = dataclasses.astuple(resolve_write_schema(schema, options.topic, options.payloads.sides))
     unwritten = [name for position, name in enumerate(schema.fieldNames()) if position not in written]
     if unwritten:
         warn_once(

@@ -147,6 +147,18 @@ def split_fingerprints(values: pa.BinaryArray) -> FramedValues:
     return _framed(values, starts, prefixes, lambda prefix: fingerprint_id(prefix[len(_MARKER) :]), malformed)
 
 
+def schema_id_prefix(schema_id: int | UUID) -> bytes:
+    """Return the bytes in front of a value with a schema id or GUID."""
+    if isinstance(schema_id, UUID):
+        return _MAGIC_GUID + schema_id.bytes
+    return _MAGIC_ID + schema_id.to_bytes(_ID_BYTES - 1, "big")
+
+
+def single_object_prefix(fingerprint: bytes) -> bytes:
+    """Return the bytes in front of a value in Avro's single-object encoding."""
+    return _MARKER + fingerprint
+
+
 def fingerprint_id(fingerprint: bytes) -> str:
     """Return the id of a schema by the eight bytes of its fingerprint."""
     return fingerprint[::-1].hex()

@@ -141,6 +141,10 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 
     text, references = settings.avro_schema_of(column) or "", settings.references_of(column)
+    if column in settings.single_object:
+        from pyspark_kafka_direct.formats.avro.single_object import single_object
+
+        return AvroColumn(data_type, single_object(parse_avro_schema(text, references)), settings.corrupt_record)
     if settings.registry is None or settings.registry.side(column).framing == "none":
         return AvroColumn(data_type, given_schema(parse_avro_schema(text, references)), settings.corrupt_record)
     from pyspark_kafka_direct.formats.avro.registry_schemas import ReaderSchema, registry_avro_settings

@@ -22,7 +22,8 @@ A JSON decoder turns a column of values into a column of structs with the wanted
     decoder = create_json_decoder(pa.schema({"origin": pa.string(), "delay": pa.float64()}))
     structs, malformed = decoder.decode(batch.column("value"))
 
-An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py).
+An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py). An Avro encoder
+writes a column as datums (records/avro_encoding.py).
 
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
 replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.config.client_settings import CompressionType
+    from pyspark_kafka_direct.records.avro_encoding import AvroEncoder, AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroDecoder
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "WritableBytes",
     "arrow_schema",
     "create_avro_decoder",
+    "create_avro_encoder",
     "create_decoder",
     "create_encoder",
     "create_json_decoder",
@@ -174,3 +177,8 @@ def create_avro_decoder(fields: pa.Schema) -> AvroDecoder:
     from pyspark_kafka_direct.records.avro_values import AvroRequest  # most tasks do not need it
 
     return _selected.create_avro_decoder(AvroRequest(fields))
+
+
+def create_avro_encoder(encoding: AvroEncoding) -> AvroEncoder:
+    """Create an encoder of one Arrow type, whose columns have the types that ``encodable`` returns."""
+    return _selected.create_avro_encoder(encoding)

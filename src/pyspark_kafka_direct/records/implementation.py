@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.records.avro_encoding import AvroEncoder, AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroDecoder, AvroRequest
     from pyspark_kafka_direct.records.interfaces import (
         DecodeRequest,
@@ -51,6 +52,7 @@ class Implementation:
     create_json_decoder: Callable[[JsonRequest], JsonDecoder]
     encode_json: Callable[[pa.Array], pa.BinaryArray]
     create_avro_decoder: Callable[[AvroRequest], AvroDecoder]
+    create_avro_encoder: Callable[[AvroEncoding], AvroEncoder]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
 
@@ -90,6 +92,7 @@ def _native() -> Implementation:
     from pyspark_kafka_direct.records import _native as native
     from pyspark_kafka_direct.records.native_kernel import (
         NativeAvroDecoder,
+        NativeAvroEncoder,
         NativeDecoder,
         NativeEncoder,
         NativeJsonDecoder,
@@ -108,6 +111,7 @@ def _native() -> Implementation:
         NativeJsonDecoder,
         encode_json,
         NativeAvroDecoder,
+        NativeAvroEncoder,
     )
 
 
@@ -126,6 +130,7 @@ def _python() -> Implementation:
         python.create_json_decoder,
         python.encode_json,
         python.PythonAvroDecoder,
+        python.PythonAvroEncoder,
     )
 
 
@@ -143,6 +148,9 @@ def _python_with_warning(reason: str) -> Implementation:
         encode_json=_warn_on_first_use(python.encode_json, "JSON is encoded in Python", "JSON encoder", reason),
         create_avro_decoder=_warn_on_first_use(
             python.create_avro_decoder, "Avro is decoded in Python", "Avro decoder", reason
+        ),
+        create_avro_encoder=_warn_on_first_use(
+            python.create_avro_encoder, "Avro is encoded in Python", "Avro encoder", reason
         ),
     )
 

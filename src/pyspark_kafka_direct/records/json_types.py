@@ -1,4 +1,4 @@
-"""The types that are encoded as JSON."""
+"""The types that are encoded as JSON or Avro."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 MILLIONTHS: Final = "us"
 
 
-def encodable(values: pa.Array) -> pa.Array:
-    """Return a column with the types that Spark uses; a ValueError names a type that is not encoded as JSON."""
+def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
+    """Return a column with the types that Spark uses; a ValueError names a type that is not encoded."""
     import pyarrow.compute as pc
 
-    wanted = _encodable_type(values.type)
+    wanted = _encodable_type(values.type, format_name)
     if values.type == wanted:
         return values
     # Spark's times are microseconds. A number that does not fit is an error, and is not wrapped.
@@ -33,8 +33,8 @@ def time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> pa.DataType:
-    """Return the type to which a column is cast before it is encoded; ValueError if it has no JSON."""
+def _encodable_type(data_type: pa.DataType, format_name: str, path: str = "", depth: int = 0) -> pa.DataType:
+    """Return the type to which a column is cast before it is encoded; ValueError if it is not encoded."""
     import pyarrow as pa
 
     types = pa.types
@@ -42,7 +42,7 @@ def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> p
         raise ValueError(f"field {path!r} has more than {MAX_SCHEMA_DEPTH} levels")
 
     def nested(field: pa.Field, name: str) -> pa.Field:
-        return field.with_type(_encodable_type(field.type, f"{path}.{name}" if path else name, depth + 1))
+        return field.with_type(_encodable_type(field.type, format_name, f"{path}.{name}" if path else name, depth + 1))
 
     if types.is_struct(data_type):
         return pa.struct([nested(field, field.name) for field in data_type])
@@ -50,14 +50,16 @@ def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> p
         return pa.list_(nested(data_type.value_field, "element"))
     if types.is_map(data_type):
         if _is_unreadable_key(data_type.key_type):
-            raise ValueError(f"the keys of the map {path!r} are {data_type.key_type}, which has no JSON string")
+            raise ValueError(
+                f"the keys of the map {path!r} are {data_type.key_type}, which has no {format_name} string"
+            )
         return pa.map_(nested(data_type.key_field, "key"), nested(data_type.item_field, "value"))
     if types.is_string(data_type) or types.is_large_string(data_type):
         return pa.string()
     if types.is_binary(data_type) or types.is_large_binary(data_type) or types.is_fixed_size_binary(data_type):
         return pa.binary()
     if types.is_dictionary(data_type):
-        return _encodable_type(data_type.value_type, path, depth)
+        return _encodable_type(data_type.value_type, format_name, path, depth)
     if types.is_timestamp(data_type):
         return pa.timestamp(MILLIONTHS, data_type.tz)
     if types.is_date(data_type):
@@ -66,7 +68,7 @@ def _encodable_type(data_type: pa.DataType, path: str = "", depth: int = 0) -> p
         return data_type
     if types.is_float32(data_type) or types.is_float64(data_type) or types.is_decimal128(data_type):
         return data_type
-    raise ValueError(f"field {path!r} has the type {data_type}, which is not encoded as JSON")
+    raise ValueError(f"field {path!r} has the type {data_type}, which is not encoded as {format_name}")
 
 
 def _is_unreadable_key(data_type: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""The native decoders and encoder: ``RecordDecoder``, ``RecordEncoder``, ``JsonDecoder`` and ``AvroDecoder`` in Rust.
+"""The native decoders and encoders: ``RecordDecoder``, ``RecordEncoder``, ``JsonDecoder``, ``AvroDecoder``... in Rust.
 
 Message formats 0 and 1 only survive in segments written before Kafka 0.11. The Python decoder decodes a fetch response
 that contains any of their messages.
@@ -13,6 +13,7 @@ from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import _native
 from pyspark_kafka_direct.records._native import (  # an ImportError if the kernel is older than this module
     AvroDecoder,
+    AvroEncoder,
     JsonDecoder,
     VariantDecoder,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.errors import RecordError
+    from pyspark_kafka_direct.records.avro_encoding import AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroProgram, AvroRequest
     from pyspark_kafka_direct.records.interfaces import RecordDecoder
 
@@ -175,6 +177,25 @@ class NativeAvroDecoder:
         given = {name: column for name, column in columns.items() if column is not None}
         batch, malformed = self._native.decode(pa.RecordBatch.from_arrays(list(given.values()), list(given)))
         return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
+
+
+class NativeAvroEncoder:
+    """An ``AvroEncoder`` implemented in Rust."""
+
+    def __init__(self, encoding: AvroEncoding) -> None:
+        self._native = AvroEncoder(list(encoding.numbers), list(encoding.constants), encoding.prefix)
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        import pyarrow as pa
+
+        encoded, invalid = self._native.encode(strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"])))
+        if invalid is not None:
+            from pyspark_kafka_direct.records.avro_encoding import InvalidReason, InvalidValueError
+
+            row, node, reason = invalid
+            raise InvalidValueError(row, node, InvalidReason(reason))
+        assert encoded is not None
+        return encoded.column(0)
 
 
 def encode_json(values: pa.Array) -> pa.BinaryArray:

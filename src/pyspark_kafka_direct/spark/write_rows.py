@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError
+from pyspark_kafka_direct.spark.payload_encoders import NO_ENCODERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pyspark_kafka_direct.spark.payload_encoders import PayloadEncoders
     from pyspark_kafka_direct.spark.write_schema import WriteSchema
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -38,13 +40,21 @@ def split_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def to_producer_rows(
-    batch: pa.RecordBatch, schema: WriteSchema, now_ms: int, stamp: Mapping[str, bytes] | None = None
+    batch: pa.RecordBatch,
+    schema: WriteSchema,
+    now_ms: int,
+    stamp: Mapping[str, bytes] | None = None,
+    encoders: PayloadEncoders = NO_ENCODERS,
 ) -> pa.RecordBatch:
     """Return ``value``, ``timestamp``, and those of ``key``, ``topic``, ``headers`` and ``partition`` that exist."""
     # ``now_ms`` is the timestamp of rows without one; ``stamp`` has additional headers.
-    columns = {"value": _converted("value", _payload, batch.column(schema.value))}
+
+    def topic_of(row: int) -> str | None:
+        return None if schema.topic is None else batch.column(schema.topic)[row].as_py()
+
+    columns = {"value": _converted("value", _encoder("value", encoders, topic_of), batch.column(schema.value))}
     if schema.key is not None:
-        columns["key"] = _converted("key", _payload, batch.column(schema.key))
+        columns["key"] = _converted("key", _encoder("key", encoders, topic_of), batch.column(schema.key))
     if schema.topic is not None:
         columns["topic"] = _converted("topic", partial(_cast, _STRING), batch.column(schema.topic))
     if schema.partition is not None:
@@ -52,8 +62,9 @@ def to_producer_rows(
     headers = None
     if schema.headers is not None:
         headers = _converted("headers", partial(_cast, HEADERS), batch.column(schema.headers))
-    if stamp:
-        headers = append_headers(headers, batch.num_rows, stamp)
+    added_headers = {**(stamp or {}), **encoders.headers}
+    if added_headers:
+        headers = append_headers(headers, batch.num_rows, added_headers)
     if headers is not None:
         columns["headers"] = headers
     if schema.timestamp is None:
@@ -113,6 +124,13 @@ def _converted(name: str, convert: Callable[[pa.Array], pa.Array], column: pa.Ar
             f"{name} attribute: {column.type} cannot be written: {reason}. Cast the column, or convert it to a string "
             "or to bytes, before it is written"
         ) from error
+
+
+def _encoder(
+    side: str, encoders: PayloadEncoders, topic_of: Callable[[int], str | None]
+) -> Callable[[pa.Array], pa.Array]:
+    """Return what converts keys or values to bytes."""
+    return partial(encoders.encode, side, topic_of=topic_of) if side in encoders.columns else _payload
 
 
 def _payload(column: pa.Array) -> pa.Array:

@@ -11,7 +11,8 @@ partition int                          null: the key decides, or no partition is
 timestamp timestamp, double (seconds)  null: the time of the write
 ======== ============================= =============================================================
 
-Structs, arrays and maps are written as JSON, which is this package's rule.
+Structs, arrays and maps are written as JSON, which is this package's rule. With ``valueFormat=avro``, any type is
+encoded as Avro if the schema has it.
 
 Other columns are ignored, as in Spark: a frame that was read from Kafka also has an offset. Names are case-insensitive,
 while Spark's sink ignores a ``Key``.
@@ -45,7 +46,7 @@ from pyspark_kafka_direct.errors import ColumnError
 from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import pyarrow as pa
 
@@ -84,21 +85,28 @@ class WriteSchema:
     timestamp: int | None = None
 
 
-def resolve_write_schema(schema: StructType, topic: str | None) -> WriteSchema:
-    """Return the positions of the written columns of a frame, or raise ``ColumnError``."""
+def resolve_write_schema(schema: StructType, topic: str | None, encoded: Collection[str] = frozenset()) -> WriteSchema:
+    """Return the positions of the written columns of a frame, or raise ``ColumnError``.
+
+    The types of ``encoded`` columns are checked with their schemas.
+    """
     names = schema.fieldNames()
     positions = _column_positions(names, topic)
     for name, position in positions.items():
-        _check_type(name, schema.fields[position].dataType)
+        if name not in encoded:
+            _check_type(name, schema.fields[position].dataType)
     _check_unique_names(names)
     return WriteSchema(**positions)
 
 
-def resolve_arrow_write_schema(schema: pa.Schema, topic: str | None) -> WriteSchema:
+def resolve_arrow_write_schema(
+    schema: pa.Schema, topic: str | None, encoded: Collection[str] = frozenset()
+) -> WriteSchema:
     """Return the positions of the written columns of Arrow rows, which may have large types and any time unit."""
     positions = _column_positions(schema.names, topic)
     for name, position in positions.items():
-        _check_type(name, _spark_type(schema.field(position).type))
+        if name not in encoded:
+            _check_type(name, _spark_type(schema.field(position).type))
     return WriteSchema(**positions)
 
 

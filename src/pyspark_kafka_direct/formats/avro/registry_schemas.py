@@ -11,7 +11,7 @@ from uuid import UUID
 from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError, SchemaRegistryError
 from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-from pyspark_kafka_direct.formats.avro.schema import AvroSchema, parse_avro_schema
+from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
 from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
@@ -19,6 +19,7 @@ from pyspark_kafka_direct.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings
+    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 _MAX_SHOWN_FIELDS: Final = 5
@@ -52,7 +53,7 @@ class RegistrySchemas:
                 resolved = client.schema_by_id(schema_id)
             else:
                 resolved = client.schema_by_guid(UUID(schema_id))
-            schema = _avro_schema(resolved, f"schema id {schema_id}")
+            schema = avro_schema(resolved, f"schema id {schema_id}")
         except (SchemaNotFoundError, SchemaError) as error:
             raise WriterSchemaError(error.message.rstrip(".")) from None
         if self.reader is not None:
@@ -92,7 +93,7 @@ def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) 
     """Return the schema of a subject's version, which may be ``latest``."""
     resolved = registry_client(settings).schema_of_subject(subject, version)
     registered = resolved.registered
-    _avro_schema(resolved, f"subject {subject!r}")
+    avro_schema(resolved, f"subject {subject!r}")
     return ReaderSchema(
         resolved.text,
         tuple(dependency.text for dependency in resolved.dependencies),
@@ -103,11 +104,12 @@ def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) 
 def fetch_reader_schema_by_id(settings: RegistrySettings, schema_id: int, source: str) -> ReaderSchema:
     """Return the schema with an id that was resolved before."""
     resolved = registry_client(settings).schema_by_id(schema_id)
-    _avro_schema(resolved, source)
+    avro_schema(resolved, source)
     return ReaderSchema(resolved.text, tuple(dependency.text for dependency in resolved.dependencies), source)
 
 
-def _avro_schema(resolved: ResolvedSchema, source: str) -> AvroSchema:
+def avro_schema(resolved: ResolvedSchema, source: str) -> AvroSchema:
+    """Return the parsed schema; a SchemaError if it is not Avro."""
     if resolved.schema_type != "AVRO":
         raise SchemaError(f"{source} is a schema of {resolved.schema_type}, not of Avro")
     try:

@@ -1,6 +1,7 @@
 """The Python decoder and encoder: oracles and replacements of the native ones."""
 
 from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
+from pyspark_kafka_direct.records.python.avro_encoder import PythonAvroEncoder
 from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, scan_next_offset
 from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set_producer_state, split_batch
 from pyspark_kafka_direct.records.python.decoder import PythonDecoder
@@ -10,6 +11,7 @@ from pyspark_kafka_direct.records.python.json_encoder import encode_json
 
 __all__ = [
     "PythonAvroDecoder",
+    "PythonAvroEncoder",
     "PythonDecoder",
     "PythonEncoder",
     "create_json_decoder",

@@ -1,0 +1,116 @@
+"""How a sink encodes keys and values: the options ``keyFormat``, ``valueFormat``, and those of their schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_subject
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings, SubjectSettings
+    from pyspark_kafka_direct.config.security_settings import SecuritySettings
+    from pyspark_kafka_direct.config.subject_names import Side
+
+AUTO_REGISTER: Final = "auto.register.schemas"
+USE_LATEST: Final = "use.latest.version"
+
+_SIDES: Final[tuple[Side, ...]] = ("key", "value")
+_BY_TYPE: Final = ("binary", "string", "json")  # the type of the column says how it is written
+_SCHEMA_OPTIONS: Final = ("Schema", "Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSinkColumn:
+    """How keys or values are encoded as Avro."""
+
+    side: Side
+    subject: SubjectSettings
+    schema: str | None  # the JSON of an Avro schema; None: that of the subject, or that of the column's type
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPayloads:
+    """The columns that a sink encodes as Avro. A sink writes others by their types."""
+
+    columns: tuple[AvroSinkColumn, ...] = ()
+    registry: RegistrySettings | None = None
+    auto_register: bool = False
+    use_latest: bool = True  # otherwise, the schema of the column's type has to be in the subject
+
+    @property
+    def sides(self) -> frozenset[str]:
+        """The columns that are Avro."""
+        return frozenset(column.side for column in self.columns)
+
+
+NO_SINK_PAYLOADS: Final = SinkPayloads()
+
+
+def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> SinkPayloads:
+    """Return what is encoded as Avro; ``security`` are the settings of the brokers, which a registry may use too."""
+    sides = tuple(side for side in _SIDES if _format(parsed, side) == "avro")
+    registry = parse_registry(parsed, security, warnings)
+    warnings += _ignored_options(parsed, sides, has_registry=registry is not None)
+    if not sides:
+        return NO_SINK_PAYLOADS
+    auto_register = parsed.get_boolean(AUTO_REGISTER)
+    use_latest = parsed.values.get(USE_LATEST)
+    if auto_register and use_latest:
+        raise OptionError(
+            f"{parsed.name_of(AUTO_REGISTER)} and {parsed.name_of(USE_LATEST)} exclude each other: the one registers a "
+            "schema, the other writes with the latest one of the subject. Set only one of them"
+        )
+    columns = tuple(_column(parsed, side, has_registry=registry is not None) for side in sides)
+    for column in columns:
+        if use_latest and column.schema is not None:
+            raise OptionError(
+                f"{parsed.name_of(f'{column.side}Schema')} and {parsed.name_of(USE_LATEST)} exclude each other; set "
+                "only one of them"
+            )
+    return SinkPayloads(columns, registry, auto_register, use_latest is not False and not auto_register)
+
+
+def _format(parsed: ParsedConfig, side: Side) -> str:
+    payload_format = parsed.get_string(f"{side}Format") or ""
+    if payload_format not in (*_BY_TYPE, "avro"):
+        raise OptionError(
+            f"{parsed.name_of(f'{side}Format')} must be {', '.join(_BY_TYPE)} or avro in a write, got "
+            f"{payload_format!r}"
+        )
+    return payload_format
+
+
+def _column(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> AvroSinkColumn:
+    schema = parsed.get_string(f"{side}Schema")
+    subject = parse_subject(parsed, side, has_registry=has_registry)
+    if not has_registry:
+        if schema is None:
+            raise OptionError(
+                f"{side}Format=avro needs the schema: set {side}Schema to an Avro schema, which is JSON, or "
+                "schema.registry.url to a schema registry"
+            )
+        if subject.framing in ("confluent", "header"):
+            raise OptionError(
+                f"{parsed.name_of(f'{side}Framing')}={subject.framing} needs a registry, which has the id; set "
+                "schema.registry.url"
+            )
+    return AvroSinkColumn(side, subject, schema)
+
+
+def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> Iterator[str]:
+    """Yield warnings about options that have no effect."""
+    names = [f"{side}{name}" for side in _SIDES if side not in sides for name in _SCHEMA_OPTIONS]
+    names += [] if sides and has_registry else [AUTO_REGISTER, USE_LATEST]
+    names += [] if sides else ["schema.registry.url"]
+    for name in names:
+        if name in parsed.given_names:
+            reason = "nothing is written as Avro" if not sides else "the key or value is not written as Avro"
+            if sides and name in (AUTO_REGISTER, USE_LATEST):
+                reason = "schema.registry.url is not set"
+            yield option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)

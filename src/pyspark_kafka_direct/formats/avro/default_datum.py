@@ -1,0 +1,105 @@
+"""Defaults of fields as datums, for structs that lack the fields."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pyspark_kafka_direct.errors import printable
+from pyspark_kafka_direct.formats.avro.avro_types import (
+    NULL,
+    ArrayType,
+    AvroSchemaError,
+    AvroType,
+    EnumType,
+    FixedType,
+    MapType,
+    PrimitiveType,
+    RecordType,
+    UnionType,
+)
+from pyspark_kafka_direct.records.avro_encoding import zigzag
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.formats.avro.avro_types import RecordField
+
+_RANGES: Final = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
+_FORMATS: Final = {"float": "<f", "double": "<d"}
+
+
+class _InvalidDefaultError(Exception):
+    pass
+
+
+def default_datum(field: RecordField) -> bytes:
+    """Return the default of a field as a datum; an AvroSchemaError if it does not have the type of the field."""
+    try:
+        return _datum(field.type, field.default)
+    except (_InvalidDefaultError, UnicodeEncodeError, OverflowError):
+        text = printable(json.dumps(field.default)[:200])
+        raise AvroSchemaError(f"the default of field {field.name!r} does not have its type: {text}") from None
+
+
+def null_datum(avro_type: AvroType) -> bytes:
+    """Return null as a datum of a type that may be null."""
+    return _datum(avro_type, None)
+
+
+def _datum(avro_type: AvroType, value: Any) -> bytes:
+    match avro_type:
+        case UnionType(branches):
+            return _union(branches, value)
+        case PrimitiveType(name):
+            return _primitive(name, value)
+        case FixedType(_, _, size) if isinstance(value, str) and len(value) == size:
+            return value.encode("latin-1")
+        case EnumType(_, _, symbols) if value in symbols:
+            return zigzag(symbols.index(value))
+        case RecordType(_, _, fields) if isinstance(value, dict):
+            members = [(field.type, value.get(field.name, field.default)) for field in fields]
+            return b"".join(_datum(member_type, member) for member_type, member in members)
+        case ArrayType(items) if isinstance(value, list):
+            return _block([_datum(items, each) for each in value])
+        case MapType(values) if isinstance(value, dict):
+            return _block([_with_length(key.encode()) + _datum(values, each) for key, each in value.items()])
+    return _fail()
+
+
+def _union(branches: tuple[AvroType, ...], value: Any) -> bytes:
+    """Return the datum in the first branch that the value fits."""
+    for index, branch in enumerate(branches):
+        if (branch == NULL) != (value is None):
+            continue
+        try:
+            return zigzag(index) + _datum(branch, value)
+        except (_InvalidDefaultError, UnicodeEncodeError, OverflowError):
+            continue
+    return _fail()
+
+
+def _primitive(name: str, value: Any) -> bytes:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name == "null" and value is None:
+        return b""
+    if name == "boolean" and isinstance(value, bool):
+        return bytes([value])
+    if name in _RANGES and is_number and isinstance(value, int) and value in _RANGES[name]:
+        return zigzag(value)
+    if name in _FORMATS and is_number:
+        return struct.pack(_FORMATS[name], value)
+    if name in ("bytes", "string") and isinstance(value, str):
+        return _with_length(value.encode("latin-1" if name == "bytes" else "utf-8"))
+    return _fail()
+
+
+def _block(items: list[bytes]) -> bytes:
+    return (zigzag(len(items)) + b"".join(items) if items else b"") + b"\0"
+
+
+def _with_length(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
+
+
+def _fail() -> NoReturn:
+    raise _InvalidDefaultError

@@ -1,0 +1,60 @@
+"""The latest schemas that this application has found in registries, for micro-batches planned during an outage.
+
+Spark plans the micro-batches of a query in several processes. They share files in Spark's folder for the application's
+files on the driver, which is private to the application's user, and which Spark deletes with the application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.spark.listener_files import write_atomically
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+
+_FOLDER: Final = "pyspark-kafka-direct-schemas"
+
+_log = logging.getLogger("pyspark_kafka_direct.spark")
+
+
+class FoundSchema(NamedTuple):
+    """The text of an Avro schema and those that it refers to, and its identity."""
+
+    text: str
+    references: tuple[str, ...]
+    schema_id: int
+    guid: str | None
+    source: str  # for errors
+
+
+def save_latest(registry: RegistrySettings, subject: str, found: FoundSchema) -> None:
+    """Save the latest schema of a subject; a failure has an effect only during an outage."""
+    with contextlib.suppress(OSError, RuntimeError):
+        file = _file(registry, subject)
+        text = json.dumps(found)
+        if not file.exists() or file.read_text() != text:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(file, text)
+
+
+def load_latest(registry: RegistrySettings, subject: str) -> FoundSchema | None:
+    """Return the schema that was saved last, or None if this application has not found one."""
+    try:
+        text, references, schema_id, guid, source = json.loads(_file(registry, subject).read_text())
+    except (OSError, RuntimeError, ValueError):
+        return None
+    _log.warning("no schema registry is available; writing with the last known schema: %s", source)
+    return FoundSchema(text, tuple(references), schema_id, guid, source)
+
+
+def _file(registry: RegistrySettings, subject: str) -> Path:
+    from pyspark import SparkFiles
+
+    digest = hashlib.sha256(json.dumps([registry.urls, subject]).encode()).hexdigest()
+    return Path(SparkFiles.getRootDirectory(), _FOLDER, digest)
