@@ -317,9 +317,11 @@ def test_many_small_records_use_bounded_memory(kafka: EmbeddedKafka, make_topic:
 
 def test_the_thread_ends_when_the_producer_is_closed(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
+    before = set(threading.enumerate())  # producers of other tests may end later
 
     def names() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if "kafka-direct-producer" in thread.name]
+        started = set(threading.enumerate()) - before
+        return [thread.name for thread in started if "kafka-direct-producer" in thread.name]
 
     with async_producer_of(kafka.bootstrap_servers) as producer:
         assert wait([producer.send(topic, b"k", b"v")], TIMEOUT).not_done == set()

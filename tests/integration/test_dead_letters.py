@@ -192,7 +192,7 @@ def test_a_record_without_a_timestamp_is_written(spark: SparkSession, write: Any
 
 @pytest.mark.spark_app
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("step", ["before EndTxn", "after EndTxn"])
+@pytest.mark.parametrize("step", [pytest.param("before EndTxn", marks=pytest.mark.soak), "after EndTxn"])
 def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, step: str
 ) -> None:

@@ -194,6 +194,7 @@ def test_written_records_are_reported(
 def test_invalid_writes_fail_the_query(
     source: Source, run: Callable[..., StreamingQuery], make_topic: MakeTopic
 ) -> None:
+    """One of each kind; ``test_sink.py`` tries each column and option in a batch."""
     topic = make_topic()
     source.put(1)
 
@@ -201,14 +202,9 @@ def test_invalid_writes_fail_the_query(
         return error_of_run(run, source.frame.selectExpr(*columns), **options)
 
     assert error_of("value").startswith("ColumnError: topic option required when no 'topic' attribute is present")
-    assert error_of("value key", topic=topic).startswith("ColumnError: Required attribute 'value' not found")
-    assert "topic must be a(n) string" in error_of("1 topic", "value")
-    assert "value must be a(n) string or binary" in error_of("1 value", topic=topic)
     assert "key must be a(n) string or binary" in error_of("1 key", "value", topic=topic)
-    assert "partition must be a(n) int" in error_of("value", "value partition", topic=topic)
     assert error_of("value", topic="missing-topic").startswith(
         "TopicNotFoundError: Topic 'missing-topic' does not exist"
     )
-    for name in ("key", "value"):
-        message = error_of("value", topic=topic, **{f"kafka_{name}_serializer": "foo"})
-        assert message.startswith(f"OptionError: the option kafka.{name}.serializer cannot be used here")
+    message = error_of("value", topic=topic, kafka_value_serializer="foo")
+    assert message.startswith("OptionError: the option kafka.value.serializer cannot be used here")

@@ -55,8 +55,15 @@ def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("formats", [[JVM, DIRECT], [DIRECT, JVM]])
-@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize(
+    ("start", "formats"),
+    [
+        pytest.param("earliest", [JVM, DIRECT], id="earliest-formats0"),
+        pytest.param("earliest", [DIRECT, JVM], id="earliest-formats1", marks=pytest.mark.soak),
+        pytest.param("latest", [JVM, DIRECT], id="latest-formats0", marks=pytest.mark.soak),
+        pytest.param("latest", [DIRECT, JVM], id="latest-formats1"),
+    ],
+)
 def test_a_checkpoint_can_move_both_ways(
     session: SparkSession,
     kafka: EmbeddedKafka,
@@ -88,7 +95,7 @@ def test_a_checkpoint_can_move_both_ways(
     assert stream.values == sorted(map(str, written))
 
 
-@pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])
+@pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), pytest.param(DIRECT, JVM, marks=pytest.mark.soak)])
 def test_a_pattern_selects_the_same_topics_in_both_sources(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str, second: str
 ) -> None:
@@ -126,7 +133,7 @@ def test_the_other_source_reads_a_planned_unfinished_batch(
     assert stream.values == sorted(map(str, range(30)))
 
 
-@pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])
+@pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), pytest.param(DIRECT, JVM, marks=pytest.mark.soak)])
 def test_a_stateful_query_keeps_its_state(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str, second: str
 ) -> None:
@@ -217,8 +224,17 @@ def jvm_start(
     return make
 
 
-@pytest.mark.parametrize("planned", [True, False], ids=["in batch 0", "before it"])
-@pytest.mark.parametrize("start", ["earliest", "timestamp", "latest"])
+@pytest.mark.parametrize(
+    ("start", "planned"),
+    [
+        pytest.param("earliest", True, id="earliest-in batch 0", marks=pytest.mark.soak),
+        pytest.param("earliest", False, id="earliest-before it"),
+        pytest.param("timestamp", True, id="timestamp-in batch 0"),
+        pytest.param("timestamp", False, id="timestamp-before it", marks=pytest.mark.soak),
+        pytest.param("latest", True, id="latest-in batch 0"),
+        pytest.param("latest", False, id="latest-before it"),
+    ],
+)
 def test_a_query_that_died_in_its_first_batch_with_the_jvm_source_is_read_from_its_start(
     jvm_start: Callable[[str, bool], tuple[Stream, str]], start: str, planned: bool
 ) -> None:

@@ -15,11 +15,40 @@ from tests.integration.topics import Admin
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.conftest import MakeTopic
     from tests.integration.continuous.continuous_queries import Queries
     from tests.integration.workbench import Workbench
 
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
+
+# Any two values are together in one of these cases; make soak-short runs the others.
+PAIRS = {
+    ("assign", "latest", True),
+    ("assign", "earliest", False),
+    ("subscribe", "latest", False),
+    ("subscribe", "earliest", True),
+    ("subscribePattern", "latest", True),
+    ("subscribePattern", "earliest", False),
+}
+
+
+def with_timestamps(strategies: Sequence[str]) -> pytest.MarkDecorator:
+    """Parametrize with each strategy and each form of timestamps; in ``make test``, each strategy has one form."""
+    return pytest.mark.parametrize(
+        ("strategy", "one_for_all"),
+        [
+            pytest.param(
+                strategy,
+                one_for_all,
+                id=f"{strategy}-{'one for all' if one_for_all else 'by partition'}",
+                marks=() if one_for_all == (strategy == "subscribe") else pytest.mark.soak,
+            )
+            for strategy in strategies
+            for one_for_all in (False, True)
+        ],
+    )
 
 
 def selection_options(strategy: str, topic: str, partitions: int) -> dict[str, object]:
@@ -28,9 +57,21 @@ def selection_options(strategy: str, topic: str, partitions: int) -> dict[str, o
     return {strategy: topic if strategy == "subscribe" else f"^{re.escape(topic)}$"}
 
 
-@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["strict", "lenient"])
-@pytest.mark.parametrize("start", ["latest", "earliest"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "start", "fail_on_data_loss"),
+    [
+        pytest.param(
+            strategy,
+            start,
+            strict,
+            id=f"{strategy}-{start}-{'strict' if strict else 'lenient'}",
+            marks=() if (strategy, start, strict) in PAIRS else pytest.mark.soak,
+        )
+        for strategy in STRATEGIES
+        for start in ("latest", "earliest")
+        for strict in (True, False)
+    ],
+)
 def test_from_earliest_or_latest(
     queries: Queries, make_topic: MakeTopic, strategy: str, start: str, fail_on_data_loss: bool
 ) -> None:
@@ -77,8 +118,7 @@ def test_from_offsets(queries: Queries, make_topic: MakeTopic, strategy: str) ->
     queries.expect(output, [*expected, "more"], queries.start(input_query.to_kafka(output), tasksMax=2))
 
 
-@pytest.mark.parametrize("one_for_all", [False, True], ids=["by partition", "one for all"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@with_timestamps(STRATEGIES)
 def test_from_timestamps(queries: Queries, make_topic: MakeTopic, strategy: str, one_for_all: bool) -> None:
     topic, output = make_topic(2), make_topic()
     for partition in range(2):
@@ -106,8 +146,7 @@ def put_at(bench: Workbench, topic: str, partition: int, timestamp: int) -> None
     assert producer.flush(60) == 0
 
 
-@pytest.mark.parametrize("one_for_all", [False, True], ids=["by partition", "one for all"])
-@pytest.mark.parametrize("strategy", ["subscribe", "subscribePattern"])
+@with_timestamps(["subscribe", "subscribePattern"])
 def test_a_timestamp_after_the_last_record(
     queries: Queries, make_topic: MakeTopic, strategy: str, one_for_all: bool
 ) -> None:
