@@ -125,7 +125,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: Embedde
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
     def leader() -> int:
-        return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+        return int(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].leader)
 
     def another_leader() -> bool:
         try:

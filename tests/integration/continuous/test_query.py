@@ -257,7 +257,7 @@ class TestFailures:
         assert "Traceback (most recent call last)" in message
         assert "in divide" in message
         with pytest.raises(QueryRunError, match="on purpose"):
-            query.awaitTermination(5)
+            query.awaitTermination(60)
         with pytest.raises(QueryRunError, match="on purpose"):
             query.processAllAvailable()
         query.stop()

@@ -426,7 +426,7 @@ def test_closing_aborts_the_open_transaction(query: Query, make_topic: MakeTopic
     driver.sinks[0]._producer.flush()
     driver.close()
     cluster, tp = cluster_of(query.servers), TopicPartition(query.output, 0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while cluster.offsets({tp: -1}, isolation_level="read_committed")[tp] < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)

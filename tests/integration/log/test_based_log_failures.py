@@ -129,7 +129,7 @@ def test_stopping_with_a_frozen_broker(stoppable_kafka: EmbeddedKafka, bench: Wo
         time.sleep(0.5)
         with at_most(10):
             log.stop(2)
-        assert isinstance(end.exception(10), IllegalLogStateError)
+        assert isinstance(end.exception(TIMEOUT), IllegalLogStateError)
         assert isinstance(sent.exception(TIMEOUT), KafkaDirectError)
     wait_for_no_thread(topic)
 

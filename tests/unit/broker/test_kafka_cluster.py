@@ -135,7 +135,7 @@ def test_a_timeout_of_one_tool_closes_the_pipes_of_finished_ones(monkeypatch: py
     def start(command: Any) -> subprocess.Popen[str]:
         started.append(plain_start(command))
         if len(started) == 2:
-            started[1].wait(20)
+            started[1].wait(60)
         return started[-1]
 
     plain_start = java._start_process

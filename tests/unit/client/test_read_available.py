@@ -66,7 +66,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConnectionP
         )
         thread.start()
         client_socket = client.wrap_socket(client_socket, server_hostname="localhost")
-        thread.join(20)
+        thread.join(60)
         (broker_socket,) = tls_sockets
         secure = {"bootstrap.servers": "x:1", "security.protocol": "SSL"}
         settings = replace(SETTINGS, security=parse_client_params(secure).connection.security)
@@ -105,7 +105,7 @@ def test_response_in_pieces_is_complete(pair: ConnectionPair, size: int) -> None
     assert pair.connection.read_available()  # still complete
     assert bytes(pair.connection.receive(SOON)) == body
     assert pair.connection.idle
-    sender.join(20)
+    sender.join(60)
 
 
 def test_receive_waits_for_the_rest(pair: ConnectionPair) -> None:

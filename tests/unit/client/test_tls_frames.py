@@ -59,7 +59,7 @@ class TlsConnectionPair:
         thread = threading.Thread(target=self._do_handshake)
         thread.start()
         sock = client.wrap_socket(client_socket, server_hostname="localhost")
-        thread.join(20)
+        thread.join(60)
         self.connection = Connection(replace(SETTINGS, security=SECURITY), sock, "there", 9092)
         self.connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=Deadline.after(20))
 
@@ -118,7 +118,7 @@ def test_response_byte_by_byte(pair: TlsConnectionPair) -> None:
 
     sender = in_background(send)
     assert pair.receive() == b"a response"
-    sender.join(20)
+    sender.join(60)
 
 
 @pytest.mark.parametrize("first_size", [1, 3, 4, 7, 8, 9])
@@ -163,7 +163,7 @@ def test_slow_broker_times_out(pair: TlsConnectionPair) -> None:
         pair.receive(0.3)
     assert 0.3 <= time.monotonic() - started < 10
     finished.set()
-    sender.join(20)
+    sender.join(60)
 
 
 def test_a_frame_of_many_records_sets_one_timeout(pair: TlsConnectionPair) -> None:
@@ -173,7 +173,7 @@ def test_a_frame_of_many_records_sets_one_timeout(pair: TlsConnectionPair) -> No
     before = CountingSSLSocket.timeouts
     assert pair.receive() == body
     assert CountingSSLSocket.timeouts == before + 1
-    sender.join(20)
+    sender.join(60)
 
 
 class RecordingSystem(RealSystem):

@@ -107,7 +107,7 @@ class CoordinatorThread:
         return self._clock.polls - polls
 
     def wait(self) -> CoordinatorThread:
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         return self
 

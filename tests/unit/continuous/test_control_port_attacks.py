@@ -88,7 +88,7 @@ class Interceptor:
             with suppress(OSError):  # the peer has closed it
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
         for sock in self._sockets.values():
             sock.close()
 
@@ -169,7 +169,7 @@ class TestStrangersAtThePort:
             task.start()
             task.join(1)
             assert channels == [], "no place is free"
-        task.join(20)
+        task.join(60)
         assert len(channels) == 1
 
     def test_bytes_now_and_then_do_not_extend_the_deadline(self, drivers: Callable[..., CoordinatorThread]) -> None:
@@ -247,7 +247,7 @@ class TestLog:
             thread.start()
             with pytest.raises(QueryRunError) as raised:
                 TaskChannel.connect(address, 0, 0, deadline_in())
-            thread.join(20)
+            thread.join(60)
         assert str(raised.value).isprintable()
         assert r"x\nERROR \x1b[31m" in str(raised.value)
 

@@ -60,11 +60,11 @@ def hanging_driver(
             driver.coordinator.stop()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             report(channel, next_epoch_request(channel).epoch, offsets)
-        assert commit.started.wait(20)
+        assert commit.started.wait(60)
         yield driver
         assert not commit.ended.is_set()
         commit.released.set()
-        assert commit.ended.wait(20), "the abandoned commit completes"
+        assert commit.ended.wait(60), "the abandoned commit completes"
     finally:
         commit.released.set()
         driver.close()
@@ -123,9 +123,9 @@ def test_a_suspended_driver_still_waits_for_a_moment() -> None:
         channels = driver.start_tasks()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             report(channel, next_epoch_request(channel).epoch, offsets)
-        assert commit.started.wait(20)
+        assert commit.started.wait(60)
         driver.advance(100)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not driver.coordinator._committer._is_closing and time.monotonic() < until:
             time.sleep(0.001)
         assert driver._thread.is_alive()

@@ -100,7 +100,7 @@ class TestCompleteRuns:
         self, drivers: Callable[..., CoordinatorThread]
     ) -> None:
         committed = threading.Event()
-        driver = drivers(on_epoch=lambda _: (committed.wait(20), None)[1])
+        driver = drivers(on_epoch=lambda _: (committed.wait(60), None)[1])
         channels = driver.start_tasks()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_epoch_request(channel).epoch == 3
@@ -115,7 +115,7 @@ class TestCompleteRuns:
 
     def test_epochs_are_merged_while_a_commit_is_in_flight(self, drivers: Callable[..., CoordinatorThread]) -> None:
         committed = threading.Event()
-        driver = drivers(replace(PLAN, coalesces_epochs=True), on_epoch=lambda _: (committed.wait(20), None)[1])
+        driver = drivers(replace(PLAN, coalesces_epochs=True), on_epoch=lambda _: (committed.wait(60), None)[1])
         channels = driver.start_tasks()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_epoch_request(channel).epoch == 3
@@ -141,7 +141,7 @@ class TestCompleteRuns:
 
         def commit(result: EpochResult) -> None:
             started.set()
-            assert release.wait(20)
+            assert release.wait(60)
             committed.append(result.epoch)
 
         driver = drivers(on_epoch=commit)
@@ -149,7 +149,7 @@ class TestCompleteRuns:
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_epoch_request(channel).epoch == 3
             report(channel, 3, offsets)
-        assert started.wait(20)
+        assert started.wait(60)
         driver.coordinator.abort(QueryRunError("on purpose"))
         time.sleep(0.2)
         assert driver.error is None, "the run waits for the commit"
@@ -254,7 +254,7 @@ class TestFailures:
         channels = driver.start_tasks()
         report(channels[0], next_epoch_request(channels[0]).epoch, {A0: 8, B0: 7})
         next_epoch_request(channels[1])
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while driver.coordinator._unreported_tasks != {1} and time.monotonic() < until:
             time.sleep(0.001)
         driver.stall(100)
@@ -266,7 +266,7 @@ class TestFailures:
         driver = drivers()
         channels = driver.start_tasks()
         report(channels[0], next_epoch_request(channels[0]).epoch, {A0: 5, B0: 7})
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while driver.coordinator._unreported_tasks != {1} and time.monotonic() < until:
             time.sleep(0.001)
         driver.advance(20)
@@ -484,7 +484,7 @@ class TestTaskChannel:
             try:
                 return TaskChannel.connect(address, 0, 0, deadline_in())
             finally:
-                thread.join(20)
+                thread.join(60)
 
     def test_a_driver_without_the_secret(self) -> None:
         with pytest.raises(QueryRunError, match="does not have the secret of the run"):
@@ -541,7 +541,7 @@ class TestTaskChannel:
             with pytest.raises(QueryRunError, match="repeatedly closed the connection during the handshake"):
                 TaskChannel.connect(address, 0, 0, deadline_in(2))
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(20)
+            thread.join(60)
         assert 1 < len(accepted) < 20, "the task pauses between its attempts"
 
     def test_a_request_is_received_before_the_closed_connection(
@@ -584,7 +584,7 @@ def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., CoordinatorT
         time.sleep(0.01)
     driver.coordinator.stop()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert driver.wait().error is None
     durations = sorted(end - requested[epoch] for epoch, end in enumerate(ends[:-1], start=3))
     assert durations[len(durations) // 2] < 0.1

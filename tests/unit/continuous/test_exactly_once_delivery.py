@@ -396,7 +396,7 @@ def test_producer_ids_are_acquired_concurrently(world: FakeCluster, monkeypatch:
 
     def acquire_together(task: int) -> ProducerIdAndEpoch:
         if task < 3:
-            all_requested.wait(20)
+            all_requested.wait(60)
         return acquire(task)
 
     monkeypatch.setattr(delivery, "_init_producer_id", acquire_together)

@@ -45,7 +45,7 @@ class FakeNetwork:
         self._next_address = address
         client = self._resources.enter_context(socket.create_connection(self._listener.getsockname(), 20))
         before = len(self.server.descriptors())
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(self.server.descriptors()) == before < MOST + 1 and time.monotonic() < deadline:
             assert list(self.server.poll([self.fileno()])) == []
         if before == MOST + 1:

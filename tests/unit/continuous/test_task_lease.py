@@ -44,7 +44,7 @@ def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[
     driver = drivers(settings=LEASES)
     channels = driver.start_tasks()
     with channels[0].begin_lease(0.3) as lease:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while SYSTEM.monotonic() < lease.expires_at + 0.3 and time.monotonic() < until:
             time.sleep(0.01)  # the user's function
         assert lease.expired
