@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -45,7 +45,7 @@ def too_short(data_type):
 """
 VALUES = [b"one,1", None, b"two,2"]
 ROWS = [("one", 1), None, ("two", 2)]
-CSV = {"valueFormat": "payload_decoders:Csv.of_two", "valueSchema": "name string, n int"}
+CSV: Any = {"valueFormat": "payload_decoders:Csv.of_two", "valueSchema": "name string, n int"}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
@@ -32,6 +33,10 @@ _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
 _TYPED_FORMATS: Final = ("json", "avro")
 
 
+REGISTRY_TABLE: Final = OptionTable((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS))
+"""The options of the schemas of keys and values in a registry."""
+
+
 class PayloadOptions(NamedTuple):
     """How keys and values are decoded, and the schemas of those that have fields."""
 
@@ -44,12 +49,18 @@ BINARY_PAYLOADS: Final = PayloadOptions()
 
 
 def parse_payloads(
-    parsed: ParsedConfig, warnings: list[str], security: SecuritySettings = PLAINTEXT, *, from_python: bool = False
+    parsed: ParsedConfig,
+    warnings: list[str],
+    security: SecuritySettings = PLAINTEXT,
+    *,
+    from_python: bool = False,
+    topic: str | None = None,
 ) -> PayloadOptions:
     """Return how keys and values are decoded; the types that they are decoded to may also follow from a schema.
 
     If the options cannot come from SQL (``from_python``), who gives them may run any code, so also any decoder.
-    ``security`` are the settings of the brokers, which a registry may use too.
+    ``security`` are the settings of the brokers, which a registry may use too. ``topic`` is the one that is read, if
+    the options do not contain it.
     """
     formats = {side: parsed.get_string(f"{side}Format") or "" for side in ("key", "value")}
     schemas = {side: parsed.get_string(f"{side}Schema") for side in ("key", "value")}
@@ -79,20 +90,28 @@ def parse_payloads(
         key_avro_schema=avro_schemas.get("key"),
         value_avro_schema=avro_schemas.get("value"),
         single_object=tuple(side for side in avro_schemas if parsed.values.get(f"{side}Framing") == "single-object"),
-        registry=parse_registry_payloads(parsed, security, warnings, has_avro="avro" in formats.values()),
+        registry=parse_registry_payloads(parsed, security, warnings, has_avro="avro" in formats.values(), topic=topic),
     )
     return PayloadOptions(settings, schemas["key"], schemas["value"])
 
 
 def parse_payload_arguments(
-    arguments: Mapping[str, str | None], *, modes: Sequence[MalformedMode] | None = None
+    arguments: Mapping[str, str | None],
+    *,
+    modes: Sequence[MalformedMode] | None = None,
+    topic: str | None = None,
+    security: SecuritySettings = PLAINTEXT,
 ) -> PayloadOptions:
-    """Parse options that are the arguments of a method; ``modes`` are those that the method has."""
-    options = [OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS]
+    """Parse options that are the arguments of a method.
+
+    ``modes`` are those that the method has. ``topic`` is the only one that is read, and ``security`` are the settings
+    of its brokers.
+    """
+    options = [*(OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS), *REGISTRY_TABLE.options]
     if modes is not None:
         options = [replace(each, value_type=Enum(tuple(modes))) if each.name == "mode" else each for each in options]
     warnings: list[str] = []
-    payloads = parse_payloads(_parse(arguments, options), warnings, from_python=True)
+    payloads = parse_payloads(_parse(arguments, options), warnings, security, from_python=True, topic=topic)
     for warning in warnings:
         option_messages.warn_once(warning)
     return payloads

@@ -71,9 +71,12 @@ def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: l
 
 
 def parse_registry_payloads(
-    parsed: ParsedConfig, security: SecuritySettings, warnings: list[str], *, has_avro: bool
+    parsed: ParsedConfig, security: SecuritySettings, warnings: list[str], *, has_avro: bool, topic: str | None = None
 ) -> RegistryPayloads | None:
-    """Return the registry of keys and values, or None if there is none or if nothing is Avro."""
+    """Return the registry of keys and values, or None if there is none or if nothing is Avro.
+
+    ``topic`` is the one that is read, if the options do not contain it.
+    """
     settings = parse_registry(parsed, security, warnings)
     given = [
         name
@@ -86,7 +89,7 @@ def parse_registry_payloads(
         warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
     if settings is None or not has_avro:
         return None
-    topic = _single_topic(parsed)
+    topic = topic or _single_topic(parsed)
     key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in _SIDES)
     evolution = cast("EvolutionMode", parsed.get_string("schemaEvolutionMode"))
     return RegistryPayloads(settings, key, value, evolution)

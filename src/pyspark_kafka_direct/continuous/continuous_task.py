@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import START_TIMEOUT_OPTION
@@ -348,7 +347,8 @@ def _run_task_loop(
 
     cluster = ClusterClient(plan.connection, pool=pool)
     task_info = TaskInfo(plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)))
-    read_columns = [column for column in plan.columns if column != ERROR_COLUMN]
+    decoder = None if plan.decoded is None else plan.decoded.decoder()
+    read_columns = list(plan.columns if decoder is None else decoder.record_columns)
     if _OFFSET_COLUMN not in read_columns:
         read_columns.append(_OFFSET_COLUMN)
     max_rows = min([_MAX_ROWS, *(each.max_rows for each in plan.functions if each.max_rows is not None)])
@@ -383,7 +383,7 @@ def _run_task_loop(
                 end_offsets,
                 BatchSize(max_rows, plan.max_records_per_second),
                 stored_ahead,
-                None if plan.decoded is None else plan.decoded.decoder(),
+                decoder,
             ).run()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from pyspark_kafka_direct.config.security_settings import SecuritySettings
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
 
 # The columns of the data source without includeHeaders.
@@ -23,8 +26,19 @@ class ArrowColumns(NamedTuple):
     decoded: DecodedColumns | None = None  # None: keys and values are bytes
 
 
-def arrow_columns(columns: Sequence[str] | None, payloads: Mapping[str, str | None]) -> ArrowColumns:
-    """Validate the arguments of ``KafkaRDD.arrow``; ``payloads`` are those with names of the data source's options."""
+def arrow_columns(
+    columns: Sequence[str] | None,
+    payloads: Mapping[str, str | None],
+    options: Mapping[str, str] | None = None,
+    *,
+    topic: str | None = None,
+    security: SecuritySettings = PLAINTEXT,
+) -> ArrowColumns:
+    """Validate the arguments of ``KafkaRDD.arrow``, and fetch the schemas to read with from a registry.
+
+    ``payloads`` are the arguments with names of the data source's options, ``topic`` is the only one that is read, and
+    ``security`` are the settings of the brokers.
+    """
     from pyspark_kafka_direct.records.columns import check_columns
 
     if isinstance(columns, str):
@@ -36,9 +50,17 @@ def arrow_columns(columns: Sequence[str] | None, payloads: Mapping[str, str | No
         raise OptionError(f"arrow(columns=...): {error}") from None
     if names.count(ERROR_COLUMN) > 1:
         raise OptionError(f"arrow(columns=...): a column is named twice: {', '.join(names)}")
-    if ERROR_COLUMN not in names and not any(payloads.values()):
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"arrow(options=...) takes a dict of names and values, got {type(options).__name__}")
+    if ERROR_COLUMN not in names and not any(payloads.values()) and not options:
         return ArrowColumns(names)
-    from pyspark_kafka_direct.config.payload_parser import parse_payload_arguments
+    from pyspark_kafka_direct.config.config_option import ConfigSource
+    from pyspark_kafka_direct.config.payload_parser import REGISTRY_TABLE, parse_payload_arguments
     from pyspark_kafka_direct.spark.payload_schema import decoded_columns
+    from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 
-    return ArrowColumns(names, decoded_columns(names, parse_payload_arguments(payloads)))
+    for name in options or {}:
+        if REGISTRY_TABLE.find(ConfigSource.OPTION, str(name)).option is None:
+            raise OptionError(f"arrow(options=...): {name} is not an option of a schema registry")
+    parsed = parse_payload_arguments({**payloads, **(options or {})}, topic=topic, security=security)
+    return ArrowColumns(names, decoded_columns(names, with_reader_schemas(parsed)))

@@ -33,7 +33,7 @@ from pyspark_kafka_direct.direct.streaming_context import (
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     import pyarrow as pa
@@ -193,18 +193,23 @@ class DirectKafkaInputDStream(TransformedDStream[Any], CanCommitOffsets):
             "ssc.checkpoint(directory) is enough. Streams derived from this one can have a checkpoint interval"
         )
 
-    def arrow(self, columns: Sequence[str] | None = None, **payloads: str) -> TransformedDStream[pa.RecordBatch]:
+    def arrow(
+        self, columns: Sequence[str] | None = None, *, options: Mapping[str, str] | None = None, **payloads: str
+    ) -> TransformedDStream[pa.RecordBatch]:
         """Return a stream of Arrow record batches, without a Python object per record.
 
         Args:
             columns: As for ``KafkaRDD.arrow``.
+            options: The options of a schema registry, and ``valueSubject`` or ``keySubject``. The schema to read with
+                is resolved now, and becomes part of the stream's checkpoint, with the credentials of the registry.
             payloads: The other arguments of ``KafkaRDD.arrow``, such as ``valueFormat="json"``.
 
         Raises:
             OptionError: As by ``KafkaRDD.arrow``.
+            SchemaRegistryError: As by ``KafkaRDD.arrow``.
         """
         inspect.signature(KafkaRDD.arrow).bind(None, columns, **payloads)  # raises TypeError for an unknown name
-        return self.transform(partial(_read_arrow, arrow_columns(columns, payloads)))
+        return self.transform(partial(_read_arrow, arrow_columns(columns, payloads, options)))
 
     def __reduce__(self) -> tuple[type[DirectStreamReference], tuple[str]]:
         # A user's function that commits offsets holds the stream, and Spark pickles the function into its checkpoint.

@@ -216,22 +216,28 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         valueSchema: str | None = None,  # noqa: N803
         mode: str | None = None,
         columnNameOfCorruptRecord: str | None = None,  # noqa: N803
+        options: Mapping[str, str] | None = None,
     ) -> RDD[pa.RecordBatch]:
         """Return the records as ``pyarrow.RecordBatch`` objects, without a Python object per record.
 
-        Keys and values are binary, or decoded as by the data source; docs/typed-json.md describes formats and modes.
+        Keys and values are binary, or decoded as by the data source; docs/typed-json.md, docs/avro.md and
+        docs/schema-registry.md describe formats and modes.
 
         Args:
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
                 the order of the result. Only these are decoded. By default the first seven, which are the columns of
-                the data source. With JSON also _error, which says why a record is malformed.
-            keyFormat: ``binary`` (default), ``string``, ``json``, or ``module:factory`` for a decoder of your own.
+                the data source. With JSON and Avro also _error, which says why a record is malformed.
+            keyFormat: ``binary`` (default), ``string``, ``json``, ``avro``, or ``module:factory`` for a decoder of your
+                own.
             valueFormat: The same for values.
-            keySchema: With ``keyFormat="json"``: the fields to decode, as DDL. With ``module:factory``: fields or any
-                type.
+            keySchema: With ``keyFormat="json"``: the fields to decode, as DDL. With ``avro``: an Avro schema, as JSON.
+                With ``module:factory``: fields or any type.
             valueSchema: The same for values.
-            mode: What to do with malformed JSON: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``.
-            columnNameOfCorruptRecord: The name of the field for malformed JSON. Default: ``_corrupt_record``.
+            mode: What to do with malformed records: ``PERMISSIVE`` (default for JSON), ``DROPMALFORMED`` or
+                ``FAILFAST`` (default for Avro).
+            columnNameOfCorruptRecord: The name of the field for malformed records. Default: ``_corrupt_record``.
+            options: Options of the data source for a schema registry, such as ``schema.registry.url``. The subject
+                follows from the topic if all ranges have the same one; otherwise, set ``valueSubject``.
 
         Returns:
             An RDD of record batches.
@@ -239,6 +245,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         Raises:
             OptionError: A column does not exist or occurs twice, ``columns`` is not a list of names, or another
                 argument is invalid.
+            SchemaRegistryError: The registry does not have the schema, or is not available.
         """
         payloads = {
             "keyFormat": keyFormat,
@@ -248,7 +255,10 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             "mode": mode,
             "columnNameOfCorruptRecord": columnNameOfCorruptRecord,
         }
-        return self._read_arrow(arrow_columns(columns, payloads))
+        topics = {offset_range.topic for offset_range in self._ranges}
+        topic = topics.pop() if len(topics) == 1 else None
+        security = self._parameters.connection.security
+        return self._read_arrow(arrow_columns(columns, payloads, options, topic=topic, security=security))
 
     def _read_arrow(self, columns: ArrowColumns) -> RDD[pa.RecordBatch]:
         """Return the records as Arrow batches with validated columns."""

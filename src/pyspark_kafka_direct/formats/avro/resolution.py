@@ -285,7 +285,20 @@ def _matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | 
     for index in same:
         if _same_name(writer, branches[index]):
             return index
-    return same[0] if kind == "record" and len(same) == 1 else None
+    if kind == "record":
+        fitting = [index for index in same if _has_fields_of(branches[index], writer)]
+        return next(iter(fitting or same), None)
+    return None
+
+
+def _has_fields_of(reader: AvroType, writer: AvroType) -> bool:
+    """Return whether each field of a reader's record has one of the writer's, or a default."""
+    if not isinstance(reader, RecordType) or not isinstance(writer, RecordType):
+        return False
+    names = {field.name for field in writer.fields}
+    return all(
+        field.default is not NO_DEFAULT or not names.isdisjoint({field.name, *field.aliases}) for field in reader.fields
+    )
 
 
 def _same_name(writer: AvroType, reader: AvroType) -> bool:

@@ -1,0 +1,102 @@
+"""``arrow(valueFormat="avro")`` of RDDs and direct streams with the schemas of a registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.fake_registry import FakeRegistry
+from tests.integration.direct.streaming_contexts import BatchResults, direct_stream, streaming
+from tests.integration.test_avro_with_registry import V1, V2, Orders
+
+from pyspark_kafka_direct import OptionError, SchemaRegistryError
+from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.direct import KafkaRDD
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture
+def orders(kafka: EmbeddedKafka, make_topic: MakeTopic, registry: FakeRegistry) -> Orders:
+    return Orders(kafka.bootstrap_servers, make_topic(1), registry)
+
+
+def create_rdd(spark: SparkSession, kafka: EmbeddedKafka, *ranges: OffsetRange) -> KafkaRDD:
+    return KafkaUtils.createRDD(spark.sparkContext, {"bootstrap.servers": kafka.bootstrap_servers}, list(ranges))
+
+
+def values(batches: list[pa.RecordBatch]) -> list[Any]:
+    return [row["value"] for batch in batches for row in batch.to_pylist()]
+
+
+def test_an_rdd_of_several_writer_schemas(
+    spark: SparkSession, kafka: EmbeddedKafka, orders: Orders, registry: FakeRegistry
+) -> None:
+    orders.write(V1, {"id": 1})
+    orders.write(V2, {"id": 2, "name": "b"}, in_headers=True)
+    orders.write_bytes(b"bare")
+    rdd = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 3))
+    options = {"schema.registry.url": registry.url, "valueFraming": "header"}
+    (batch,) = rdd.arrow(["value", "_error"], valueFormat="avro", mode="PERMISSIVE", options=options).collect()
+    assert batch.schema.field("value").type.names == ["id", "name"]
+    assert values([batch]) == [{"id": 1, "name": None}, {"id": 2, "name": "b"}, {"id": None, "name": None}]
+    assert [error and error["stage"] for error in batch.column("_error").to_pylist()] == [None, None, "parse"]
+    first = rdd.arrow(
+        ["value"], valueFormat="avro", options={**options, "valueSchemaVersion": "1"}, mode="dropmalformed"
+    )
+    assert values(first.collect()) == [{"id": 1}, {"id": 2}]
+
+
+def test_a_given_schema_needs_no_registry(spark: SparkSession, kafka: EmbeddedKafka, orders: Orders) -> None:
+    orders.write_bytes(b"\2\x0e")
+    rdd = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 1))
+    assert values(rdd.arrow(["value"], valueFormat="avro", valueSchema=V1).collect()) == [{"id": 7}]
+
+
+def test_options_of_an_rdd_that_are_rejected(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, orders: Orders, registry: FakeRegistry
+) -> None:
+    url = {"schema.registry.url": registry.url, "schema.registry.api.timeout.ms": "500"}
+    one = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 0))
+    two = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 0), OffsetRange(make_topic(1), 0, 0, 0))
+    with pytest.raises(OptionError, match=r"set valueSubject, or valueSchema"):
+        two.arrow(valueFormat="avro", options=url)
+    with pytest.raises(OptionError, match=r"takes a dict of names and values"):
+        one.arrow(valueFormat="avro", options="schema.registry.url")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="startingOffsets is not an option of a schema registry"):
+        one.arrow(valueFormat="avro", options={**url, "startingOffsets": "earliest"})
+    with pytest.raises(SchemaRegistryError, match=f"{orders.topic}-value"):
+        one.arrow(valueFormat="avro", options=url)
+
+
+def test_a_direct_stream_keeps_the_schema_of_its_start(
+    spark: SparkSession, kafka: EmbeddedKafka, orders: Orders, registry: FakeRegistry
+) -> None:
+    orders.write(V1, {"id": 1})
+    results = BatchResults()
+    options = {"schema.registry.url": registry.url, "valueSubject": f"{orders.topic}-value"}
+    with streaming(spark.sparkContext, 1) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, orders.topic, None)
+        with pytest.raises(OptionError, match=r"set valueSubject"):
+            stream.arrow(valueFormat="avro", options={"schema.registry.url": registry.url})
+        decoded = stream.arrow(["value"], valueFormat="avro", options=options)
+        decoded.foreachRDD(lambda rdd: results.add(rdd.collect()))
+        ssc.start()
+        results.wait_for_elements(1)
+        orders.write(V2, {"id": 2, "name": "b"})
+        results.wait_for_elements(2)
+    assert values(results.flat) == [{"id": 1}, {"id": 2}]
