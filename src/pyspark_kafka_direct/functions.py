@@ -1,13 +1,19 @@
-"""Functions for DataFrames: ``from_json`` and ``from_avro`` by the source's decoders, and ``infer_schema``."""
+"""Functions for DataFrames: ``from_json``, ``from_avro`` and ``to_avro`` as in queries, and ``infer_schema``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal
 
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, parse_payload_arguments
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.spark.avro_functions import (
+    from_avro_function,
+    parse_from_avro,
+    parse_to_avro,
+    to_avro_function,
+)
 from pyspark_kafka_direct.spark.json_inference import infer_fields
 from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
@@ -19,10 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
-    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.records import JsonDecoder
 
-__all__ = ["from_avro", "from_json", "infer_schema"]
+__all__ = ["from_avro", "from_json", "infer_schema", "to_avro"]
 
 _MODES: Final[tuple[MalformedMode, ...]] = ("PERMISSIVE", "FAILFAST")
 _FROM_JSON_OPTIONS: Final = ("mode", "columnnameofcorruptrecord")
@@ -56,7 +61,13 @@ def from_json(col: Column | str, schema: StructType | str, options: Mapping[str,
     return arrow_udf(function, struct)(col)
 
 
-def from_avro(data: Column | str, jsonFormatSchema: str, options: Mapping[str, str] | None = None) -> Column:  # noqa: N803 (Spark's name)
+def from_avro(
+    data: Column | str,
+    jsonFormatSchema: str | None = None,  # noqa: N803 (Spark's names)
+    options: Mapping[str, str] | None = None,
+    subject: str | None = None,
+    schemaRegistryAddress: str | None = None,  # noqa: N803
+) -> Column:
     """Decode Avro as ``valueFormat=avro`` does, without Spark's jar for Avro.
 
     It decodes in Python workers. With ``valueFormat=avro`` the workers that read the records decode them, which is
@@ -65,28 +76,55 @@ def from_avro(data: Column | str, jsonFormatSchema: str, options: Mapping[str, s
 
     Args:
         data: A column of bytes, each of which is one datum.
-        jsonFormatSchema: The Avro schema with which the datums were written, as JSON. It is a record.
+        jsonFormatSchema: The Avro schema with which the datums were written, as JSON. It is a record. With a registry,
+            the schema whose fields the column has.
         options: ``mode`` (``FAILFAST``, the default, or ``PERMISSIVE``), and ``avroSchema``: a compatible Avro schema
-            of which the column has the fields.
+            of which the column has the fields. With a registry, also the options ``schema.registry.*``.
+        subject: A subject of the registry. The column has the fields of its latest schema.
+        schemaRegistryAddress: The URL of a registry. The id of its schema is in front of each datum.
 
     Returns:
         A column of structs with all fields.
 
     Raises:
         OptionError: A schema is not valid, or an option is not known.
+        SchemaRegistryError: The registry does not have the schema, or is not available.
         SparkVersionError: PySpark is older than 4.1.
     """
-    by_lower_name = {name.lower(): value for name, value in (options or {}).items()}
-    mode = by_lower_name.pop("mode", "FAILFAST").upper()
-    reader = by_lower_name.pop("avroschema", jsonFormatSchema)
-    if by_lower_name:
-        unknown = next(name for name in options or {} if name.lower() in by_lower_name)
-        raise OptionError(f"from_avro: the option {unknown} is not supported; use mode and avroSchema")
-    if mode not in _MODES:
-        raise OptionError(f"from_avro: mode must be {' or '.join(_MODES)}, got {mode!r}")
-    struct, settings = _avro_type(jsonFormatSchema, reader)
-    fields = arrow_schema_in_utc(struct)
-    return arrow_udf(_decode_avro_function(fields, settings, failing=mode == "FAILFAST"), struct)(data)
+    struct, settings, failing = parse_from_avro(jsonFormatSchema, options or {}, subject, schemaRegistryAddress)
+    return arrow_udf(from_avro_function(arrow_schema_in_utc(struct), settings, failing=failing), struct)(data)
+
+
+def to_avro(
+    data: Column | str,
+    jsonFormatSchema: str = "",  # noqa: N803 (Spark's names)
+    options: Mapping[str, str] | None = None,
+    subject: str | None = None,
+    schemaRegistryAddress: str | None = None,  # noqa: N803
+) -> Column:
+    """Encode a column as Avro, as the sink does with ``valueFormat=avro``, without Spark's jar for Avro.
+
+    It encodes in Python workers. With ``valueFormat=avro``, the workers that write the records encode them, which is
+    faster; use this function for other columns. docs/avro.md lists the types and the rules.
+
+    Args:
+        data: A column, usually of structs.
+        jsonFormatSchema: The Avro schema, as JSON. By default, it is that of the subject, or without a registry that of
+            the column's type, with the names of Spark's ``to_avro``.
+        options: With a registry, the options ``schema.registry.*`` and ``auto.register.schemas``.
+        subject: A subject of the registry, which has the schema.
+        schemaRegistryAddress: The URL of a registry. The id of its schema is written in front of each datum.
+
+    Returns:
+        A column of bytes. Null is null.
+
+    Raises:
+        OptionError: The schema is not valid, or an option is not known.
+        SchemaRegistryError: The registry does not have the schema, or is not available.
+        SparkVersionError: PySpark is older than 4.1.
+    """
+    settings = parse_to_avro(jsonFormatSchema, options or {}, subject, schemaRegistryAddress)
+    return arrow_udf(to_avro_function(settings), BinaryType())(data)
 
 
 def infer_schema(
@@ -184,43 +222,3 @@ def _decode_function(
         return decoded.values
 
     return from_json
-
-
-def _avro_type(writer: str, reader: str) -> tuple[StructType, AvroSettings]:
-    from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings, GivenSchema, NoFraming
-    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-    from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
-
-    try:
-        settings = AvroSettings(parse_avro_schema(reader), NoFraming(), GivenSchema(parse_avro_schema(writer)))
-        struct = DataType.fromDDL(spark_ddl(settings.reader.root))
-    except AvroSchemaError as error:
-        raise OptionError(f"from_avro: {error}") from None
-    return cast("StructType", struct), settings
-
-
-def _decode_avro_function(
-    fields: pa.Schema, settings: AvroSettings, *, failing: bool
-) -> Callable[[pa.Array], pa.Array]:
-    """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
-    column: AvroColumn | None = None  # of one task, because it cannot be pickled
-
-    def from_avro(values: pa.Array) -> pa.Array:
-        nonlocal column
-        import pyarrow as pa
-
-        from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn
-        from pyspark_kafka_direct.formats.malformed_records import first_malformed
-
-        column = column or AvroColumn(pa.struct(list(fields)), settings)
-        decoded = column.decode(values.cast(pa.binary()))
-        if failing and decoded.malformed is not None:
-            _, reason = first_malformed(decoded.malformed)
-            raise MalformedPayloadError(
-                f"A value cannot be decoded as Avro: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as "
-                "null."
-            )
-        return decoded.values
-
-    return from_avro

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.srfake import build_srfake, run_srfake
 
-from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings
+from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings, SubjectSettings
 from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.config.sink_payloads import AvroSinkColumn, SinkPayloads
 from pyspark_kafka_direct.errors import SchemaNotFoundError, SchemaRegistryError
 from pyspark_kafka_direct.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.registry.registry_client import RegistryClient
+from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +56,23 @@ def test_schemas_of_another_registry(program: Path) -> None:
         proto = 'syntax = "proto3"; message A { int64 a = 1; }'
         proto_id = client.register("p-value", Schema(proto, "PROTOBUF"))
         assert client.schema_by_id(proto_id).schema_type == "PROTOBUF"
+
+
+def test_the_schemas_that_a_sink_writes_with(program: Path) -> None:
+    with run_srfake(program) as url:
+        settings = RegistrySettings((url,))
+
+        def prefix(schema: str | None, *, auto_register: bool = False) -> bytes:
+            column = AvroSinkColumn("value", SubjectSettings(framing="confluent"), schema)
+            payloads = SinkPayloads((column,), settings, auto_register)
+            return resolve_writer_schemas(payloads, None, "t")["value"].prefix
+
+        for given in (LEAF, None):
+            with pytest.raises(SchemaNotFoundError, match=r"Subject 't-value'.*set auto.register.schemas=true"):
+                prefix(given)
+        registered = prefix(LEAF, auto_register=True)
+        assert registered == b"\0" + RegistryClient(settings).register("t-value", Schema(LEAF)).to_bytes(4, "big")
+        assert prefix(LEAF) == prefix(None) == registered
 
 
 def test_what_another_registry_does_not_have(program: Path) -> None:

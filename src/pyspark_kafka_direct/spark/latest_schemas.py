@@ -35,8 +35,10 @@ class FoundSchema(NamedTuple):
 
 def save_latest(registry: RegistrySettings, subject: str, found: FoundSchema) -> None:
     """Save the latest schema of a subject; a failure has an effect only during an outage."""
-    with contextlib.suppress(OSError, RuntimeError):
-        file = _file(registry, subject)
+    file = _file(registry, subject)
+    if file is None:
+        return
+    with contextlib.suppress(OSError):
         text = json.dumps(found)
         if not file.exists() or file.read_text() != text:
             file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -45,16 +47,22 @@ def save_latest(registry: RegistrySettings, subject: str, found: FoundSchema) ->
 
 def load_latest(registry: RegistrySettings, subject: str) -> FoundSchema | None:
     """Return the schema that was saved last, or None if this application has not found one."""
+    file = _file(registry, subject)
     try:
-        text, references, schema_id, guid, source = json.loads(_file(registry, subject).read_text())
-    except (OSError, RuntimeError, ValueError):
+        text, references, schema_id, guid, source = json.loads(file.read_text() if file else "null")
+    except (OSError, ValueError, TypeError):
         return None
     _log.warning("no schema registry is available; writing with the last known schema: %s", source)
     return FoundSchema(text, tuple(references), schema_id, guid, source)
 
 
-def _file(registry: RegistrySettings, subject: str) -> Path:
+def _file(registry: RegistrySettings, subject: str) -> Path | None:
+    """Return the file of a subject, or None in a process without Spark's folder, such as a client of Spark Connect."""
     from pyspark import SparkFiles
 
+    try:
+        root = SparkFiles.getRootDirectory()
+    except (AssertionError, RuntimeError):
+        return None
     digest = hashlib.sha256(json.dumps([registry.urls, subject]).encode()).hexdigest()
-    return Path(SparkFiles.getRootDirectory(), _FOLDER, digest)
+    return Path(root, _FOLDER, digest) if root else None

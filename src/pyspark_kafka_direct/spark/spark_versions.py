@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
     from pyspark.sql.datasource import DataSourceStreamWriter
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 MIN_SPARK_VERSION: Final = (4, 0)
 
@@ -97,7 +97,7 @@ def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
     return convert(schema, timezone="UTC") if "timezone" in signature(convert).parameters else convert(schema)
 
 
-def arrow_udf(function: Callable[[pa.Array], pa.Array], return_type: StructType) -> Callable[[Column | str], Column]:
+def arrow_udf(function: Callable[[pa.Array], pa.Array], return_type: DataType) -> Callable[[Column | str], Column]:
     """Return a function on columns that calls ``function`` for each Arrow batch."""
     functions: Any = import_module("pyspark.sql.functions")
     if not hasattr(functions, "arrow_udf"):

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fake_registry import FakeRegistry
 from tests.integration.continuous.continuous_queries import await_failure
 
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
@@ -116,6 +117,22 @@ def test_decoded_columns_are_written_as_json(queries: Queries, make_topic: MakeT
         .to_kafka(output)
     )
     queries.expect(output, ['{"n":1}', '{"_corrupt_record":"ew=="}'], query)
+
+
+def test_decoded_columns_are_written_as_avro(
+    queries: Queries, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    source, output = make_topic(), make_topic()
+    queries.put(source, ['{"n": 1}', '{"n": 2}'])
+    decoded = queries.read(subscribe=source, valueFormat="json", valueSchema="n int").select("value")
+    fields = [{"name": "n", "type": ["null", "int"]}]
+    with FakeRegistry() as registry:
+        registry.add(f"{output}-value", json.dumps({"type": "record", "name": "R", "fields": fields}))
+        options = {"valueFormat": "avro", "schema.registry.url": registry.url}
+        query = queries.start(decoded.to_kafka(output, options))
+        queries.expect(output, ["\0\0\0\0\1\2\2", "\0\0\0\0\1\2\4"], query)
+        assert registry.paths == [f"GET /subjects/{output}-value/versions/latest"]
 
 
 def test_values_are_decoded_by_a_function_of_the_user(

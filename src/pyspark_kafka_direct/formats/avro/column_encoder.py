@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, type_name
+from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
+from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.records import create_avro_encoder
 from pyspark_kafka_direct.records.avro_encoding import MESSAGES, AvroEncoding, InvalidValueError
 from pyspark_kafka_direct.records.json_types import encodable
@@ -65,6 +67,14 @@ class AvroColumnEncoder:
             return self._encoder.encode(values)
         except InvalidValueError as error:
             raise InvalidRowError(error.row, f"{self._paths[error.node]} {MESSAGES[error.reason]}") from None
+
+
+def derived_write_settings(data_type: pa.DataType) -> AvroWriteSettings:
+    """Return the settings with the schema that Spark's ``to_avro`` gives a type."""
+    import pyarrow as pa
+
+    plain = encodable(pa.nulls(0, data_type), FORMAT_NAME).type
+    return AvroWriteSettings(parse_avro_schema(derived_schema(plain, null_first=False)))
 
 
 def check_encodable(column: str, settings: AvroWriteSettings, data_type: pa.DataType) -> None:

@@ -1,0 +1,188 @@
+"""The arguments of ``functions.from_avro`` and ``functions.to_avro``, and the functions that tasks call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from pyspark.sql.types import DataType, StructType
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.option_table import OptionTable
+from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
+from pyspark_kafka_direct.config.registry_parser import parse_registry
+from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION, SubjectSettings
+from pyspark_kafka_direct.config.security_settings import PLAINTEXT
+from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, AvroSinkColumn, SinkPayloads
+from pyspark_kafka_direct.errors import ColumnError, MalformedPayloadError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
+    from pyspark_kafka_direct.formats.avro.column_encoder import AvroColumnEncoder, AvroWriteSettings
+    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+
+_MODES: Final = ("PERMISSIVE", "FAILFAST")
+_REGISTRY_TABLE: Final = OptionTable(
+    (*REGISTRY_OPTIONS, *(option for option in SUBJECT_OPTIONS if option.name == AUTO_REGISTER))
+)
+_COLUMN: Final = "value"
+_OTHER_PREFIX: Final = "confluent."  # of the same options elsewhere
+
+
+class FromAvroArguments(NamedTuple):
+    """What ``from_avro`` decodes."""
+
+    struct: StructType
+    settings: AvroSettings
+    failing: bool  # whether a malformed datum fails the query
+
+
+def parse_from_avro(
+    writer: str | None, options: Mapping[str, str], subject: str | None, address: str | None
+) -> FromAvroArguments:
+    """Parse the arguments of ``from_avro``; the schema of a subject is fetched."""
+    own = {name.lower(): value for name, value in options.items() if name.lower() in ("mode", "avroschema")}
+    mode = own.get("mode", "FAILFAST").upper()
+    if mode not in _MODES:
+        raise OptionError(f"from_avro: mode must be {' or '.join(_MODES)}, got {mode!r}")
+    registry, _ = _parse_registry("from_avro", options, subject, address, ("mode", "avroschema"))
+    settings = _decoder_settings(writer or None, own.get("avroschema"), subject, registry)
+    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+    from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
+
+    try:
+        struct = DataType.fromDDL(spark_ddl(settings.reader.root))
+    except AvroSchemaError as error:
+        raise OptionError(f"from_avro: {error}") from None
+    return FromAvroArguments(cast("StructType", struct), settings, mode == "FAILFAST")
+
+
+def from_avro_function(fields: pa.Schema, settings: AvroSettings, *, failing: bool) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
+    column: AvroColumn | None = None  # of one task, because it cannot be pickled
+
+    def from_avro(values: pa.Array) -> pa.Array:
+        nonlocal column
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn
+        from pyspark_kafka_direct.formats.malformed_records import first_malformed
+
+        column = column or AvroColumn(pa.struct(list(fields)), settings)
+        decoded = column.decode(values.cast(pa.binary()))
+        if failing and decoded.malformed is not None:
+            _, reason = first_malformed(decoded.malformed)
+            raise MalformedPayloadError(
+                f"A value cannot be decoded as Avro: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as "
+                "null."
+            )
+        return decoded.values
+
+    return from_avro
+
+
+def parse_to_avro(
+    schema: str | None, options: Mapping[str, str], subject: str | None, address: str | None
+) -> AvroWriteSettings | None:
+    """Parse the arguments of ``to_avro``; None if the schema follows from the type of the column."""
+    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
+    from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
+
+    registry, auto_register = _parse_registry("to_avro", options, subject, address, ())
+    if registry is None:
+        return AvroWriteSettings(_parse("to_avro", schema)) if schema else None
+    if subject is None:
+        raise OptionError("to_avro: schemaRegistryAddress needs the subject")
+    if auto_register and not schema:
+        raise OptionError(f"to_avro: {AUTO_REGISTER} needs jsonFormatSchema, which is registered")
+    column = AvroSinkColumn(_COLUMN, SubjectSettings(subject, framing="confluent"), schema or None)
+    return resolve_writer_schemas(SinkPayloads((column,), registry, auto_register), None, None)[_COLUMN]
+
+
+def to_avro_function(settings: AvroWriteSettings | None) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
+    encoder: AvroColumnEncoder | None = None
+
+    def to_avro(values: pa.Array) -> pa.Array:
+        nonlocal encoder
+        from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+        from pyspark_kafka_direct.formats.avro.column_encoder import (
+            AvroColumnEncoder,
+            InvalidRowError,
+            derived_write_settings,
+        )
+
+        try:
+            encoder = encoder or AvroColumnEncoder(_COLUMN, settings or derived_write_settings(values.type))
+            return encoder.encode(values)
+        except InvalidRowError as error:
+            raise ColumnError(f"A value cannot be encoded as Avro: {error.reason}") from None
+        except (AvroSchemaError, ValueError) as error:
+            raise ColumnError(f"to_avro: {error}") from None
+
+    return to_avro
+
+
+def _parse_registry(
+    function: str, options: Mapping[str, str], subject: str | None, address: str | None, own: tuple[str, ...]
+) -> tuple[RegistrySettings | None, bool]:
+    """Return the settings of the registry, and whether schemas are registered."""
+    others = {name: value for name, value in options.items() if name.lower() not in own}
+    if address is None:
+        if subject is not None:
+            raise OptionError(f"{function}: the subject needs schemaRegistryAddress, the URL of the registry")
+        if others:
+            allowed = "; use mode and avroSchema" if own else ""
+            raise OptionError(
+                f"{function}: the option {next(iter(others))} is not supported without schemaRegistryAddress{allowed}"
+            )
+        return None, False
+    given = {name.removeprefix(_OTHER_PREFIX): value for name, value in others.items()}
+    warnings: list[str] = []
+    try:
+        given["schema.registry.url"] = address
+        parsed = parse_config(given, api="sink", source=ConfigSource.OPTION, table=_REGISTRY_TABLE)
+        registry = parse_registry(parsed, PLAINTEXT, warnings)
+    except OptionError as error:
+        raise OptionError(f"{function}: {error}") from None
+    for warning in (*parsed.warnings, *warnings):
+        option_messages.warn_once(f"{function}: {warning}")
+    return registry, parsed.get_boolean(AUTO_REGISTER)
+
+
+def _decoder_settings(
+    writer: str | None, reader: str | None, subject: str | None, registry: RegistrySettings | None
+) -> AvroSettings:
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings, GivenSchema, NoFraming
+
+    if registry is None:
+        if writer is None:
+            raise OptionError("from_avro: jsonFormatSchema is missing; it is needed without a subject")
+        schema = _parse("from_avro", writer)
+        return AvroSettings(_parse("from_avro", reader) if reader else schema, NoFraming(), GivenSchema(schema))
+    from pyspark_kafka_direct.formats.avro.registry_schemas import RegistrySchemas, fetch_reader_schema
+    from pyspark_kafka_direct.formats.framing import ConfluentFraming
+
+    given = reader or writer
+    if given is not None:
+        return AvroSettings(_parse("from_avro", given), ConfluentFraming(), RegistrySchemas(registry))
+    if subject is None:
+        raise OptionError("from_avro: set the subject whose latest schema the column has, or jsonFormatSchema")
+    found = fetch_reader_schema(registry, subject, LATEST_VERSION)
+    return AvroSettings(found.parse(), ConfluentFraming(), RegistrySchemas(registry))
+
+
+def _parse(function: str, text: str) -> AvroSchema:
+    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+
+    try:
+        return parse_avro_schema(text)
+    except AvroSchemaError as error:
+        raise OptionError(f"{function}: {error}") from None
