@@ -41,7 +41,7 @@ impl AvroDecoder {
     }
 }
 
-fn integers<'a>(batch: &'a RecordBatch, name: &str) -> PyResult<Option<&'a Int32Array>> {
+pub(crate) fn integers<'a>(batch: &'a RecordBatch, name: &str) -> PyResult<Option<&'a Int32Array>> {
     let Some(column) = batch.column_by_name(name) else { return Ok(None) };
     let column = column.as_primitive_opt::<Int32Type>();
     column.map(Some).ok_or_else(|| PyValueError::new_err(format!("the column {name} must have 32-bit integers")))

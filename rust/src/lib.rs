@@ -9,6 +9,7 @@ mod avro;
 mod avro_encoder;
 mod encoder;
 mod json;
+mod protobuf;
 
 use std::sync::Arc;
 
@@ -155,6 +156,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<avro_encoder::AvroEncoder>()?;
     module.add_class::<json::JsonDecoder>()?;
     module.add_class::<json::VariantDecoder>()?;
+    module.add_class::<protobuf::ProtobufDecoder>()?;
     module.add_function(wrap_pyfunction!(json::encode_json, module)?)?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
     module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;

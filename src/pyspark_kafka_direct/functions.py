@@ -1,4 +1,4 @@
-"""Functions for DataFrames: ``from_json``, ``from_avro`` and ``to_avro`` as in queries, and ``infer_schema``."""
+"""Functions for DataFrames that decode and encode as queries do, and ``infer_schema``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyspark_kafka_direct.spark.avro_functions import (
     to_avro_function,
 )
 from pyspark_kafka_direct.spark.json_inference import infer_fields
+from pyspark_kafka_direct.spark.protobuf_functions import from_protobuf_function
 from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
     from pyspark_kafka_direct.records import JsonDecoder
 
-__all__ = ["from_avro", "from_json", "infer_schema", "to_avro"]
+__all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro"]
 
 _MODES: Final[tuple[MalformedMode, ...]] = ("PERMISSIVE", "FAILFAST")
 _FROM_JSON_OPTIONS: Final = ("mode", "columnnameofcorruptrecord")
@@ -125,6 +126,42 @@ def to_avro(
     """
     settings = parse_to_avro(jsonFormatSchema, options or {}, subject, schemaRegistryAddress)
     return arrow_udf(to_avro_function(settings), BinaryType())(data)
+
+
+def from_protobuf(
+    data: Column | str,
+    messageName: str,  # noqa: N803 (Spark's name)
+    descFilePath: str | None = None,  # noqa: N803
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | None = None,  # noqa: N803
+) -> Column:
+    """Decode Protobuf as ``valueFormat=protobuf`` does, without Spark's jar for Protobuf.
+
+    It decodes in Python workers. With ``valueFormat=protobuf`` the workers that read the records decode them, which is
+    faster, and only the wanted fields; use this function for other columns. docs/protobuf.md lists the types and the
+    differences from Spark.
+
+    Args:
+        data: A column of bytes, each of which is one message.
+        messageName: The full name of the message type.
+        descFilePath: A file with a set of descriptors, which ``protoc --include_imports --descriptor_set_out`` writes.
+            The driver reads it.
+        options: ``mode`` (``FAILFAST``, the default, or ``PERMISSIVE``), and Spark's ``emit.default.values``,
+            ``enums.as.ints``, ``upcast.unsigned.ints`` and ``unwrap.primitive.wrapper.types``, which are ``true`` or
+            ``false``.
+        binaryDescriptorSet: The set of descriptors itself, instead of a file.
+
+    Returns:
+        A column of structs with all fields.
+
+    Raises:
+        OptionError: The descriptors lack the message type, or an option is not known.
+        SparkVersionError: PySpark is older than 4.1.
+    """
+    if (descFilePath is None) == (binaryDescriptorSet is None):
+        raise OptionError("from_protobuf: give one of descFilePath and binaryDescriptorSet")
+    struct, function = from_protobuf_function(messageName, descFilePath, options or {}, binaryDescriptorSet)
+    return arrow_udf(function, struct)(data)
 
 
 def infer_schema(

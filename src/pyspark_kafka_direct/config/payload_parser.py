@@ -10,7 +10,7 @@ from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import NO_PROTOBUF, PayloadSettings, ProtobufSource
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
@@ -28,9 +28,19 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
 
-PAYLOAD_OPTIONS: Final = ("keyFormat", "valueFormat", "keySchema", "valueSchema", "mode", "columnNameOfCorruptRecord")
+PAYLOAD_OPTIONS: Final = (
+    "keyFormat",
+    "valueFormat",
+    "keySchema",
+    "valueSchema",
+    "keyMessage",
+    "valueMessage",
+    "mode",
+    "columnNameOfCorruptRecord",
+)
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
-_TYPED_FORMATS: Final = ("json", "avro")
+_TYPED_FORMATS: Final = ("json", "avro", "protobuf")
+_FAILING_FORMATS: Final = ("avro", "protobuf")  # by default
 
 
 REGISTRY_TABLE: Final = OptionTable((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS))
@@ -41,7 +51,7 @@ class PayloadOptions(NamedTuple):
     """How keys and values are decoded, and the schemas of those that have fields."""
 
     settings: PayloadSettings = PayloadSettings()
-    key_schema: str | None = None  # DDL, or an Avro schema
+    key_schema: str | None = None  # DDL, or an Avro or Protobuf schema
     value_schema: str | None = None
 
 
@@ -72,15 +82,27 @@ def parse_payloads(
                 check_allowed(name, payload_format, allowed, PAYLOAD_DECODERS_VARIABLE, "the executors")
         elif f"{side}Schema" in parsed.given_names and payload_format not in _TYPED_FORMATS:
             raise OptionError(
-                f"{parsed.name_of(f'{side}Schema')} is the schema of JSON or Avro, and {side}Format is "
-                f"{payload_format}; set {side}Format=json or avro"
+                f"{parsed.name_of(f'{side}Schema')} is the schema of JSON, Avro or Protobuf, and {side}Format is "
+                f"{payload_format}; set {side}Format=json, avro or protobuf"
+            )
+        if f"{side}Message" in parsed.given_names and payload_format != "protobuf":
+            raise OptionError(
+                f"{parsed.name_of(f'{side}Message')} is a message type of Protobuf, and {side}Format is "
+                f"{payload_format}; set {side}Format=protobuf"
             )
     if not any(payload_format in _TYPED_FORMATS for payload_format in formats.values()):
         warnings.extend(
-            option_messages.ignored_warning(parsed.source, parsed.name_of(name), "nothing is decoded from JSON or Avro")
+            option_messages.ignored_warning(
+                parsed.source, parsed.name_of(name), "nothing is decoded from JSON, Avro or Protobuf"
+            )
             for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
+    protobuf = {
+        side: ProtobufSource(schema or "", parsed.get_string(f"{side}Message") or None)
+        for side, schema in schemas.items()
+        if formats[side] == "protobuf"
+    }
     avro_schemas = {side: schema for side, schema in schemas.items() if formats[side] == "avro"}
     settings = PayloadSettings(
         key_format=formats["key"],
@@ -90,6 +112,8 @@ def parse_payloads(
         key_avro_schema=avro_schemas.get("key"),
         value_avro_schema=avro_schemas.get("value"),
         single_object=tuple(side for side in avro_schemas if parsed.values.get(f"{side}Framing") == "single-object"),
+        key_protobuf=protobuf.get("key", NO_PROTOBUF),
+        value_protobuf=protobuf.get("value", NO_PROTOBUF),
         registry=parse_registry_payloads(parsed, security, warnings, has_avro="avro" in formats.values(), topic=topic),
     )
     return PayloadOptions(settings, schemas["key"], schemas["value"])
@@ -127,8 +151,9 @@ def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
 
 
 def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:
-    """Return the mode; its default is that of Spark's ``from_json`` or ``from_avro``."""
-    mode = parsed.get_string("mode") or ("FAILFAST" if "avro" in formats else "PERMISSIVE")
+    """Return the mode; its default is that of Spark's ``from_json``, ``from_avro`` or ``from_protobuf``."""
+    fails = any(payload_format in _FAILING_FORMATS for payload_format in formats)
+    mode = parsed.get_string("mode") or ("FAILFAST" if fails else "PERMISSIVE")
     return cast("MalformedMode", mode)
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
 
 PayloadFormat: TypeAlias = str
-"""``binary``, ``string``, ``json``, ``avro``, or ``module:factory`` for a decoder of the user."""
+"""``binary``, ``string``, ``json``, ``avro``, ``protobuf``, or ``module:factory`` for a decoder of the user."""
 
 MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
@@ -20,6 +20,18 @@ ERROR_COLUMN: Final = "_error"
 
 
 @dataclass(frozen=True, slots=True)
+class ProtobufSource:
+    """A Protobuf schema, and the message type of keys or values."""
+
+    schema: str = ""  # the text of a .proto file, or descriptors in base64
+    message: str | None = None  # None: the first one of the schema
+    imports: tuple[tuple[str, str], ...] = ()  # names and texts of files that the schema imports
+
+
+NO_PROTOBUF: Final = ProtobufSource()
+
+
+@dataclass(frozen=True, slots=True)
 class PayloadSettings:
     key_format: PayloadFormat = "binary"
     value_format: PayloadFormat = "binary"
@@ -27,7 +39,9 @@ class PayloadSettings:
     corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
     key_avro_schema: str | None = None  # the JSON of an Avro schema
     value_avro_schema: str | None = None
-    registry: RegistryPayloads | None = None  # of writers' Avro schemas
+    key_protobuf: ProtobufSource = NO_PROTOBUF
+    value_protobuf: ProtobufSource = NO_PROTOBUF
+    registry: RegistryPayloads | None = None  # of writers' schemas
     single_object: tuple[str, ...] = ()  # the columns in Avro's single-object encoding
 
     def format_of(self, column: str) -> PayloadFormat:
@@ -41,6 +55,10 @@ class PayloadSettings:
     def with_avro_schema(self, column: str, text: str) -> PayloadSettings:
         """Return a copy with the Avro schema of a column."""
         return replace(self, key_avro_schema=text) if column == "key" else replace(self, value_avro_schema=text)
+
+    def protobuf_of(self, column: str) -> ProtobufSource:
+        """Return the Protobuf schema of a column, if it has this format."""
+        return self.key_protobuf if column == "key" else self.value_protobuf
 
     def references_of(self, column: str) -> tuple[str, ...]:
         """Return the schemas that the Avro schema of a column refers to."""

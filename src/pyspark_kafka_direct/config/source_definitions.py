@@ -116,7 +116,7 @@ _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
 _payload: Final = partial(_source, field="", unsupported=_DECODED_BY_ARROW)
 _written_payload: Final = partial(_payload, apis=(*SOURCE_APIS, *SINK_API))
-_FORMAT: Final = Enum(("binary", "string", "json", "avro"), FACTORY)
+_FORMAT: Final = Enum(("binary", "string", "json", "avro", "protobuf"), FACTORY)
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
 
@@ -185,27 +185,34 @@ SOURCE_OPTIONS: Final = (
         doc="Whether to add the column `headers`."),
     _written_payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
     _written_payload("valueFormat", _FORMAT, "binary",
-        doc="What values contain: `binary`, `string`, `json` or `avro`. Strings are not checked for UTF-8, as in a "
-            "cast. JSON is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with the "
-            "results of Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. Avro is decoded to a struct; see "
-            "docs/avro.md. `module:factory` is a decoder of your own. For batches and streams, it must be listed in "
-            "`PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of the driver. A write encodes values as Avro "
-            "with `avro`; otherwise, the type of the column says how they are written."),
+        doc="What values contain: `binary`, `string`, `json`, `avro` or `protobuf`. Strings are not checked for UTF-8, "
+            "as in a cast. JSON is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with "
+            "the results of Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. Avro and Protobuf are "
+            "decoded to structs; see docs/avro.md and docs/protobuf.md. `module:factory` is a decoder of your own. For "
+            "batches and streams, it must be listed in `PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of "
+            "the driver. A write encodes values as Avro with `avro`; otherwise, the type of the column says how they "
+            "are written."),
     _written_payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _written_payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
             "for any JSON. With `module:factory`: fields, or any type. Not needed if `.schema()` is called, which then "
-            "defines all columns. With `valueFormat=avro`: the Avro schema of the values, which is JSON. `.schema()` "
-            "may select fields of it. A write needs it unless a registry has the schema."),
+            "defines all columns. With `valueFormat=avro`: the Avro schema of the values, which is JSON. With "
+            "`valueFormat=protobuf`: the text of a `.proto` file, or a set of descriptors in base64. `.schema()` may "
+            "select fields of both. A write as Avro needs it unless a registry has the schema."),
+    _payload("keyMessage", doc="The same as `valueMessage`, for keys."),
+    _payload("valueMessage",
+        doc="With `valueFormat=protobuf`: the full name of the message type, such as `flights.Flight`. The default is "
+            "the first message type of the schema."),
     _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),
-        doc="What to do with malformed JSON or Avro: `PERMISSIVE` reads the fields that cannot be decoded as null, as "
-            "Spark's `from_json`. `DROPMALFORMED` drops the record and logs the number of dropped records. `FAILFAST` "
-            "fails the query, and names topic, partition, offset and reason. The default is `FAILFAST` if a format is "
-            "`avro`, as in Spark's `from_avro`, and `PERMISSIVE` otherwise."),
+        doc="What to do with malformed JSON, Avro or Protobuf: `PERMISSIVE` reads the fields that cannot be decoded "
+            "as null, as Spark's `from_json`. `DROPMALFORMED` drops the record and logs the number of dropped "
+            "records. `FAILFAST` fails the query, and names topic, partition, offset and reason. The default is "
+            "`FAILFAST` if a format is `avro` or `protobuf`, as in Spark's `from_avro`, and `PERMISSIVE` otherwise."),
     _payload("columnNameOfCorruptRecord", Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a field"),
         DEFAULT_CORRUPT_RECORD, verbatim=True,
-        doc="Name of the field of the struct that contains malformed JSON or Avro, if the schema has such a field: the "
-            "text of JSON if the field is a `string`, or the bytes if it is `binary`. Requires `mode=PERMISSIVE`."),
+        doc="Name of the field of the struct that contains malformed JSON, Avro or Protobuf, if the schema has such a "
+            "field: the text of JSON if the field is a `string`, or the bytes if it is `binary`. Requires "
+            "`mode=PERMISSIVE`."),
     _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
         doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
             "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "

@@ -82,7 +82,7 @@ def dead_letters(
     if not typed:
         raise OptionError(
             "dead_letters(): neither key nor value is a struct, so no record is malformed; read them with "
-            "valueFormat=json or avro, or keyFormat"
+            "valueFormat=json, avro or protobuf, or keyFormat"
         )
     error = _error(columns, typed)
     # A record without a timestamp has -1, which the sink rejects.

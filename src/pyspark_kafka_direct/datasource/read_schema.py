@@ -136,7 +136,7 @@ def _check_type(column: str, field: StructField) -> None:
     expected_type = _TYPES[column]
     actual_type = field.dataType
     if actual_type != expected_type:
-        hint = f", or set {column}Format=json, avro or string" if column in ("key", "value") else ""
+        hint = f", or set {column}Format=json, avro, protobuf or string" if column in ("key", "value") else ""
         raise OptionError(
             f"schema: column {field.name!r} is {expected_type.simpleString()}, not {actual_type.simpleString()}. "
             f"Read it as {expected_type.simpleString()} and cast it in the query{hint}."
@@ -152,6 +152,6 @@ def _unknown_column(name: str) -> str:
     hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
     return (
         f"schema: there is no column {name!r}; use {', '.join(_TYPES)}.{hint} "
-        "To decode the content of `value`, set valueFormat=json or avro and give the column `value` a struct type, or "
-        "use a function such as from_protobuf in the query."
+        "To decode the content of `value`, set valueFormat=json, avro or protobuf and give the column `value` "
+        "a struct type, or use a function such as from_protobuf in the query."
     )

@@ -28,9 +28,9 @@ class KafkaSourceProvider(DataSource):
 
     docs/options.md lists the options. The columns are ``key``, ``value``, ``topic``, ``partition``, ``offset``,
     ``timestamp``, ``timestampType`` and, with ``includeHeaders``, ``headers``. A schema given with ``.schema(...)`` may
-    name any of them in any order; only these are decoded. With ``valueFormat`` (``keyFormat``) ``json`` or ``avro``,
-    ``value`` (``key``) is a struct of the wanted fields, or a VARIANT. A written frame needs ``value`` and may have
-    ``key``, ``topic``, ``headers``, ``partition`` and ``timestamp``.
+    name any of them in any order; only these are decoded. With ``valueFormat`` (``keyFormat``) ``json``, ``avro``
+    or ``protobuf``, ``value`` (``key``) is a struct of the wanted fields, or a VARIANT. A written frame needs ``value``
+    and may have ``key``, ``topic``, ``headers``, ``partition`` and ``timestamp``.
     """
 
     _unpickled = False

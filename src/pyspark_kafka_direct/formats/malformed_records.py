@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.records.avro_values import CONVERSION_MESSAGES
 from pyspark_kafka_direct.records.json_values import CONVERSION_REASONS
+from pyspark_kafka_direct.records.protobuf_values import CONVERSION_MESSAGES as PROTOBUF_CONVERSION_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,4 +72,4 @@ def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructTyp
 
 
 def _conversion_reasons() -> pa.StringArray:
-    return pa.array([*CONVERSION_REASONS, *CONVERSION_MESSAGES])
+    return pa.array([*CONVERSION_REASONS, *CONVERSION_MESSAGES, *PROTOBUF_CONVERSION_MESSAGES])

@@ -67,7 +67,7 @@ class PayloadDecoder:
                     pass
                 case "string":
                     self._string_columns.append(column)
-                case "json" | "avro":
+                case "json" | "avro" | "protobuf":
                     self._typed_columns[column] = _typed_column(column, data_type, settings, time_zone)
                 case factory_name:
                     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
@@ -137,6 +137,10 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
         from pyspark_kafka_direct.formats.json_column import JsonColumn
 
         return JsonColumn(data_type, settings.corrupt_record, time_zone)
+    if settings.format_of(column) == "protobuf":
+        from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+
+        return ProtobufColumn(data_type, settings.protobuf_of(column), settings.corrupt_record)
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, given_schema
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 

@@ -22,8 +22,9 @@ A JSON decoder turns a column of values into a column of structs with the wanted
     decoder = create_json_decoder(pa.schema({"origin": pa.string(), "delay": pa.float64()}))
     structs, malformed = decoder.decode(batch.column("value"))
 
-An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py). An Avro encoder
-writes a column as datums (records/avro_encoding.py).
+An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py), and a Protobuf
+decoder for messages, by the program of their type (records/protobuf_values.py). An Avro encoder writes a column as
+datums (records/avro_encoding.py).
 
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
 replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import CompressionType
     from pyspark_kafka_direct.records.avro_encoding import AvroEncoder, AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroDecoder
+    from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder, ProtobufProgram
 
 __all__ = [
     "COLUMNS",
@@ -84,6 +86,7 @@ __all__ = [
     "create_decoder",
     "create_encoder",
     "create_json_decoder",
+    "create_protobuf_decoder",
     "encode_json",
     "is_valid_batch",
     "partition_for_key",
@@ -182,3 +185,10 @@ def create_avro_decoder(fields: pa.Schema) -> AvroDecoder:
 def create_avro_encoder(encoding: AvroEncoding) -> AvroEncoder:
     """Create an encoder of one Arrow type, whose columns have the types that ``encodable`` returns."""
     return _selected.create_avro_encoder(encoding)
+
+
+def create_protobuf_decoder(fields: pa.Schema, program: ProtobufProgram) -> ProtobufDecoder:
+    """Create a decoder of the wanted fields; a program that does not fit them is a ValueError."""
+    from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest  # most tasks do not need it
+
+    return _selected.create_protobuf_decoder(ProtobufRequest(fields, program))

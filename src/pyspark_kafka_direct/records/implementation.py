@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         WritableBytes,
     )
     from pyspark_kafka_direct.records.json_values import JsonDecoder, JsonRequest
+    from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder, ProtobufRequest
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
 
@@ -53,6 +54,7 @@ class Implementation:
     encode_json: Callable[[pa.Array], pa.BinaryArray]
     create_avro_decoder: Callable[[AvroRequest], AvroDecoder]
     create_avro_encoder: Callable[[AvroEncoding], AvroEncoder]
+    create_protobuf_decoder: Callable[[ProtobufRequest], ProtobufDecoder]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
 
@@ -96,6 +98,7 @@ def _native() -> Implementation:
         NativeDecoder,
         NativeEncoder,
         NativeJsonDecoder,
+        NativeProtobufDecoder,
         encode_json,
     )
 
@@ -112,6 +115,7 @@ def _native() -> Implementation:
         encode_json,
         NativeAvroDecoder,
         NativeAvroEncoder,
+        NativeProtobufDecoder,
     )
 
 
@@ -131,6 +135,7 @@ def _python() -> Implementation:
         python.encode_json,
         python.PythonAvroDecoder,
         python.PythonAvroEncoder,
+        python.PythonProtobufDecoder,
     )
 
 
@@ -151,6 +156,9 @@ def _python_with_warning(reason: str) -> Implementation:
         ),
         create_avro_encoder=_warn_on_first_use(
             python.create_avro_encoder, "Avro is encoded in Python", "Avro encoder", reason
+        ),
+        create_protobuf_decoder=_warn_on_first_use(
+            python.create_protobuf_decoder, "Protobuf is decoded in Python", "Protobuf decoder", reason
         ),
     )
 

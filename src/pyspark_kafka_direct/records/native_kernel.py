@@ -15,6 +15,7 @@ from pyspark_kafka_direct.records._native import (  # an ImportError if the kern
     AvroDecoder,
     AvroEncoder,
     JsonDecoder,
+    ProtobufDecoder,
     VariantDecoder,
 )
 from pyspark_kafka_direct.records.columns import arrow_schema
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records.avro_encoding import AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroProgram, AvroRequest
     from pyspark_kafka_direct.records.interfaces import RecordDecoder
+    from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
 
 
 class NativeDecoder:
@@ -196,6 +198,20 @@ class NativeAvroEncoder:
             raise InvalidValueError(row, node, InvalidReason(reason))
         assert encoded is not None
         return encoded.column(0)
+
+
+class NativeProtobufDecoder:
+    """A ``ProtobufDecoder`` implemented in Rust."""
+
+    def __init__(self, request: ProtobufRequest) -> None:
+        self._native = ProtobufDecoder(request.fields, list(request.program.numbers), list(request.program.constants))
+
+    def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
+        import pyarrow as pa
+
+        columns, names = ([values], ["value"]) if starts is None else ([values, starts], ["value", "start"])
+        batch, malformed = self._native.decode(pa.RecordBatch.from_arrays(columns, names))
+        return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
 
 
 def encode_json(values: pa.Array) -> pa.BinaryArray:

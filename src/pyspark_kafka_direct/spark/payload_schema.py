@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
 
 ERROR_TYPE: Final = StructType(
     [
@@ -70,7 +71,7 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
         ddl = payloads.key_schema if column == "key" else payloads.value_schema
         kind = _payload_type(column, settings, ddl)
         # An option of another format than JSON or the user's is no DDL.
-        is_ddl = payload_format not in ("string", "avro")
+        is_ddl = payload_format not in ("string", "avro", "protobuf")
         field = StructField(column, _parse_type(column, ddl if is_ddl and ddl else kind))
         check_payload_type(column, field, settings)
         schema = schema.set(index, _arrow_field(field))
@@ -94,8 +95,9 @@ def check_payload_type(column: str, field: StructField, payloads: PayloadSetting
     if is_factory(payload_format):
         _check_arrow_type(field)
         return
-    if payload_format == "avro":
-        _check_avro_type(column, field, payloads)
+    if payload_format in ("avro", "protobuf"):
+        check_struct = _check_avro_type if payload_format == "avro" else _check_protobuf_type
+        check_struct(column, field, payloads)
         return
     if kind == VariantType():
         return
@@ -123,10 +125,11 @@ def check_error_column(field: StructField, columns: Collection[str], payloads: P
     """Raise an error unless a schema gives the column ``_error`` its type, and has a column with errors to report."""
     if field.dataType != ERROR_TYPE or not field.nullable:
         raise OptionError(f"schema: column {field.name!r} must be {ERROR_TYPE.simpleString()}.")
-    if all(payloads.format_of(column) not in ("json", "avro") for column in columns):
+    if all(payloads.format_of(column) not in ("json", "avro", "protobuf") for column in columns):
         raise OptionError(
-            f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON or Avro, and "
-            "there is none; set valueFormat=json or avro and add the column value, or remove _error."
+            f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from JSON, Avro or "
+            "Protobuf, and there is none; set valueFormat=json, avro or protobuf and add the column value, or remove "
+            "_error."
         )
     _check_mode(field.name, payloads)
 
@@ -153,24 +156,77 @@ def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings)
     from pyspark_kafka_direct.records.avro_values import AvroRequest
 
     schema = _avro_schema(column, payloads.avro_schema_of(column), payloads.references_of(column))
-    kind = field.dataType
-    if not isinstance(kind, StructType):
-        raise OptionError(
-            f"schema: with {column}Format=avro, column {field.name!r} is a struct of the wanted fields, such as "
-            f"struct<id bigint, name string>, not {kind.simpleString()}."
-        )
-    if payloads.corrupt_record in kind.names:
-        _check_mode(f"{field.name}.{payloads.corrupt_record}", payloads)
-        if kind[payloads.corrupt_record].dataType != BinaryType():
-            raise OptionError(
-                f"schema: with {column}Format=avro, the field {payloads.corrupt_record!r} for malformed data is binary."
-            )
+    kind = _struct_of(column, field, payloads)
     try:
         fields = wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields
         AvroRequest(fields)
         check_wanted(schema.root, list(fields))
     except (AvroSchemaError, ValueError, TypeError, NotImplementedError, PySparkException) as error:
         raise OptionError(f"schema: column {field.name!r}: {error}.") from None
+
+
+def _struct_of(column: str, field: StructField, payloads: PayloadSettings) -> StructType:
+    """Return the type of a column with Avro or Protobuf, if it is a struct in which a field for bytes may be."""
+    kind, payload_format = field.dataType, payloads.format_of(column)
+    if not isinstance(kind, StructType):
+        raise OptionError(
+            f"schema: with {column}Format={payload_format}, column {field.name!r} is a struct of the wanted fields, "
+            f"such as struct<id bigint, name string>, not {kind.simpleString()}."
+        )
+    if payloads.corrupt_record in kind.names:
+        _check_mode(f"{field.name}.{payloads.corrupt_record}", payloads)
+        if kind[payloads.corrupt_record].dataType != BinaryType():
+            raise OptionError(
+                f"schema: with {column}Format={payload_format}, the field {payloads.corrupt_record!r} for malformed "
+                "data is binary."
+            )
+    return kind
+
+
+def _check_protobuf_type(column: str, field: StructField, payloads: PayloadSettings) -> None:
+    from pyspark.errors import PySparkException
+
+    from pyspark_kafka_direct.formats.payload_column import wanted_fields
+    from pyspark_kafka_direct.formats.protobuf.program import make_program
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+
+    schema, message = _protobuf_message(column, payloads)
+    kind = _struct_of(column, field, payloads)
+    try:
+        make_program(schema, message, wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields)
+    except (ProtobufSchemaError, ValueError, TypeError, NotImplementedError, PySparkException) as error:
+        raise OptionError(f"schema: column {field.name!r}: {error}.") from None
+
+
+def _protobuf_message(column: str, payloads: PayloadSettings) -> tuple[ProtobufSchema, ProtoMessage]:
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+    from pyspark_kafka_direct.formats.protobuf.protobuf_column import source_schema
+
+    source = payloads.protobuf_of(column)
+    if not source.schema.strip():
+        raise OptionError(
+            f"{column}Format=protobuf needs the schema: set {column}Schema to the text of a .proto file, or to a set "
+            "of descriptors in base64"
+        )
+    try:
+        schema = source_schema(source)
+    except ProtobufSchemaError as error:
+        raise OptionError(f"{column}Schema: {error}") from None
+    try:
+        return schema, schema.message(source.message)
+    except ProtobufSchemaError as error:
+        raise OptionError(f"{column}Message: {error}") from None
+
+
+def _protobuf_ddl(column: str, payloads: PayloadSettings) -> str:
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+    from pyspark_kafka_direct.formats.protobuf.spark_types import spark_ddl
+
+    schema, message = _protobuf_message(column, payloads)
+    try:
+        return spark_ddl(schema, message)
+    except ProtobufSchemaError as error:
+        raise OptionError(f"{column}Schema: {error}") from None
 
 
 def _avro_schema(column: str, text: str | None, references: Sequence[str]) -> AvroSchema:
@@ -232,6 +288,8 @@ def _payload_type(column: str, payloads: PayloadSettings, ddl: str | None) -> st
     payload_format = payloads.format_of(column)
     if payload_format == "avro":
         return _avro_ddl(column, ddl, payloads.references_of(column))
+    if payload_format == "protobuf":
+        return _protobuf_ddl(column, payloads)
     if payload_format in ("binary", "string"):
         return payload_format
     if is_factory(payload_format):

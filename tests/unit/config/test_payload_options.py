@@ -43,15 +43,18 @@ def test_formats_schemas_and_mode() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valueFormat": "xml"}, "valueFormat must be binary, string, json, avro or module:factory, got 'xml'"),
+        (
+            {"valueFormat": "xml"},
+            "valueFormat must be binary, string, json, avro, protobuf or module:factory, got 'xml'",
+        ),
         ({"mode": "IGNORE"}, "mode must be PERMISSIVE, DROPMALFORMED or FAILFAST, got 'IGNORE'"),
         (
             {"valueSchema": "a int"},
-            "valueSchema is the schema of JSON or Avro, and valueFormat is binary; set valueFormat=json or avro",
+            "valueSchema is the schema of JSON, Avro or Protobuf, and valueFormat is binary; set valueFormat=json",
         ),
         (
             {"keySchema": "a int", "keyFormat": "string"},
-            "keySchema is the schema of JSON or Avro, and keyFormat is str",
+            "keySchema is the schema of JSON, Avro or Protobuf, and keyFormat is str",
         ),
         ({"valueFormt": "json"}, "valueFormat"),
     ],
@@ -83,7 +86,7 @@ def test_a_continuous_query_has_the_same_options() -> None:
 def test_options_can_be_arguments_of_a_method() -> None:
     arguments = {"valueFormat": "json", "valueSchema": "a int", "mode": None, "keyFormat": None}
     assert parse_payload_arguments(arguments) == parse_batch_options({**BASE, **arguments}).payloads  # type: ignore[dict-item]
-    with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro or module:factory"):
+    with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro, protobuf or module:factory"):
         parse_payload_arguments({"valueFormat": "xml"})
 
 
@@ -108,7 +111,9 @@ def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
 
 @pytest.mark.parametrize("value", ["decoders:", ":make", "decoders:make()", "deco ders:make", "a:b:c", "json:"])
 def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
-    with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro or module:factory, got"):
+    with pytest.raises(
+        OptionError, match="valueFormat must be binary, string, json, avro, protobuf or module:factory, got"
+    ):
         parse_batch_options({**BASE, "valueFormat": value})
 
 

@@ -102,7 +102,10 @@ def test_nothing_is_decoded_if_no_column_needs_it() -> None:
         (struct(("value", struct(("a", LongType()), ("a", LongType())))), "named twice"),
         (struct(("value", FLIGHT), ("_error", StringType())), "'_error' must be struct<side:string,"),
         (struct(("value", FLIGHT), ("_error", ERROR_TYPE, False)), "'_error' must be struct<side:string,"),
-        (struct(("key", StringType()), ("_error", ERROR_TYPE)), "there is none; set valueFormat=json or avro and add"),
+        (
+            struct(("key", StringType()), ("_error", ERROR_TYPE)),
+            "there is none; set valueFormat=json, avro or protobuf and add",
+        ),
     ],
 )
 def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None:
@@ -158,7 +161,7 @@ def test_a_decoder_of_the_user_needs_a_type() -> None:
         (struct(("value", CalendarIntervalType())), "column 'value' has a type that Arrow does not have"),
         (
             struct(("value", StringType()), ("_error", ERROR_TYPE)),
-            "there is none; set valueFormat=json or avro and add",
+            "there is none; set valueFormat=json, avro or protobuf and add",
         ),
     ],
 )

@@ -4,8 +4,8 @@ use std::mem;
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int32Array,
-    Int64Array, ListArray, MapArray, NullArray, StructArray, TimestampMicrosecondArray,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DurationMicrosecondArray, Float32Array,
+    Float64Array, Int32Array, Int64Array, ListArray, MapArray, NullArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{BooleanBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Fields};
@@ -23,7 +23,11 @@ impl AvroDecoder {
     }
 }
 
-fn finish_fields(mut columns: &mut [Column], fields: &Fields, rows: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+pub(crate) fn finish_fields(
+    mut columns: &mut [Column],
+    fields: &Fields,
+    rows: usize,
+) -> Result<Vec<ArrayRef>, ArrowError> {
     let mut arrays = Vec::with_capacity(fields.len());
     for field in fields {
         let count = count_of(field.data_type());
@@ -69,6 +73,7 @@ fn finish(columns: &mut [Column], data_type: &DataType, rows: usize) -> Result<A
             DataType::Timestamp(_, zone) => Arc::new(
                 TimestampMicrosecondArray::try_new(spare.finish(values).into(), nulls)?.with_timezone_opt(zone.clone()),
             ),
+            DataType::Duration(_) => Arc::new(DurationMicrosecondArray::try_new(spare.finish(values).into(), nulls)?),
             _ => Arc::new(Int64Array::try_new(spare.finish(values).into(), nulls)?),
         },
         Values::Float32(values) => Arc::new(Float32Array::try_new(spare.finish(values).into(), nulls)?),

@@ -8,7 +8,7 @@ use crate::values::Spare;
 /// Levels of structs, lists and maps in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
 
-pub(super) struct Column {
+pub(crate) struct Column {
     pub values: Values,
     /// Rows without a value, so far.
     pub nulls: Vec<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Column {
     pub next: usize,
 }
 
-pub(super) enum Values {
+pub(crate) enum Values {
     Null(usize),
     Boolean(Vec<bool>),
     Int32(Vec<i32>),
@@ -49,7 +49,7 @@ pub(super) enum Values {
 
 /// Writes a value of fixed width.
 #[inline(always)]
-pub(super) fn put<T: Clone + Default>(values: &mut Vec<T>, nulls: &mut Vec<u32>, row: usize, value: T) {
+pub(crate) fn put<T: Clone + Default>(values: &mut Vec<T>, nulls: &mut Vec<u32>, row: usize, value: T) {
     if values.len() != row {
         pad(values, nulls, row);
     }
@@ -73,7 +73,7 @@ fn pad_ends(ends: &mut Vec<i32>, nulls: &mut Vec<u32>, rows: usize) {
 impl Column {
     /// Writes the bytes of `input` from `at` on; the caller has checked them.
     #[inline(always)]
-    pub fn put_bytes(&mut self, input: &[u8], at: usize, length: usize, row: usize) -> Result<(), Reason> {
+    pub(crate) fn put_bytes(&mut self, input: &[u8], at: usize, length: usize, row: usize) -> Result<(), Reason> {
         let Values::Bytes { ends, data, .. } = &mut self.values else { return Err(Reason::Unreadable) };
         if ends.len() != row + 1 {
             pad_ends(ends, &mut self.nulls, row);
@@ -160,7 +160,7 @@ impl Column {
         matches!(&self.values, Values::Bytes { ends, data, .. } if ends.last() != Some(&(data.len() as i32)))
     }
 
-    fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         match &self.values {
             Values::Null(rows) | Values::Struct(rows) => *rows,
             Values::Boolean(values) => values.len(),
@@ -175,7 +175,7 @@ impl Column {
 }
 
 /// Removes the rows from `rows` on, of which the last one may be incomplete. The number of the first column is `first`.
-pub(super) fn truncate(columns: &mut [Column], first: usize, rows: usize) {
+pub(crate) fn truncate(columns: &mut [Column], first: usize, rows: usize) {
     let mut number = 0;
     while let Some(column) = columns.get_mut(number) {
         let next = column.next - first;
@@ -194,7 +194,7 @@ pub(super) fn truncate(columns: &mut [Column], first: usize, rows: usize) {
 }
 
 /// Returns the columns of fields, by their numbers.
-pub(super) fn new_columns(fields: &Fields) -> Result<Vec<Column>, ArrowError> {
+pub(crate) fn new_columns(fields: &Fields) -> Result<Vec<Column>, ArrowError> {
     let mut columns = Vec::new();
     for field in fields {
         add(&mut columns, field.data_type(), 0)?;
@@ -211,7 +211,9 @@ fn add(columns: &mut Vec<Column>, data_type: &DataType, depth: usize) -> Result<
         DataType::Null => Values::Null(0),
         DataType::Boolean => Values::Boolean(Vec::new()),
         DataType::Int32 | DataType::Date32 => Values::Int32(Vec::new()),
-        DataType::Int64 | DataType::Timestamp(TimeUnit::Microsecond, _) => Values::Int64(Vec::new()),
+        DataType::Int64 | DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Duration(TimeUnit::Microsecond) => {
+            Values::Int64(Vec::new())
+        }
         DataType::Float32 => Values::Float32(Vec::new()),
         DataType::Float64 => Values::Float64(Vec::new()),
         DataType::Decimal128(precision, _) if *precision <= 38 => {

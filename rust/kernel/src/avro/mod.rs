@@ -5,8 +5,8 @@
 //! end, skipped fields included. Their bytes are not trusted: counts and lengths are limited by the rest of the datum,
 //! nothing here recurses deeper than the program, and memory grows with the real output.
 
-mod arrays;
-mod columns;
+pub(crate) mod arrays;
+pub(crate) mod columns;
 mod decoder;
 mod parse;
 mod program;

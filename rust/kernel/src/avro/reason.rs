@@ -2,7 +2,7 @@
 
 /// In the order of the messages, and of `pyspark_kafka_direct.records.avro_values.Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(crate) enum Reason {
     Truncated,
     Trailing,
     Varint,

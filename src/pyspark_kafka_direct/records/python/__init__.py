@@ -8,12 +8,14 @@ from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 from pyspark_kafka_direct.records.python.encoder import PythonEncoder
 from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder
 from pyspark_kafka_direct.records.python.json_encoder import encode_json
+from pyspark_kafka_direct.records.python.protobuf_decoder import PythonProtobufDecoder
 
 __all__ = [
     "PythonAvroDecoder",
     "PythonAvroEncoder",
     "PythonDecoder",
     "PythonEncoder",
+    "PythonProtobufDecoder",
     "create_json_decoder",
     "encode_json",
     "is_valid_batch",

@@ -39,7 +39,7 @@ class _MalformedDatumError(Exception):
         self.reason = reason
 
 
-class _Column:
+class Column:
     """A column under construction. A row that nothing writes is null."""
 
     def __init__(self, data_type: pa.DataType) -> None:
@@ -47,7 +47,7 @@ class _Column:
 
         self.type = data_type
         self.values: list[Any] = []  # of a list or map: the ends of its rows
-        self.children = [_Column(field.type) for field in child_fields(data_type)]
+        self.children = [Column(field.type) for field in child_fields(data_type)]
         self.has_items = pa.types.is_list(data_type) or pa.types.is_map(data_type)
         self.item_bytes = sum(_width(field.type) for field in child_fields(data_type))
         self.items = 0
@@ -168,13 +168,13 @@ class PythonAvroDecoder:
     def __init__(self, request: AvroRequest) -> None:
         self._fields = request.fields
         self._programs: list[_Run] = []
-        self._roots: list[_Column] = []
-        self._columns: list[_Column] = []
+        self._roots: list[Column] = []
+        self._columns: list[Column] = []
         self._create_columns()
         self._sources: list[AvroProgram] = []
 
     def _create_columns(self) -> None:
-        self._roots = [_Column(field.type) for field in self._fields]
+        self._roots = [Column(field.type) for field in self._fields]
         self._columns = _preorder(self._roots)
 
     def add_program(self, program: AvroProgram) -> int:
@@ -229,7 +229,7 @@ class PythonAvroDecoder:
 class _Compiler:
     """Makes functions of a program."""
 
-    def __init__(self, program: AvroProgram, columns: Sequence[_Column]) -> None:
+    def __init__(self, program: AvroProgram, columns: Sequence[Column]) -> None:
         self._constants = program.constants
         self._columns = columns
 
@@ -315,7 +315,7 @@ class _Compiler:
             case _:
                 return self._put(column, _READS[op]), at + 1
 
-    def _put(self, column: _Column, read: Callable[[_Datum], Any]) -> _Run:
+    def _put(self, column: Column, read: Callable[[_Datum], Any]) -> _Run:
         return lambda datum, row: column.put(row, read(datum))
 
     def _body(self, numbers: Sequence[int], at: int) -> tuple[_Run, int]:
@@ -370,7 +370,7 @@ def _sized(size: int) -> Callable[[_Datum], bytes]:
     return lambda datum: datum.take(size)
 
 
-def _decimal(column: _Column, read: Callable[[_Datum], bytes]) -> Callable[[_Datum], int]:
+def _decimal(column: Column, read: Callable[[_Datum], bytes]) -> Callable[[_Datum], int]:
     def read_decimal(datum: _Datum) -> int:
         data = read(datum)
         value = int.from_bytes(data, signed=True)
@@ -381,7 +381,7 @@ def _decimal(column: _Column, read: Callable[[_Datum], bytes]) -> Callable[[_Dat
     return read_decimal
 
 
-def _constant(column: _Column, constant: bytes, *, is_decimal: bool) -> Callable[[_Datum], Any]:
+def _constant(column: Column, constant: bytes, *, is_decimal: bool) -> Callable[[_Datum], Any]:
     def read_constant(datum: _Datum) -> Any:
         datum.charge(len(constant))
         return _decimal(column, lambda _: constant)(datum) if is_decimal else constant
@@ -435,7 +435,7 @@ def _skip_items(min_size: int, body: _Run, *, is_empty: bool) -> _Run:
     return skip
 
 
-def _items(column: _Column, min_size: int, body: _Run) -> _Run:
+def _items(column: Column, min_size: int, body: _Run) -> _Run:
     def run(datum: _Datum, row: int) -> None:
         while count := datum.count(min_size):
             datum.charge(count * column.item_bytes)
@@ -447,7 +447,7 @@ def _items(column: _Column, min_size: int, body: _Run) -> _Run:
     return run
 
 
-def _items_constant(column: _Column, items: Sequence[_Run]) -> _Run:
+def _items_constant(column: Column, items: Sequence[_Run]) -> _Run:
     def run(datum: _Datum, row: int) -> None:
         datum.charge(len(items) * column.item_bytes)
         for item in items:
@@ -458,7 +458,7 @@ def _items_constant(column: _Column, items: Sequence[_Run]) -> _Run:
     return run
 
 
-def _preorder(columns: Sequence[_Column]) -> list[_Column]:
+def _preorder(columns: Sequence[Column]) -> list[Column]:
     numbered = []
     for column in columns:
         numbered += [column, *_preorder(column.children)]

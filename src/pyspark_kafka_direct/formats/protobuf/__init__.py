@@ -1,0 +1,1 @@
+"""Protobuf: schemas, their Spark types, and programs that decode messages."""

@@ -1,0 +1,150 @@
+"""Reads descriptors: the ``FileDescriptorSet`` that ``protoc --include_imports --descriptor_set_out`` writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.formats.protobuf.proto_types import (
+    MAX_FIELD_NUMBER,
+    MAX_FILES,
+    MAX_NESTED_TYPES,
+    MAX_SCHEMA_BYTES,
+    ProtobufSchemaError,
+    ProtoEnum,
+    ProtoField,
+    ProtoFile,
+    ProtoMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# In the order of FieldDescriptorProto.Type, from 1 on.
+_TYPES: Final = (
+    *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string"),
+    *("group", "message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
+)
+_REPEATED: Final = 3
+
+
+class _Content(NamedTuple):
+    """The fields of a message by their numbers: integers, and bytes."""
+
+    integers: dict[int, int]
+    data: dict[int, list[bytes]]
+
+    def text(self, number: int) -> str:
+        values = self.data.get(number)
+        return values[-1].decode(errors="replace") if values else ""
+
+    def parts(self, number: int) -> Iterator[_Content]:
+        return (_parse(each) for each in self.data.get(number, ()))
+
+
+def parse_descriptor_set(data: bytes) -> dict[str, ProtoFile]:
+    """Return the files of a set by their names, in its order."""
+    if len(data) > MAX_SCHEMA_BYTES:
+        raise ProtobufSchemaError(f"the descriptors have more than {MAX_SCHEMA_BYTES} bytes")
+    files: dict[str, ProtoFile] = {}
+    for content in _parse(data).parts(1):
+        files[content.text(1)] = _file(content)
+        if len(files) > MAX_FILES:
+            raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
+    if not files:
+        raise ProtobufSchemaError("the descriptors have no file")
+    return files
+
+
+def _file(content: _Content) -> ProtoFile:
+    syntax = content.text(12) or "proto2"
+    if syntax not in ("proto2", "proto3"):
+        raise ProtobufSchemaError(f"the syntax {syntax} is not supported; use proto2 or proto3")
+    package, proto3 = content.text(2), syntax == "proto3"
+    return ProtoFile(
+        package,
+        [each.decode(errors="replace") for each in content.data.get(3, ())],
+        [_message(each, package, proto3, 0) for each in content.parts(4)],
+        [_enum(each, package, proto3) for each in content.parts(5)],
+    )
+
+
+def _message(content: _Content, scope: str, proto3: bool, depth: int) -> ProtoMessage:
+    if depth > MAX_NESTED_TYPES:
+        raise ProtobufSchemaError(f"types are nested more than {MAX_NESTED_TYPES} levels deep")
+    name = _join(scope, content.text(1))
+    return ProtoMessage(
+        name,
+        [_field(each, proto3) for each in content.parts(2)],
+        [_message(each, name, proto3, depth + 1) for each in content.parts(3)],
+        [_enum(each, name, proto3) for each in content.parts(4)],
+        is_map_entry=any(options.integers.get(7) for options in content.parts(7)),
+        checks_strings=proto3,
+    )
+
+
+def _field(content: _Content, proto3: bool) -> ProtoField:
+    number, kind = content.integers.get(3, 0), content.integers.get(5, 0)
+    if not 1 <= number <= MAX_FIELD_NUMBER or not 1 <= kind <= len(_TYPES):
+        raise ProtobufSchemaError(f"field {content.text(1)} has no valid number or type")
+    repeated = content.integers.get(4) == _REPEATED
+    in_oneof = 9 in content.integers
+    return ProtoField(
+        content.text(1),
+        number,
+        _TYPES[kind - 1],
+        content.text(6),
+        repeated,
+        has_presence=not repeated and (not proto3 or in_oneof),
+        oneof=content.integers[9] if in_oneof and not content.integers.get(17) else -1,
+        default=content.text(7) if 7 in content.data else None,
+    )
+
+
+def _enum(content: _Content, scope: str, proto3: bool) -> ProtoEnum:
+    values = [(value.text(1), _int32(value.integers.get(2, 0))) for value in content.parts(2)]
+    if not values:
+        raise ProtobufSchemaError(f"the enum {content.text(1)} has no values")
+    return ProtoEnum(_join(scope, content.text(1)), values, closed=not proto3)
+
+
+def _int32(value: int) -> int:
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _join(scope: str, name: str) -> str:
+    return f"{scope}.{name}" if scope else name
+
+
+def _parse(data: bytes) -> _Content:
+    """Parse one message, of which descriptors have only integers and bytes that matter here."""
+    content = _Content({}, {})
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        match tag & 7:
+            case 0:
+                content.integers[tag >> 3], at = _varint(data, at)
+            case 2:
+                size, at = _varint(data, at)
+                if size > len(data) - at:
+                    raise _not_descriptors()
+                content.data.setdefault(tag >> 3, []).append(data[at : at + size])
+                at += size
+            case 1 | 5 as wire_type:
+                at += 8 if wire_type == 1 else 4
+            case _:
+                raise _not_descriptors()
+    return content
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, at + index + 1
+    raise _not_descriptors()
+
+
+def _not_descriptors() -> ProtobufSchemaError:
+    return ProtobufSchemaError("it is not a set of descriptors, which protoc writes with --descriptor_set_out")

@@ -1,0 +1,107 @@
+"""The types of Protobuf as dataclasses. A schema has them by their full names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+MAX_SCHEMA_BYTES: Final = 1 << 20
+"""Of a schema with its imports, or of a set of descriptors."""
+
+MAX_FILES: Final = 200
+MAX_TYPES: Final = 20_000
+MAX_NESTED_TYPES: Final = 50
+"""Levels of messages that are defined in messages."""
+
+MAX_FIELD_NUMBER: Final = (1 << 29) - 1
+
+SCALAR_TYPES: Final = frozenset(
+    (
+        *("double", "float", "bool", "string", "bytes"),
+        *("int32", "uint32", "sint32", "fixed32", "sfixed32"),
+        *("int64", "uint64", "sint64", "fixed64", "sfixed64"),
+    )
+)
+
+
+class ProtobufSchemaError(ValueError):
+    """A text is not a Protobuf schema, or Spark has no types for the schema."""
+
+
+@dataclass(slots=True)
+class ProtoField:
+    """A field of a message."""
+
+    name: str
+    number: int
+    type: str  # a scalar type, message, enum or group; empty until a name is resolved
+    type_name: str = ""  # of a message or enum; the full name once it is resolved
+    repeated: bool = False
+    has_presence: bool = True  # whether a field that is 0 is another thing than one that is missing
+    oneof: int = -1
+    default: str | None = None  # as in the schema; bytes are escaped
+
+
+@dataclass(slots=True)
+class ProtoEnum:
+    """An enum. It is closed if a field cannot have a number that it does not name."""
+
+    name: str
+    values: list[tuple[str, int]]
+    closed: bool
+
+
+@dataclass(slots=True)
+class ProtoMessage:
+    """A message type, with the types that are defined in it."""
+
+    name: str  # full
+    fields: list[ProtoField] = field(default_factory=list)
+    messages: list[ProtoMessage] = field(default_factory=list)
+    enums: list[ProtoEnum] = field(default_factory=list)
+    is_map_entry: bool = False
+    checks_strings: bool = True  # whether strings must be UTF-8
+
+
+@dataclass(slots=True)
+class ProtoFile:
+    """A file, in which names of types may not yet be resolved."""
+
+    package: str = ""
+    imports: list[str] = field(default_factory=list)
+    messages: list[ProtoMessage] = field(default_factory=list)
+    enums: list[ProtoEnum] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSchema:
+    """Linked files: all message types and enums by their full names."""
+
+    main: ProtoFile
+    messages: dict[str, ProtoMessage]
+    enums: dict[str, ProtoEnum]
+
+    def message(self, name: str | None) -> ProtoMessage:
+        """Return a message type by its name, or the first one of the schema."""
+        if name is None:
+            if not self.main.messages:
+                raise ProtobufSchemaError("the schema has no message type")
+            return self.main.messages[0]
+        found = self.messages.get(name.removeprefix("."))
+        if found is None and "." not in name and self.main.package:
+            found = self.messages.get(f"{self.main.package}.{name}")
+        if found is None or found.is_map_entry:
+            names = [each.name for each in self.main.messages]
+            shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+            raise ProtobufSchemaError(f"the schema has no message type {name}; it has {shown or 'none'}")
+        return found
+
+    def message_at(self, indexes: tuple[int, ...]) -> ProtoMessage | None:
+        """Return a message type by Confluent's message indexes."""
+        messages, found = self.main.messages, None
+        for index in indexes:
+            if index >= len(messages):
+                return None
+            found = messages[index]
+            messages = [each for each in found.messages if not each.is_map_entry]
+        return found

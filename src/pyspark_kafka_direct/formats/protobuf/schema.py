@@ -1,0 +1,120 @@
+"""Protobuf schemas: the text of a ``.proto`` file with its imports, or a set of descriptors in base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.formats.protobuf.descriptor_set import parse_descriptor_set
+from pyspark_kafka_direct.formats.protobuf.proto_parser import parse_proto
+from pyspark_kafka_direct.formats.protobuf.proto_types import (
+    MAX_FILES,
+    MAX_TYPES,
+    ProtobufSchema,
+    ProtobufSchemaError,
+    ProtoEnum,
+    ProtoFile,
+    ProtoMessage,
+)
+from pyspark_kafka_direct.formats.protobuf.well_known_types import WELL_KNOWN_FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")  # a .proto file has other characters
+
+
+def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) -> ProtobufSchema:
+    """Parse a schema; ``imports`` are the names and texts of files that it imports, besides the well-known ones."""
+    if _BASE64.fullmatch(text):
+        try:
+            return schema_of_descriptors(base64.b64decode(text))
+        except binascii.Error:
+            raise ProtobufSchemaError(
+                "it is neither the text of a .proto file nor a set of descriptors in base64"
+            ) from None
+    main = parse_proto(text)
+    files: dict[str, ProtoFile] = {}
+    texts = WELL_KNOWN_FILES | dict(imports)
+    wanted = list(main.imports)
+    while wanted:
+        name = wanted.pop()
+        if name in files:
+            continue
+        if name not in texts:
+            raise ProtobufSchemaError(f"the schema imports {name}, which is not there")
+        if len(files) == MAX_FILES:
+            raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
+        files[name] = parse_proto(texts[name])
+        wanted += files[name].imports
+    return _link(main, [main, *files.values()])
+
+
+def schema_of_descriptors(data: bytes) -> ProtobufSchema:
+    """Return the schema of a ``FileDescriptorSet``, whose last file is the main one."""
+    files = parse_descriptor_set(data)
+    for name, text in WELL_KNOWN_FILES.items():
+        files = files if name in files else {name: parse_proto(text), **files}
+    main = list(files.values())[-1]
+    return _link(main, list(files.values()))
+
+
+def _link(main: ProtoFile, files: list[ProtoFile]) -> ProtobufSchema:
+    """Resolve the names of types."""
+    messages: dict[str, ProtoMessage] = {}
+    enums: dict[str, ProtoEnum] = {}
+    for file in files:
+        for message in _all_messages(file.messages):
+            messages[message.name] = message
+            enums |= {enum.name: enum for enum in message.enums}
+        enums |= {enum.name: enum for enum in file.enums}
+        if len(messages) + len(enums) > MAX_TYPES:
+            raise ProtobufSchemaError(f"the schema has more than {MAX_TYPES} types")
+    for message in messages.values():
+        _resolve_fields(message, messages, enums)
+    return ProtobufSchema(main, messages, enums)
+
+
+def _all_messages(messages: list[ProtoMessage]) -> Iterator[ProtoMessage]:
+    for message in messages:
+        yield message
+        yield from _all_messages(message.messages)
+
+
+def _resolve_fields(
+    message: ProtoMessage, messages: Mapping[str, ProtoMessage], enums: Mapping[str, ProtoEnum]
+) -> None:
+    numbers = {field.number for field in message.fields}
+    if len(numbers) < len(message.fields):
+        raise ProtobufSchemaError(f"two fields of the message {message.name} have the same number")
+    for field in message.fields:
+        if not field.type_name:
+            continue
+        for name in _candidates(field.type_name, message.name):
+            if name in messages:
+                field.type = field.type or "message"
+            elif name in enums:
+                field.type = "enum"
+            else:
+                continue
+            field.type_name = name
+            break
+        else:
+            raise ProtobufSchemaError(
+                f"field {field.name} of the message {message.name} has the type {field.type_name}, which is not defined"
+            )
+        if field.type == "message" and not field.repeated:
+            field.has_presence = True
+
+
+def _candidates(name: str, scope: str) -> Iterator[str]:
+    """Yield the full names that a name may mean, from the innermost scope to the outermost."""
+    if name.startswith("."):
+        yield name[1:]
+        return
+    while scope:
+        yield f"{scope}.{name}"
+        scope = scope.rpartition(".")[0]
+    yield name

@@ -1,0 +1,92 @@
+"""The Spark types of Protobuf messages: those of Spark's ``from_protobuf``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.formats.protobuf.proto_types import MAX_TYPES, ProtobufSchemaError
+from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
+
+_SCALARS: Final = {
+    "bool": "boolean",
+    **dict.fromkeys(("int32", "uint32", "sint32", "fixed32", "sfixed32"), "int"),
+    **dict.fromkeys(("int64", "uint64", "sint64", "fixed64", "sfixed64"), "bigint"),
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "binary",
+}
+
+_UPCAST: Final = {
+    **dict.fromkeys(("uint32", "fixed32"), "bigint"),
+    **dict.fromkeys(("uint64", "fixed64"), "decimal(20,0)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOptions:
+    """Options of ``from_protobuf`` that choose other types."""
+
+    upcasts_unsigned: bool = False  # so that large numbers are not negative
+    enums_as_ints: bool = False
+    unwraps: bool = False  # the messages of google/protobuf/wrappers.proto
+
+
+DEFAULT_TYPES: Final = TypeOptions()
+
+
+def spark_ddl(schema: ProtobufSchema, message: ProtoMessage, options: TypeOptions = DEFAULT_TYPES) -> str:
+    """Return the DDL of a message type. All fields may be null, because a malformed message has no values."""
+    ddl = _Types(schema, options).struct(message, ())
+    if ddl is None:
+        raise ProtobufSchemaError(f"the message type {message.name} has no fields")
+    return ddl
+
+
+class _Types:
+    def __init__(self, schema: ProtobufSchema, options: TypeOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._count = 0
+
+    def struct(self, message: ProtoMessage, path: tuple[str, ...]) -> str | None:
+        """Return a struct, or None if it has no fields; ``path`` are the messages that it is in."""
+        if message.name in path:
+            raise ProtobufSchemaError(
+                f"the message type {message.name} contains itself, so it has no type in Spark; name the wanted fields "
+                "with .schema()"
+            )
+        self._count += 1
+        if self._count > MAX_TYPES:
+            raise ProtobufSchemaError(f"the message type has more than {MAX_TYPES} fields")
+        path = (*path, message.name)
+        members = [(field.name, self._field(field, path)) for field in message.fields if field.type != "group"]
+        shown = [f"`{name}`: {ddl}" for name, ddl in members if ddl is not None]
+        return f"struct<{','.join(shown)}>" if shown else None
+
+    def _field(self, field: ProtoField, path: tuple[str, ...]) -> str | None:
+        if field.type == "message" and self._schema.messages[field.type_name].is_map_entry:
+            key, value = self._schema.messages[field.type_name].fields
+            value_ddl = self._value(value, path)
+            return None if value_ddl is None else f"map<{self._value(key, path)},{value_ddl}>"
+        ddl = self._value(field, path)
+        return f"array<{ddl}>" if field.repeated and ddl is not None else ddl
+
+    def _value(self, field: ProtoField, path: tuple[str, ...]) -> str | None:
+        self._count += 1
+        if field.type == "enum":
+            return "int" if self._options.enums_as_ints else "string"
+        if field.type != "message":
+            return (_UPCAST if self._options.upcasts_unsigned else _SCALARS).get(field.type) or _SCALARS[field.type]
+        if field.type_name == TIMESTAMP:
+            return "timestamp_ltz"  # regardless of spark.sql.timestampType
+        if field.type_name == DURATION:
+            return "interval day to second"
+        message = self._schema.messages[field.type_name]
+        if self._options.unwraps and field.type_name in WRAPPERS:
+            return self._value(message.fields[0], path)
+        return self.struct(message, path)

@@ -1,0 +1,439 @@
+"""The Python Protobuf decoder: runs the same programs as the native one, on columns that are lists."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.records.columns import binary_values
+from pyspark_kafka_direct.records.json_values import DecodedValues, malformed_values
+from pyspark_kafka_direct.records.protobuf_values import (
+    EMPTY_MESSAGE,
+    IMPLICIT,
+    MAX_BATCH_BYTES,
+    MAX_DEPTH,
+    MAX_VALUE_BYTES,
+    MESSAGES,
+    NO_COLUMN,
+    NO_DEFAULT,
+    NO_ONEOF,
+    REPEATED,
+    Kind,
+    ProtobufRequest,
+    Reason,
+)
+from pyspark_kafka_direct.records.python.avro_decoder import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+_VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = range(6)
+
+_MESSAGES: Final = (Kind.MESSAGE, Kind.WRAPPED, Kind.ENTRY)
+_STRINGS: Final = (Kind.STRING, Kind.TEXT, Kind.BYTES)
+_FORMATS: Final = {
+    Kind.FIXED32: struct.Struct("<I"),
+    Kind.SFIXED32: struct.Struct("<i"),
+    Kind.FLOAT: struct.Struct("<f"),
+    Kind.FIXED64: struct.Struct("<Q"),
+    Kind.SFIXED64: struct.Struct("<q"),
+    Kind.DOUBLE: struct.Struct("<d"),
+}
+_LONG_RANGE: Final = range(-(1 << 63), 1 << 63)
+
+
+class _MalformedMessageError(Exception):
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class _Field:
+    kind: Kind
+    repeated: bool
+    implicit: bool
+    column: int
+    argument: int
+    oneof: int
+    default: int
+    others: list[int] = field(default_factory=list)  # columns of the same oneof
+
+
+@dataclass(slots=True)
+class _Enum:
+    closed: bool
+    prefix: bytes
+    names: dict[int, bytes]
+
+
+class PythonProtobufDecoder:
+    """A ``ProtobufDecoder``."""
+
+    def __init__(self, request: ProtobufRequest) -> None:
+        self._fields = request.fields
+        self._constants = request.program.constants
+        numbers = iter(request.program.numbers)
+        self._tables = [_table(numbers) for _ in range(next(numbers))]
+        self._enums = [self._enum(numbers) for _ in range(next(numbers))]
+
+    def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
+        import pyarrow as pa
+
+        own = [Column(each.type) for each in self._fields]
+        columns = [column for each in own for column in _flatten(each)]
+        misfits: list[tuple[int, str] | None] = []
+        sizes = [0] * len(values) if starts is None else starts.to_pylist()
+        reader = _Reader(self._tables, self._enums, self._constants, columns)
+        for row, (value, size) in enumerate(zip(binary_values(values), sizes, strict=True)):
+            misfits.append(None if value is None or size is None else reader.read(value, size, row))
+            if misfits[-1] is not None:
+                for column in own:
+                    column.truncate(row)
+        arrays = [column.finish(len(values)) for column in own]
+        structs = pa.StructArray.from_arrays(arrays, fields=list(self._fields), mask=values.is_null())
+        return DecodedValues(structs, malformed_values(misfits))
+
+    def _enum(self, numbers: Iterator[int]) -> _Enum:
+        closed, prefix = bool(next(numbers)), self._constants[next(numbers)]
+        count = next(numbers)
+        return _Enum(closed, prefix, {next(numbers): self._constants[next(numbers)] for _ in range(count)})
+
+
+class _Reader:
+    def __init__(
+        self,
+        tables: list[dict[int, _Field]],
+        enums: list[_Enum],
+        constants: tuple[bytes, ...],
+        columns: list[Column],
+    ) -> None:
+        self._tables = tables
+        self._enums = enums
+        self._constants = constants
+        self._columns = columns
+        self._moments = [[0, 0] for _ in columns]
+        self._at = 0
+        self._value_bytes = self._batch_bytes = MAX_BATCH_BYTES
+
+    def read(self, data: bytes, start: int, row: int) -> tuple[int, str] | None:
+        """Read a message into a row; return where and why it is malformed."""
+        self._at = start = min(max(start, 0), len(data))
+        self._value_bytes, batch_bytes = MAX_VALUE_BYTES, self._batch_bytes
+        try:
+            self._message(0, data, start, row, 0)
+            self._close(0, row)
+        except _MalformedMessageError as error:
+            self._batch_bytes = batch_bytes
+            return self._at, MESSAGES[error.reason]
+        return None
+
+    def _message(self, table: int, data: bytes, at: int, row: int, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise _MalformedMessageError(Reason.DEPTH)
+        while at < len(data):
+            self._at = at
+            tag, at = _tag(data, at)
+            known = self._tables[table].get(tag >> 3)
+            wire_type = _wire_type(known.kind) if known is not None else -1
+            if known is not None and known.repeated and wire_type != _BYTES and tag & 7 == _BYTES:
+                start, end = _length(data, at)
+                while start < end:
+                    start = self._element(known, data[:end], start, row, depth)
+                at = end
+            elif known is None or tag & 7 != wire_type:
+                at = _skip(data, tag, at, depth)
+            elif known.repeated:
+                at = self._element(known, data, at, row, depth)
+            else:
+                for other in known.others:
+                    self._clear(other, row)
+                at = self._value(known, known.column, data, at, row, depth)
+
+    def _close(self, table: int, row: int) -> None:
+        for each in self._tables[table].values():
+            if each.column == NO_COLUMN:
+                continue
+            column = self._columns[each.column]
+            if each.repeated:
+                if each.kind == Kind.ENTRY:
+                    _remove_replaced(column)
+                column.put(row, column.items)
+                continue
+            if len(column.values) <= row and each.default != NO_DEFAULT:
+                self._put_default(each, column, row)
+            if each.kind == Kind.MESSAGE and len(column.values) > row:
+                self._close(each.argument, row)
+
+    def _put_default(self, each: _Field, column: Column, row: int) -> None:
+        if each.default == EMPTY_MESSAGE:
+            column.put(row, True)
+            return
+        constant = self._constants[each.default]
+        if _is_bytes(column.type):
+            self._charge(len(constant))
+            column.put(row, constant)
+        elif _is_float(column.type):
+            column.put(row, _FORMATS[Kind.DOUBLE].unpack(constant)[0])
+        else:
+            _put_integer(column, row, int.from_bytes(constant, "little", signed=True))
+
+    def _element(self, each: _Field, data: bytes, at: int, row: int, depth: int) -> int:
+        if each.column == NO_COLUMN:
+            return self._value(each, NO_COLUMN, data, at, row, depth)
+        column = self._columns[each.column]
+        self._charge(column.item_bytes)
+        if each.kind == Kind.ENTRY:
+            start, end = _length(data, at)
+            self._message(each.argument, data[:end], start, column.items, depth + 1)
+            at = end
+        else:
+            at = self._value(each, each.column + 1, data, at, column.items, depth)
+        if each.kind in (Kind.MESSAGE, Kind.ENTRY):
+            self._close(each.argument, column.items)
+        if each.kind != Kind.ENUM or len(self._columns[each.column + 1].values) > column.items:
+            column.items += 1
+        return at
+
+    def _value(self, each: _Field, number: int, data: bytes, at: int, row: int, depth: int) -> int:
+        column = None if number == NO_COLUMN else self._columns[number]
+        if each.kind in _MESSAGES:
+            start, end = _length(data, at)
+            if column is not None and each.kind == Kind.MESSAGE:
+                column.put(row, True)
+            if column is not None and each.kind == Kind.WRAPPED and len(column.values) <= row:
+                self._moments[number] = [0, 0]
+            self._message(each.argument, data[:end], start, row, depth + 1)
+            if column is not None and each.kind == Kind.WRAPPED:
+                self._close(each.argument, row)
+            return end
+        value: Any
+        if each.kind in _STRINGS:
+            start, at = _length(data, at)
+            value = data[start:at]
+            if each.kind == Kind.STRING and not _is_utf8(value):
+                raise _MalformedMessageError(Reason.UTF8)
+        elif each.kind in _FORMATS:
+            size = _FORMATS[each.kind].size
+            if size > len(data) - at:
+                raise _MalformedMessageError(Reason.TRUNCATED)
+            value = _FORMATS[each.kind].unpack_from(data, at)[0]
+            is_zero = data[at : at + size] == bytes(size)  # -0.0 is not
+            at += size
+            if column is not None and each.implicit and is_zero:
+                self._clear(number, row)
+                return at
+        else:
+            value, at = _varint(data, at, 10)
+            value = _integer(each.kind, value)
+        if column is None:
+            return at
+        if each.kind in (Kind.SECONDS, Kind.NANOS):
+            self._put_moment(each, number, row, value)
+        elif each.implicit and not value and each.kind not in _FORMATS:
+            self._clear(number, row)
+        elif each.kind == Kind.ENUM:
+            self._put_enum(each, column, row, value)
+        elif each.kind in (*_STRINGS, Kind.FLOAT, Kind.DOUBLE):
+            column.put(row, value)
+        else:
+            _put_integer(column, row, value)
+        return at
+
+    def _put_moment(self, each: _Field, number: int, row: int, value: int) -> None:
+        moment = self._moments[number]
+        moment[each.kind == Kind.NANOS] = value
+        seconds, nanos = moment
+        micros = seconds * 1_000_000
+        total = micros + (nanos // 1000 if nanos >= 0 else -(-nanos // 1000))
+        if micros not in _LONG_RANGE or total not in _LONG_RANGE:
+            raise _MalformedMessageError(Reason.RANGE)
+        self._columns[number].put(row, total)
+
+    def _put_enum(self, each: _Field, column: Column, row: int, number: int) -> None:
+        enum = self._enums[each.argument]
+        name = enum.names.get(number)
+        if name is None and enum.closed:
+            return
+        if not _is_bytes(column.type):
+            column.put(row, number)
+            return
+        name = enum.prefix + str(number).encode() if name is None else name
+        self._charge(len(name))
+        column.put(row, name)
+
+    def _charge(self, size: int) -> None:
+        self._value_bytes -= size
+        self._batch_bytes -= size
+        if self._value_bytes < 0 or self._batch_bytes < 0:
+            raise _MalformedMessageError(Reason.SIZE)
+
+    def _clear(self, number: int, row: int) -> None:
+        if len(self._columns[number].values) > row:
+            self._columns[number].truncate(row)
+
+
+def _table(numbers: Iterator[int]) -> dict[int, _Field]:
+    table: dict[int, _Field] = {}
+    for _ in range(next(numbers)):
+        number, flags = next(numbers), next(numbers)
+        column, argument, oneof, default = (next(numbers) for _ in range(4))
+        kind = Kind(flags & ~(REPEATED | IMPLICIT))
+        table[number] = _Field(kind, bool(flags & REPEATED), bool(flags & IMPLICIT), column, argument, oneof, default)
+    for each in table.values():
+        if each.oneof != NO_ONEOF:
+            members = [other for other in table.values() if other.oneof == each.oneof and other is not each]
+            each.others = [other.column for other in members if other.column != NO_COLUMN]
+    return table
+
+
+def _flatten(column: Column) -> list[Column]:
+    return [column, *(each for child in column.children for each in _flatten(child))]
+
+
+def _put_integer(column: Column, row: int, value: int) -> None:
+    import pyarrow as pa
+
+    if column.type == pa.int32():
+        value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
+    elif pa.types.is_decimal(column.type):
+        value %= 1 << 64
+    elif column.type == pa.bool_():
+        value = int(bool(value))
+    else:
+        value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
+    column.put(row, value)
+
+
+def _integer(kind: Kind, value: int) -> int:
+    """Return the number that a varint of 64 bits means."""
+    match kind:
+        case Kind.BOOL:
+            return int(value != 0)
+        case Kind.UINT32:
+            return value % (1 << 32)
+        case Kind.INT32 | Kind.ENUM | Kind.NANOS:
+            return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+        case Kind.SINT32:
+            value %= 1 << 32
+            return (value >> 1) ^ -(value & 1)
+        case Kind.SINT64:
+            return (value >> 1) ^ -(value & 1)
+        case _:
+            return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _remove_replaced(column: Column) -> None:
+    """Remove the entries of a map's last row that later ones replace."""
+    first = next((end for end in reversed(column.values) if end is not None), 0)
+    keys = column.children[0].values
+    seen = set()
+    for entry in range(column.items - 1, first - 1, -1):
+        if keys[entry] in seen:
+            for child in column.children:
+                _remove(child, entry)
+            column.items -= 1
+        else:
+            seen.add(keys[entry])
+
+
+def _remove(column: Column, row: int) -> None:
+    """Remove one row with all that it contains."""
+    if row >= len(column.values):
+        return
+    if not column.has_items:
+        del column.values[row]
+        for child in column.children:
+            _remove(child, row)
+        return
+    before = next((end for end in reversed(column.values[:row]) if end is not None), 0)
+    end = column.values[row]
+    size = 0 if end is None else end - before
+    del column.values[row]
+    for later in range(row, len(column.values)):
+        if column.values[later] is not None:
+            column.values[later] -= size
+    for item in range(before + size - 1, before - 1, -1):
+        for child in column.children:
+            _remove(child, item)
+    column.items -= size
+
+
+def _wire_type(kind: Kind) -> int:
+    if kind in _MESSAGES or kind in _STRINGS:
+        return _BYTES
+    if kind in _FORMATS:
+        return _FIXED32 if _FORMATS[kind].size == 4 else _FIXED64
+    return _VARINT
+
+
+def _varint(data: bytes, at: int, max_bytes: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(data[at : at + max_bytes]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value % (1 << 64), at + index + 1
+    raise _MalformedMessageError(Reason.TRUNCATED if len(data) - at < max_bytes else Reason.VARINT)
+
+
+def _tag(data: bytes, at: int) -> tuple[int, int]:
+    tag, at = _varint(data, at, 5)
+    if not 8 <= tag < 1 << 32:
+        raise _MalformedMessageError(Reason.TAG)
+    return tag, at
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """Return where bytes start and end."""
+    size, start = _varint(data, at, 5)
+    if size > len(data) - start:
+        raise _MalformedMessageError(Reason.TRUNCATED)
+    return start, start + size
+
+
+def _skip(data: bytes, tag: int, at: int, depth: int) -> int:
+    match tag & 7:
+        case 0:
+            return _varint(data, at, 10)[1]
+        case 1 | 5 as wire_type:
+            at += 8 if wire_type == _FIXED64 else 4
+            if at > len(data):
+                raise _MalformedMessageError(Reason.TRUNCATED)
+            return at
+        case 2:
+            return _length(data, at)[1]
+        case 3:
+            if depth + 1 > MAX_DEPTH:
+                raise _MalformedMessageError(Reason.DEPTH)
+            while True:
+                inner, at = _tag(data, at)
+                if inner == tag + 1:
+                    return at
+                at = _skip(data, inner, at, depth + 1)
+        case 4:
+            raise _MalformedMessageError(Reason.GROUP)
+        case _:
+            raise _MalformedMessageError(Reason.TAG)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return data_type in (pa.string(), pa.binary())
+
+
+def _is_float(data_type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return data_type in (pa.float32(), pa.float64())

@@ -1,0 +1,111 @@
+"""The type and the function of ``functions.from_protobuf``."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from pyspark.sql.types import DataType
+
+from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+
+_MODES: Final = ("PERMISSIVE", "FAILFAST")
+_PROTOBUF_FLAGS: Final = (
+    "emit.default.values",
+    "enums.as.ints",
+    "upcast.unsigned.ints",
+    "unwrap.primitive.wrapper.types",
+)
+
+
+def from_protobuf_function(
+    message_name: str, path: str | None, options: Mapping[str, str], descriptors: bytes | None
+) -> tuple[StructType, Callable[[pa.Array], pa.Array]]:
+    """Return the type of the column, and the function that tasks call; the descriptors may be in a file."""
+    mode, flags = _parse_protobuf_options(options)
+    if path is not None:
+        try:
+            descriptors = Path(path).read_bytes()
+        except OSError as error:
+            raise OptionError(f"from_protobuf: {path} cannot be read: {error.strerror}") from None
+    struct, source = _protobuf_type(bytes(descriptors or b""), message_name, flags)
+    fields = arrow_schema_in_utc(struct)
+    emits_defaults = flags["emit.default.values"]
+    return struct, _decode_protobuf_function(fields, source, emits_defaults=emits_defaults, failing=mode == "FAILFAST")
+
+
+def _parse_protobuf_options(options: Mapping[str, str]) -> tuple[str, dict[str, bool]]:
+    """Return the mode, and the options that are true or false."""
+    mode, flags = "FAILFAST", dict.fromkeys(_PROTOBUF_FLAGS, False)
+    for name, value in options.items():
+        if name.lower() == "mode":
+            mode = value.upper()
+        elif name.lower() in flags and value.lower() in ("true", "false"):
+            flags[name.lower()] = value.lower() == "true"
+        elif name.lower() in flags:
+            raise OptionError(f"from_protobuf: {name} must be true or false, got {value!r}")
+        else:
+            raise OptionError(
+                f"from_protobuf: the option {name} is not supported; use mode, {', '.join(_PROTOBUF_FLAGS)}"
+            )
+    if mode not in _MODES:
+        raise OptionError(f"from_protobuf: mode must be {' or '.join(_MODES)}, got {mode!r}")
+    return mode, flags
+
+
+def _protobuf_type(
+    descriptors: bytes, message_name: str, flags: Mapping[str, bool]
+) -> tuple[StructType, ProtobufSource]:
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+    from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
+    from pyspark_kafka_direct.formats.protobuf.spark_types import TypeOptions, spark_ddl
+
+    source = ProtobufSource(base64.b64encode(descriptors).decode(), message_name)
+    types = TypeOptions(
+        upcasts_unsigned=flags["upcast.unsigned.ints"],
+        enums_as_ints=flags["enums.as.ints"],
+        unwraps=flags["unwrap.primitive.wrapper.types"],
+    )
+    try:
+        schema = parse_protobuf_schema(source.schema)
+        struct = DataType.fromDDL(spark_ddl(schema, schema.message(message_name), types))
+    except ProtobufSchemaError as error:
+        raise OptionError(f"from_protobuf: {error}") from None
+    return cast("StructType", struct), source
+
+
+def _decode_protobuf_function(
+    fields: pa.Schema, source: ProtobufSource, *, emits_defaults: bool, failing: bool
+) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
+    column: ProtobufColumn | None = None  # of one task, because it cannot be pickled
+
+    def from_protobuf(values: pa.Array) -> pa.Array:
+        nonlocal column
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.formats.malformed_records import first_malformed
+        from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+
+        column = column or ProtobufColumn(pa.struct(list(fields)), source, emits_defaults=emits_defaults)
+        decoded = column.decode(values.cast(pa.binary()))
+        if failing and decoded.malformed is not None:
+            _, reason = first_malformed(decoded.malformed)
+            raise MalformedPayloadError(
+                f"A value cannot be decoded as Protobuf: {reason}. Set mode=PERMISSIVE to read what cannot be decoded "
+                "as null."
+            )
+        return decoded.values
+
+    return from_protobuf

@@ -1,0 +1,161 @@
+"""``valueFormat=protobuf`` with a given schema: batches, streams, and a malformed record in each mode."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from google.protobuf import descriptor_pb2, timestamp_pb2
+from tests.unit.formats.protobuf_data import file_descriptor, message_class
+
+from pyspark_kafka_direct import MalformedPayloadError, error_of
+from pyspark_kafka_direct.functions import from_protobuf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+pytestmark = pytest.mark.smoke
+
+ERROR = "struct<side string, stage string, class string, message string, schema_id int>"
+SCHEMA = """
+syntax = "proto3";
+package flights;
+import "google/protobuf/timestamp.proto";
+message Other { int32 id = 1; }
+message Flight {
+  enum Carrier { NONE = 0; UA = 1; }
+  message Leg { string dest = 1; }
+  string origin = 1;
+  optional double delay = 2;
+  uint64 number = 3;
+  Carrier carrier = 4;
+  repeated Leg legs = 5;
+  map<string, int32> tags = 6;
+  google.protobuf.Timestamp time = 7;
+}
+"""
+NAME = "flights.Flight"
+FLIGHT = message_class(SCHEMA, NAME)
+
+
+def encode(**fields: Any) -> bytes:
+    flight = FLIGHT(origin="JFK", number=1 << 63, carrier=1, legs=[{"dest": "MIA"}, {}], tags={"a": 1}, **fields)
+    flight.time.FromMilliseconds(1357041600005)
+    data: bytes = flight.SerializeToString()
+    return data
+
+
+VALUES = [encode(delay=2.5), encode(), encode()[:-1], None, b"\x0a"]
+
+
+def descriptors() -> bytes:
+    files = descriptor_pb2.FileDescriptorSet()
+    files.file.add().ParseFromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    files.file.append(file_descriptor(SCHEMA))
+    data: bytes = files.SerializeToString()
+    return data
+
+
+@pytest.fixture(scope="module")
+def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in VALUES:
+        producer.produce(topic, value, b"\x08\x07", partition=0)
+    assert producer.flush(30) == 0
+    return topic
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession, kafka: EmbeddedKafka, flights: str) -> Callable[..., DataFrame]:
+    def read(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        options = {
+            "valueFormat": "protobuf",
+            "valueSchema": SCHEMA,
+            "valueMessage": NAME,
+            "subscribe": flights,
+        } | options
+        reader = reader.options(**options)
+        return reader.schema(schema).load() if schema else reader.load()
+
+    return read
+
+
+def test_all_fields_have_the_types_of_the_schema(read: Callable[..., DataFrame]) -> None:
+    frame = read(mode="PERMISSIVE", keyFormat="protobuf", keySchema=SCHEMA)
+    assert frame.schema["key"].dataType.simpleString() == "struct<id:int>"
+    assert frame.schema["value"].dataType.simpleString() == (
+        "struct<origin:string,delay:double,number:bigint,carrier:string,legs:array<struct<dest:string>>,"
+        "tags:map<string,int>,time:timestamp>"
+    )
+    ordered = frame.orderBy("offset")
+    rows = [row.value and row.value.asDict(recursive=True) for row in ordered.collect()]
+    times = [row.millis for row in ordered.selectExpr("unix_millis(value.time) AS millis").collect()]
+    assert times == [1357041600005, 1357041600005, None, None, None]
+    for row in rows:
+        if row:
+            row.pop("time")
+    expected = {"origin": "JFK", "delay": 2.5, "number": -(1 << 63), "carrier": "UA", "tags": {"a": 1}}
+    expected["legs"] = [{"dest": "MIA"}, {"dest": None}]
+    none = dict.fromkeys(expected)
+    assert rows == [expected, {**expected, "delay": None}, none, None, none]
+    assert {row.key.id for row in frame.collect()} == {7}
+
+
+def test_wanted_fields_and_errors(read: Callable[..., DataFrame]) -> None:
+    fields = "struct<delay double, number decimal(20,0), carrier int, _corrupt_record binary>"
+    encoded = base64.b64encode(descriptors()).decode()
+    frame = read(f"offset bigint, value {fields}, _error {ERROR}", mode="PERMISSIVE", valueSchema=encoded)
+    rows = frame.orderBy("offset").collect()
+    assert [row.value and row.value[:3] for row in rows] == [
+        (2.5, 1 << 63, 1),
+        (None, 1 << 63, 1),
+        (None, None, None),
+        None,
+        (None, None, None),
+    ]
+    assert [row.value and row.value._corrupt_record for row in rows] == [None, None, VALUES[2], None, VALUES[4]]
+    assert [row._error and row._error.stage for row in rows] == [None, None, "parse", None, "parse"]
+    assert rows[4]._error.message == "the message is incomplete, at byte 0"
+
+
+def test_malformed_records_can_be_dropped(read: Callable[..., DataFrame]) -> None:
+    frame = read("offset bigint, value struct<delay double>", mode="DROPMALFORMED")
+    assert sorted(row.offset for row in frame.collect()) == [0, 1, 3]
+
+
+def test_a_malformed_record_fails_the_query_by_default(read: Callable[..., DataFrame], flights: str) -> None:
+    with pytest.raises(Exception, match="The value cannot be decoded as Protobuf: the message is incompl") as caught:
+        read("value struct<delay double>").collect()
+    error = error_of(caught.value)
+    assert isinstance(error, MalformedPayloadError)
+    assert (error.topic, error.partition, error.offset) == (flights, 0, 2)
+
+
+def test_a_stream(spark: SparkSession, kafka: EmbeddedKafka, flights: str, tmp_path: Any) -> None:
+    options = {"valueFormat": "protobuf", "valueSchema": SCHEMA, "valueMessage": NAME, "subscribe": flights}
+    reader = spark.readStream.format("kafka-direct").options(**options, startingOffsets="earliest", mode="PERMISSIVE")
+    frame = reader.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load().selectExpr("value.origin")
+    writer = frame.writeStream.format("memory").queryName("protobuf_flights").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    assert query.awaitTermination(60)
+    assert [row.origin for row in spark.table("protobuf_flights").collect()].count("JFK") == 2
+
+
+def test_from_protobuf(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(VALUES[0],), (VALUES[2],), (None,)], "value binary")
+    options = {"mode": "PERMISSIVE", "upcast.unsigned.ints": "true"}
+    flight = from_protobuf("value", NAME, binaryDescriptorSet=descriptors(), options=options)
+    rows = frame.select(flight.alias("flight")).select("flight.number", "flight.time", "flight.legs").collect()
+    assert [row.number for row in rows] == [1 << 63, None, None]
+    assert rows[0].time.astimezone(datetime.UTC).year == 2013
+    assert [leg.dest for leg in rows[0].legs] == ["MIA", None]

@@ -1,0 +1,176 @@
+"""Both Protobuf decoders against Google's library: the same values, and a malformed message costs one row."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed, message_class, plain
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+EVERYTHING = message_class(ALL_TYPES, "test.all.Everything")
+LEGACY = message_class(PROTO2, "test.two.Legacy")
+
+_slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def varint(value: int) -> bytes:
+    value %= 1 << 64
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
+
+
+def field(number: int, wire_type: int, content: bytes) -> bytes:
+    return varint(number << 3 | wire_type) + (varint(len(content)) if wire_type == 2 else b"") + content
+
+
+def random_message(cls: type[Message], source: random.Random, depth: int = 0) -> Message:
+    """Return a message with random fields."""
+    message = cls()
+    for each in cls.DESCRIPTOR.fields:
+        if source.random() < 0.4 or each.type == each.TYPE_GROUP:
+            continue
+        if each.message_type is not None and each.message_type.GetOptions().map_entry:
+            entries, value_field = getattr(message, each.name), each.message_type.fields_by_name["value"]
+            for _ in range(source.randrange(4)):
+                key = _random_value(each.message_type.fields_by_name["key"], source)
+                if value_field.message_type is None:
+                    entries[key] = _random_value(value_field, source)
+                else:
+                    _fill(entries[key], source, depth)
+        elif each.is_repeated:
+            for _ in range(source.randrange(4)):
+                if each.message_type is None:
+                    getattr(message, each.name).append(_random_value(each, source))
+                else:
+                    _fill(getattr(message, each.name).add(), source, depth)
+        elif each.message_type is not None:
+            _fill(getattr(message, each.name), source, depth)
+        else:
+            setattr(message, each.name, _random_value(each, source))
+    return message
+
+
+def _fill(target: Message, source: random.Random, depth: int) -> None:
+    target.SetInParent()
+    if depth < 3:
+        target.MergeFrom(random_message(type(target), source, depth + 1))
+
+
+def _random_value(each: Any, source: random.Random) -> Any:
+    cpp = each.cpp_type
+    if each.enum_type is not None:
+        numbers = [value.number for value in each.enum_type.values]
+        return source.choice(numbers if each.enum_type.is_closed else [*numbers, 77])
+    if cpp == each.CPPTYPE_STRING:
+        text = source.choice(["", "a", "é€", "x" * 15, "y" * 16, "z" * 17, "0" * 200])
+        return text if each.type == each.TYPE_STRING else text.encode() + b"\xff"
+    if cpp == each.CPPTYPE_BOOL:
+        return source.random() < 0.5
+    if cpp in (each.CPPTYPE_FLOAT, each.CPPTYPE_DOUBLE):
+        return source.choice([0.0, -0.0, 1.5, -2.25, float("inf")])
+    bits = 32 if cpp in (each.CPPTYPE_INT32, each.CPPTYPE_UINT32) else 64
+    if each.containing_type.full_name.startswith("google.protobuf."):
+        bits = 30  # seconds whose microseconds have 64 bits
+    unsigned = cpp in (each.CPPTYPE_UINT32, each.CPPTYPE_UINT64)
+    low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return source.choice([0, 1, 127, 128, low, high, source.randint(low, high)])
+
+
+def mutated(data: bytes, source: random.Random) -> bytes:
+    """Return other bytes of the same schema: fields in another order, twice, unknown, or damaged."""
+    for _ in range(source.randrange(3)):
+        parts = list(fields_of(data))
+        match source.randrange(6):
+            case 0:
+                source.shuffle(parts)
+            case 1 if parts:
+                parts.insert(source.randrange(len(parts)), source.choice(parts))
+            case 2:
+                unknown = [
+                    field(77, 0, b"\x80\x01"),
+                    field(78, 2, b"abc"),
+                    b"\xfb\x04\x08\x01\xfc\x04",
+                    field(79, 5, b"1234"),
+                ]
+                parts.insert(source.randrange(len(parts) + 1), source.choice(unknown))
+            case 3:
+                cut = b"".join(parts)
+                parts = [cut[: source.randrange(len(cut) + 1)]]
+            case 4 if data:
+                changed = bytearray(data)
+                changed[source.randrange(len(changed))] = source.randrange(256)
+                parts = [bytes(changed)]
+            case _:
+                parts.append(bytes(source.randrange(256) for _ in range(source.randrange(4))))
+        data = b"".join(parts)
+    return data
+
+
+def fields_of(data: bytes) -> list[bytes]:
+    """Split a message at its fields; the last part is what cannot be parsed."""
+    parts, at = [], 0
+    while at < len(data):
+        start = at
+        tag, at = _read_varint(data, at)
+        match tag & 7:
+            case 0:
+                at = _read_varint(data, at)[1]
+            case 1 | 5:
+                at += 8 if tag & 7 == 1 else 4
+            case 2:
+                size, at = _read_varint(data, at)
+                at += size
+            case _:
+                at = len(data)
+        parts.append(data[start:at])
+    return parts
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            break
+    return value, at
+
+
+@given(st.integers(0, 1 << 32))
+@settings(_slow, max_examples=25)
+def test_decoded_values_are_those_of_google(seed: int) -> None:
+    source = random.Random(seed)
+    messages = [random_message(EVERYTHING, source) for _ in range(3)]
+    decoded = decode(ALL_TYPES, [*(each.SerializeToString() for each in messages), None])
+    assert decoded.malformed is None
+    assert as_integers(decoded.values) == [*map(plain, messages), None]
+
+
+@given(st.integers(0, 1 << 32))
+@settings(_slow, max_examples=80)
+def test_changed_messages_are_read_or_rejected_as_by_google(seed: int) -> None:
+    source = random.Random(seed)
+    cls, text = source.choice([(EVERYTHING, ALL_TYPES), (LEGACY, PROTO2)])
+    values = [mutated(random_message(cls, source).SerializePartialToString(), source) for _ in range(3)]
+    decoded = decode(text, [*values])
+    for row, value, error in zip(as_integers(decoded.values), values, malformed(decoded), strict=True):
+        try:
+            message = cls()
+            message.MergeFromString(value)
+        except DecodeError:
+            assert error is not None, value
+            assert set(row.values()) == {None}
+        else:
+            if error is not None and error[0] == "the value does not fit the type of its column":
+                continue  # seconds of a timestamp
+            assert error is None, value
+            assert row == plain(message), value

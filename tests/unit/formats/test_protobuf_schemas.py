@@ -1,0 +1,122 @@
+"""The parser of ``.proto`` files and of descriptors, and the types that follow from them."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2, wrappers_pb2
+from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, file_descriptor
+
+from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
+from pyspark_kafka_direct.formats.protobuf.spark_types import TypeOptions, spark_ddl
+
+
+def ddl(text: str, name: str | None = None, options: TypeOptions | None = None) -> str:
+    schema = parse_protobuf_schema(text)
+    return spark_ddl(schema, schema.message(name), options or TypeOptions())
+
+
+@pytest.mark.parametrize("text", [ALL_TYPES, PROTO2])
+def test_text_and_descriptors_have_the_same_types(text: str) -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    for module in (timestamp_pb2, duration_pb2, wrappers_pb2):
+        files.file.add().ParseFromString(module.DESCRIPTOR.serialized_pb)
+    files.file.append(file_descriptor(text))
+    of_text = parse_protobuf_schema(text)
+    of_descriptors = parse_protobuf_schema(base64.b64encode(files.SerializeToString()).decode())
+    for name, message in of_text.messages.items():
+        if name.startswith("test."):
+            assert of_descriptors.messages[name] == message
+    assert of_descriptors.enums.items() >= of_text.enums.items()
+
+
+def test_types() -> None:
+    text = ALL_TYPES.replace("    Inner deeper = 4 [deprecated = true];\n", "")
+    inner = "struct<`number`: int,`text`: string,`numbers`: array<bigint>,`counts`: map<string,int>>"
+    found = ddl(text)
+    for part in (
+        "`a_uint32`: int,",
+        "`a_fixed64`: bigint,",
+        "`a_color`: string,",
+        f"`an_inner`: {inner},",
+        f"`inners_by_name`: map<string,{inner}>,",
+        "`a_time`: timestamp_ltz,`a_duration`: interval day to second,`a_wrapped`: struct<`value`: bigint>,",
+    ):
+        assert part in found
+    found = ddl(text, None, TypeOptions(upcasts_unsigned=True, enums_as_ints=True, unwraps=True))
+    for part in ("`a_uint32`: bigint,", "`a_fixed64`: decimal(20,0),", "`a_color`: int,", "`a_wrapped`: bigint,"):
+        assert part in found
+
+
+def test_names_are_resolved_from_the_innermost_scope() -> None:
+    text = """
+    package a.b;
+    message One { message Two { optional Three x = 1; optional a.b.Three y = 2; optional .a.b.One.Three z = 3; }
+      message Three { optional int32 inner = 1; } optional Two two = 1; }
+    message Three { optional int32 outer = 1; }
+    """
+    schema = parse_protobuf_schema(text)
+    names = [field.type_name for field in schema.message("a.b.One.Two").fields]
+    assert names == ["a.b.One.Three", "a.b.Three", "a.b.One.Three"]
+    assert schema.message("One") is schema.message(None)
+    assert schema.message_at((0, 1)) is schema.messages["a.b.One.Three"]
+    assert schema.message_at((2,)) is None
+
+
+def test_imports() -> None:
+    main = 'import public "other.proto"; message M { optional o.Other other = 1; }'
+    other = """
+    syntax = "proto3"; package o; import "google/protobuf/any.proto"; message Other { google.protobuf.Any any = 1; }
+    """
+    schema = parse_protobuf_schema(main, [("other.proto", other)])
+    assert spark_ddl(schema, schema.message("M")) == (
+        "struct<`other`: struct<`any`: struct<`type_url`: string,`value`: binary>>>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("message M {", "line 1 of the Protobuf schema: the schema ends within a definition"),
+        ('syntax = "proto4";', "line 1 of the Protobuf schema: the syntax proto4 is not supported"),
+        ('edition = "2023";', "the syntax 2023 is not supported; use proto2 or proto3"),
+        (
+            "message M {\n  optional Lacking x = 1; }",
+            "field x of the message M has the type Lacking, which is not defined",
+        ),
+        ("message M {\n  optional int32 x = 0; }", "line 2 of the Protobuf schema: 0 is not a number from 1 to"),
+        (
+            "message M { optional int32 x = 1; optional int32 y = 1; }",
+            "two fields of the message M have the same number",
+        ),
+        ('import "lacking.proto"; message M {}', "the schema imports lacking.proto, which is not there"),
+        ("message M { map<float, int32> x = 1; }", "float cannot be the type of the keys of a map"),
+        ("message M { optional int32 x = 1 }", "expected ';', not '}'"),
+        ("message M \x00", "unexpected"),
+        ("}", "unexpected '}'"),
+        ("message M {} option x = ];", "unexpected ']'"),
+        ("message M { enum E {} }", "the enum M.E has no values"),
+        ("message A { " * 60 + "}" * 60, "types are nested more than 50 levels deep"),
+        ("QUJD", "the descriptors have no file"),
+        ("CgUK", "it is not a set of descriptors"),
+        ("QUJD=x", "line 1 of the Protobuf schema"),
+        ("message M {} // " + "x" * (1 << 20), "the schema has more than"),
+    ],
+)
+def test_invalid_schemas_are_rejected(text: str, message: str) -> None:
+    with pytest.raises(ProtobufSchemaError) as caught:
+        parse_protobuf_schema(text)
+    assert message in str(caught.value)
+
+
+def test_types_that_spark_lacks_are_rejected() -> None:
+    with pytest.raises(ProtobufSchemaError, match=r"the message type test\.all\.Everything\.Inner contains itself"):
+        ddl(ALL_TYPES)
+    with pytest.raises(ProtobufSchemaError, match="the message type Empty has no fields"):
+        ddl("message Empty { extensions 1 to 5; reserved 7; }")
+    with pytest.raises(ProtobufSchemaError, match="the schema has no message type Other; it has M"):
+        ddl("message M { optional int32 x = 1; }", "Other")
+    with pytest.raises(ProtobufSchemaError, match="the schema has no message type"):
+        ddl("enum E { A = 1; }")
