@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, timestamp_pb2
+from tests.fake_registry import FakeRegistry
 from tests.unit.formats.protobuf_data import file_descriptor, message_class
 
 from pyspark_kafka_direct import MalformedPayloadError, error_of
@@ -149,6 +153,28 @@ def test_a_stream(spark: SparkSession, kafka: EmbeddedKafka, flights: str, tmp_p
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     assert query.awaitTermination(60)
     assert [row.origin for row in spark.table("protobuf_flights").collect()].count("JFK") == 2
+
+
+def test_a_schema_registry(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    context = SerializationContext(topic, MessageField.VALUE)
+    with FakeRegistry() as registry:
+        serializer = ProtobufSerializer(FLIGHT, SchemaRegistryClient({"url": registry.url}))
+        for value in (serializer(FLIGHT.FromString(VALUES[0] or b""), context), VALUES[0]):
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(30) == 0
+        # As Confluent's registry does, return the text instead of the descriptor that its client registered.
+        schema_id = registry.add(f"{topic}-value", SCHEMA, schemaType="PROTOBUF")
+        options = {"valueFormat": "protobuf", "valueMessage": NAME, "subscribe": topic, "mode": "PERMISSIVE"}
+        reader = spark.read.format("kafka-direct").options(**options, **{"schema.registry.url": registry.url})
+        frame = reader.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load()
+        assert f"schema id {schema_id}" in frame.schema["value"].metadata["comment"]
+        rows = frame.orderBy("offset").selectExpr("value.origin", "value.delay").collect()
+    assert [(row.origin, row.delay) for row in rows] == [("JFK", 2.5), (None, None)]
 
 
 def test_from_protobuf(spark: SparkSession) -> None:

@@ -40,7 +40,7 @@ PAYLOAD_OPTIONS: Final = (
 )
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
 _TYPED_FORMATS: Final = ("json", "avro", "protobuf")
-_FAILING_FORMATS: Final = ("avro", "protobuf")  # by default
+_SCHEMA_FORMATS: Final = ("avro", "protobuf")
 
 
 REGISTRY_TABLE: Final = OptionTable((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS))
@@ -98,6 +98,9 @@ def parse_payloads(
             for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
+    for side, payload_format in formats.items():
+        if payload_format == "protobuf" and parsed.values.get(f"{side}Framing") in ("header", "single-object"):
+            raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")
     protobuf = {
         side: ProtobufSource(schema or "", parsed.get_string(f"{side}Message") or None)
         for side, schema in schemas.items()
@@ -114,7 +117,13 @@ def parse_payloads(
         single_object=tuple(side for side in avro_schemas if parsed.values.get(f"{side}Framing") == "single-object"),
         key_protobuf=protobuf.get("key", NO_PROTOBUF),
         value_protobuf=protobuf.get("value", NO_PROTOBUF),
-        registry=parse_registry_payloads(parsed, security, warnings, has_avro="avro" in formats.values(), topic=topic),
+        registry=parse_registry_payloads(
+            parsed,
+            security,
+            warnings,
+            has_schemas=any(payload_format in _SCHEMA_FORMATS for payload_format in formats.values()),
+            topic=topic,
+        ),
     )
     return PayloadOptions(settings, schemas["key"], schemas["value"])
 
@@ -152,7 +161,7 @@ def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
 
 def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:
     """Return the mode; its default is that of Spark's ``from_json``, ``from_avro`` or ``from_protobuf``."""
-    fails = any(payload_format in _FAILING_FORMATS for payload_format in formats)
+    fails = any(payload_format in _SCHEMA_FORMATS for payload_format in formats)
     mode = parsed.get_string("mode") or ("FAILFAST" if fails else "PERMISSIVE")
     return cast("MalformedMode", mode)
 

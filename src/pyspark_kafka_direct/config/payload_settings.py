@@ -60,6 +60,10 @@ class PayloadSettings:
         """Return the Protobuf schema of a column, if it has this format."""
         return self.key_protobuf if column == "key" else self.value_protobuf
 
+    def with_protobuf(self, column: str, source: ProtobufSource) -> PayloadSettings:
+        """Return a copy with the Protobuf schema of a column."""
+        return replace(self, key_protobuf=source) if column == "key" else replace(self, value_protobuf=source)
+
     def references_of(self, column: str) -> tuple[str, ...]:
         """Return the schemas that the Avro schema of a column refers to."""
         return () if self.registry is None else self.registry.side(column).references

@@ -71,9 +71,14 @@ def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: l
 
 
 def parse_registry_payloads(
-    parsed: ParsedConfig, security: SecuritySettings, warnings: list[str], *, has_avro: bool, topic: str | None = None
+    parsed: ParsedConfig,
+    security: SecuritySettings,
+    warnings: list[str],
+    *,
+    has_schemas: bool,
+    topic: str | None = None,
 ) -> RegistryPayloads | None:
-    """Return the registry of keys and values, or None if there is none or if nothing is Avro.
+    """Return the registry of keys and values, or None if there is none or if nothing is Avro or Protobuf.
 
     ``topic`` is the one that is read, if the options do not contain it.
     """
@@ -81,13 +86,14 @@ def parse_registry_payloads(
     given = [
         name
         for name in (_URL, *_SUBJECT_OPTIONS)
-        if name in parsed.given_names and not (has_avro and parsed.values[name] == "single-object")
+        if name in parsed.given_names and not (has_schemas and parsed.values[name] == "single-object")
     ]
-    if given and (settings is None or not has_avro):
+    if given and (settings is None or not has_schemas):
         given_name = parsed.given_names[given[0]]
-        reason = "nothing is decoded from Avro" if settings is not None else f"{parsed.name_of(_URL)} is not set"
+        nothing = "nothing is decoded from Avro or Protobuf"
+        reason = nothing if settings is not None else f"{parsed.name_of(_URL)} is not set"
         warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
-    if settings is None or not has_avro:
+    if settings is None or not has_schemas:
         return None
     topic = topic or _single_topic(parsed)
     key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in _SIDES)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.formats.payload_column import PayloadColumn
+    from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import MalformedValues
@@ -140,7 +141,9 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
     if settings.format_of(column) == "protobuf":
         from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
 
-        return ProtobufColumn(data_type, settings.protobuf_of(column), settings.corrupt_record)
+        return ProtobufColumn(
+            data_type, settings.protobuf_of(column), settings.corrupt_record, writers=_writer_messages(column, settings)
+        )
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, given_schema
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 
@@ -155,6 +158,18 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
 
     reader = ReaderSchema(text, references, settings.registry.side(column).source)
     return AvroColumn(data_type, registry_avro_settings(settings.registry, column, reader), settings.corrupt_record)
+
+
+def _writer_messages(column: str, settings: PayloadSettings) -> WriterMessages | None:
+    if settings.registry is None or settings.registry.side(column).framing == "none":
+        return None
+    from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
+
+    compares = settings.registry.evolution == "restart"
+    source = settings.registry.side(column).source
+    return WriterMessages(
+        settings.registry.settings, settings.protobuf_of(column), source, fails_at_new_fields=compares
+    )
 
 
 def _as_string(column: pa.BinaryArray) -> pa.StringArray:

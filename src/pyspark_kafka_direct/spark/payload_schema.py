@@ -200,13 +200,13 @@ def _check_protobuf_type(column: str, field: StructField, payloads: PayloadSetti
 
 def _protobuf_message(column: str, payloads: PayloadSettings) -> tuple[ProtobufSchema, ProtoMessage]:
     from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
-    from pyspark_kafka_direct.formats.protobuf.protobuf_column import source_schema
+    from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 
     source = payloads.protobuf_of(column)
     if not source.schema.strip():
         raise OptionError(
             f"{column}Format=protobuf needs the schema: set {column}Schema to the text of a .proto file, or to a set "
-            "of descriptors in base64"
+            "of descriptors in base64, or schema.registry.url to a schema registry"
         )
     try:
         schema = source_schema(source)
@@ -276,7 +276,7 @@ def _parse_type(column: str, ddl: str) -> DataType:
 
 def _comment(column: str, payloads: PayloadSettings) -> str:
     """Return the comment of a column, which has the id of its schema if it is from a registry."""
-    if payloads.registry is None or payloads.format_of(column) != "avro":
+    if payloads.registry is None or payloads.format_of(column) not in ("avro", "protobuf"):
         return ""
     if payloads.registry.side(column).subject is None or not payloads.registry.side(column).source:
         return ""

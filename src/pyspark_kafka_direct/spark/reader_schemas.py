@@ -1,4 +1,4 @@
-"""Finds the Avro schemas that a query reads with in a schema registry, on the driver.
+"""Finds the Avro and Protobuf schemas that a query reads with in a schema registry, on the driver.
 
 Several processes plan a query. The comment of a column contains the id of its schema, so that ``latest`` has the same
 meaning in all of them.
@@ -29,8 +29,10 @@ def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = No
     comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
     for column in ("key", "value"):
         wanted = schema is None or column in comments
-        if payloads.settings.format_of(column) == "avro" and wanted:
-            payloads = _with_reader_schema(payloads, registry, column, comments.get(column))
+        payload_format = payloads.settings.format_of(column)
+        if payload_format in ("avro", "protobuf") and wanted:
+            with_schema = _with_reader_schema if payload_format == "avro" else _with_reader_message
+            payloads = with_schema(payloads, registry, column, comments.get(column))
             registry = payloads.settings.registry or registry
     return payloads
 
@@ -60,3 +62,28 @@ def _with_reader_schema(
     if column == "key":
         return payloads._replace(settings=settings, key_schema=reader.text)
     return payloads._replace(settings=settings, value_schema=reader.text)
+
+
+def _with_reader_message(
+    payloads: PayloadOptions, registry: RegistryPayloads, column: str, comment: str | None
+) -> PayloadOptions:
+    from pyspark_kafka_direct.formats.protobuf.registry_messages import fetch_source, fetch_source_by_id
+
+    side, source = registry.side(column), payloads.settings.protobuf_of(column)
+    subject = source.message if side.subject is None and side.strategy == "record" else side.subject
+    resolved_before = _SOURCE.fullmatch(comment or "")
+    if source.schema.strip():
+        side = replace(side, source=f"{column}Schema")
+    elif resolved_before is not None:
+        source = fetch_source_by_id(registry.settings, int(resolved_before[1]), source.message)
+        side = replace(side, source=resolved_before[0])
+    elif subject is not None:
+        source, where = fetch_source(registry.settings, subject, side.version, source.message)
+        side = replace(side, subject=subject, source=where)
+    else:
+        raise OptionError(
+            f"{column}Format=protobuf: the subject does not follow from the topics and {column}SubjectNameStrategy="
+            f"{side.strategy}; set {column}Subject, or {column}Schema to a Protobuf schema"
+        )
+    settings = replace(payloads.settings, registry=registry.with_side(column, side))
+    return payloads._replace(settings=settings.with_protobuf(column, source))

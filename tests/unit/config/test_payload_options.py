@@ -166,7 +166,7 @@ def test_options_of_a_registry_without_effect() -> None:
         return [warning for warning in parse_batch_options({**BASE, **options}).warnings if "egistr" in warning]
 
     assert warnings({"schema.registry.url": "https://one:8081"}) == [
-        "the option schema.registry.url is ignored: nothing is decoded from Avro"
+        "the option schema.registry.url is ignored: nothing is decoded from Avro or Protobuf"
     ]
     avro = {"valueFormat": "avro", "valueSchema": "x"}
     assert parse_batch_options({**BASE, **avro, "valueSubject": "s"}).warnings == (

@@ -99,7 +99,7 @@ class AvroColumn:
             writers = pa.repeat(pa.scalar(0, pa.int32()), len(values)) if framed.writers is None else framed.writers
             numbers = pa.array(programs, pa.int32()).take(writers)
         decoded = self._decoder.decode(values, framed.starts, numbers)
-        return DecodedValues(decoded.values, _malformed(framed, reasons, decoded.malformed))
+        return DecodedValues(decoded.values, all_malformed(framed, reasons, decoded.malformed))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
@@ -118,7 +118,7 @@ class AvroColumn:
         return number
 
 
-def _malformed(
+def all_malformed(
     framed: FramedValues, reasons: list[str | None], malformed: MalformedValues | None
 ) -> MalformedValues | None:
     """Return the malformed rows of the framing, those without a writer schema, and those of the decoder."""

@@ -1,4 +1,4 @@
-"""Reads descriptors: the ``FileDescriptorSet`` that ``protoc --include_imports --descriptor_set_out`` writes."""
+"""Reads descriptors: a set of ``protoc --descriptor_set_out``, or a single ``FileDescriptorProto``."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ class _Content(NamedTuple):
 
     def parts(self, number: int) -> Iterator[_Content]:
         return (_parse(each) for each in self.data.get(number, ()))
+
+
+def parse_descriptor(data: bytes) -> ProtoFile | None:
+    """Return the file of a single ``FileDescriptorProto``, or None if it is a set of them."""
+    content = _parse(data)
+    if len(data) > MAX_SCHEMA_BYTES:
+        raise ProtobufSchemaError(f"the descriptors have more than {MAX_SCHEMA_BYTES} bytes")
+    return None if content.data.keys() <= {1} and not content.integers else _file(content)
 
 
 def parse_descriptor_set(data: bytes) -> dict[str, ProtoFile]:

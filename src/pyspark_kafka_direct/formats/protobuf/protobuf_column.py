@@ -1,25 +1,27 @@
-"""A column of Protobuf messages that is decoded to structs."""
+"""A column of Protobuf messages that is decoded to structs, with or without Confluent's header in front of them."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pyspark_kafka_direct.formats.avro.avro_column import all_malformed
+from pyspark_kafka_direct.formats.framing import ConfluentFraming, split_message_indexes
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
 from pyspark_kafka_direct.formats.protobuf.program import make_program
-from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
-from pyspark_kafka_direct.records import create_protobuf_decoder
+from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues
+from pyspark_kafka_direct.records import DecodedValues, create_protobuf_decoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import ProtobufSource
-    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema
-    from pyspark_kafka_direct.records import DecodedValues
+    from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
 
 
 class ProtobufColumn:
-    """A ``PayloadColumn`` of Protobuf. Each value is a message of the same type."""
+    """A ``PayloadColumn`` of Protobuf. All values are messages of the same type, whose schemas may differ."""
 
     format_name = "Protobuf"
     needs_headers = False
@@ -31,17 +33,29 @@ class ProtobufColumn:
         corrupt_record: str = "",
         *,
         emits_defaults: bool = False,
+        writers: WriterMessages | None = None,  # of values with a header
     ) -> None:
         self._type = data_type
         fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
         self.shows_malformed = self._bytes_index is not None
         schema = source_schema(source)
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
+        self._writers = writers
+        self._problems: dict[tuple[int | str, tuple[int, ...]], str | None] = {}  # by schema ids and message indexes
         self._decoder = create_protobuf_decoder(fields, program)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
-        return self._decoder.decode(values)
+        if self._writers is None:
+            return self._decoder.decode(values)
+        framed = split_message_indexes(ConfluentFraming().split(values, None))
+        problems = [self._problem(each) for each in framed.messages]
+        can_decode = pa.array([problem is None for problem in problems], pa.bool_()).take(framed.writers)
+        starts = pc.if_else(can_decode, framed.starts.cast(pa.int32()), pa.scalar(None, pa.int32()))
+        decoded = self._decoder.decode(values, starts)
+        schema_ids = tuple(schema_id for schema_id, _ in framed.messages)
+        framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
+        return DecodedValues(decoded.values, all_malformed(framed_values, problems, decoded.malformed))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
@@ -51,8 +65,8 @@ class ProtobufColumn:
             return structs
         return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
 
-
-@lru_cache(maxsize=64)
-def source_schema(source: ProtobufSource) -> ProtobufSchema:
-    """Parse a schema, which a process does once."""
-    return parse_protobuf_schema(source.schema, source.imports)
+    def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> str | None:
+        """Return why the messages with a schema id and indexes cannot be decoded."""
+        if message not in self._problems:
+            self._problems[message] = None if self._writers is None else self._writers.problem(*message)
+        return self._problems[message]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.formats.protobuf.descriptor_set import parse_descriptor_set
+from pyspark_kafka_direct.formats.protobuf.descriptor_set import parse_descriptor, parse_descriptor_set
 from pyspark_kafka_direct.formats.protobuf.proto_parser import parse_proto
 from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FILES,
@@ -23,19 +24,16 @@ from pyspark_kafka_direct.formats.protobuf.well_known_types import WELL_KNOWN_FI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")  # a .proto file has other characters
 
 
 def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) -> ProtobufSchema:
     """Parse a schema; ``imports`` are the names and texts of files that it imports, besides the well-known ones."""
-    if _BASE64.fullmatch(text):
-        try:
-            return schema_of_descriptors(base64.b64decode(text))
-        except binascii.Error:
-            raise ProtobufSchemaError(
-                "it is neither the text of a .proto file nor a set of descriptors in base64"
-            ) from None
-    main = parse_proto(text)
+    main = _parse_file(text)
+    if main is None:
+        return schema_of_descriptors(base64.b64decode(text))
     files: dict[str, ProtoFile] = {}
     texts = WELL_KNOWN_FILES | dict(imports)
     wanted = list(main.imports)
@@ -47,9 +45,18 @@ def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) ->
             raise ProtobufSchemaError(f"the schema imports {name}, which is not there")
         if len(files) == MAX_FILES:
             raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
-        files[name] = parse_proto(texts[name])
-        wanted += files[name].imports
+        file = _parse_file(texts[name])
+        if file is None:
+            raise ProtobufSchemaError(f"the imported {name} is a set of descriptors, not one file")
+        files[name] = file
+        wanted += file.imports
     return _link(main, [main, *files.values()])
+
+
+@lru_cache(maxsize=64)
+def source_schema(source: ProtobufSource) -> ProtobufSchema:
+    """Parse a schema, which a process does once."""
+    return parse_protobuf_schema(source.schema, source.imports)
 
 
 def schema_of_descriptors(data: bytes) -> ProtobufSchema:
@@ -59,6 +66,16 @@ def schema_of_descriptors(data: bytes) -> ProtobufSchema:
         files = files if name in files else {name: parse_proto(text), **files}
     main = list(files.values())[-1]
     return _link(main, list(files.values()))
+
+
+def _parse_file(text: str) -> ProtoFile | None:
+    """Parse the text or the descriptor of a file; None is a set of descriptors."""
+    if not _BASE64.fullmatch(text):
+        return parse_proto(text)
+    try:
+        return parse_descriptor(base64.b64decode(text))
+    except binascii.Error:
+        raise ProtobufSchemaError("it is neither the text of a .proto file nor descriptors in base64") from None
 
 
 def _link(main: ProtoFile, files: list[ProtoFile]) -> ProtobufSchema:

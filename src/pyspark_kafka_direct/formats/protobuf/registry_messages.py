@@ -1,0 +1,147 @@
+"""The Protobuf schemas of a registry: those of writers, by ids and message indexes, and those of readers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError
+from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+from pyspark_kafka_direct.registry.registry_client import registry_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
+    from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
+
+_MAX_SHOWN_FIELDS: Final = 5
+
+# Types with the same wire type that write a number in different ways.
+_ZIGZAG: Final = ("sint32", "sint64")
+_FLOATS: Final = ("float", "double")
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMessages:
+    """Finds out whether the messages of a writer can be read as those of the reader. Pickled into tasks."""
+
+    settings: RegistrySettings
+    reader: ProtobufSource
+    source: str = ""  # where the reader's schema is from, for errors
+    fails_at_new_fields: bool = False  # the query, if a writer has fields that the reader lacks
+
+    def problem(self, schema_id: int | str, indexes: tuple[int, ...]) -> str | None:
+        """Return why messages cannot be read, or None. A registry that is not available is an error."""
+        client = registry_client(self.settings)
+        try:
+            if isinstance(schema_id, int):
+                resolved = client.schema_by_id(schema_id)
+            else:
+                resolved = client.schema_by_guid(UUID(schema_id))
+            schema = source_schema(_source(resolved, f"schema id {schema_id}"))
+        except (SchemaNotFoundError, SchemaError) as error:
+            return error.message.rstrip(".")
+        writer = schema.message_at(indexes)
+        reader_schema = source_schema(self.reader)
+        reader = reader_schema.message(self.reader.message)
+        if writer is None:
+            return f"schema id {schema_id} has no message with the indexes {list(indexes)}"
+        if writer.name != reader.name:
+            return f"the value is a message {writer.name}, not {reader.name}"
+        misread = next(_misread_fields(schema, writer, reader_schema, reader, set()), None)
+        if misread is not None:
+            return f"schema id {schema_id}: {misread}"
+        if self.fails_at_new_fields:
+            self._check_new_fields(schema_id, _new_fields(schema, writer, reader_schema, reader, set()))
+        return None
+
+    def _check_new_fields(self, schema_id: int | str, new_fields: Iterator[str]) -> None:
+        fields = list(itertools.islice(new_fields, _MAX_SHOWN_FIELDS + 1))
+        if fields:
+            shown = ", ".join(fields[:_MAX_SHOWN_FIELDS]) + (", ..." if len(fields) > _MAX_SHOWN_FIELDS else "")
+            raise SchemaError(
+                f"The schema of the writer (schema id {schema_id}) has fields that the schema of the query "
+                f"({self.source}) lacks: {shown}. To read them, start the query again with a new load(). To ignore "
+                "them, set schemaEvolutionMode=none."
+            )
+
+
+def fetch_source(
+    settings: RegistrySettings, subject: str, version: str, message: str | None
+) -> tuple[ProtobufSource, str]:
+    """Return the schema of a subject's version, which may be ``latest``, and where it is from."""
+    resolved = registry_client(settings).schema_of_subject(subject, version)
+    registered = resolved.registered
+    source = _source(resolved, f"subject {subject!r}", message)
+    return source, f"version {registered.version} of {subject}, schema id {registered.schema_id}"
+
+
+def fetch_source_by_id(settings: RegistrySettings, schema_id: int, message: str | None) -> ProtobufSource:
+    """Return the schema with an id that was resolved before."""
+    return _source(registry_client(settings).schema_by_id(schema_id), f"schema id {schema_id}", message)
+
+
+def _source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
+    if resolved.schema_type != "PROTOBUF":
+        raise SchemaError(f"{where} is a schema of {resolved.schema_type}, not of Protobuf")
+    imports = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
+    source = ProtobufSource(resolved.text, message, imports)
+    try:
+        source_schema(source).message(message)
+    except ProtobufSchemaError as error:
+        raise SchemaError(f"{where} cannot be used: {error}") from None
+    return source
+
+
+def _misread_fields(
+    writer_schema: ProtobufSchema,
+    writer: ProtoMessage,
+    reader_schema: ProtobufSchema,
+    reader: ProtoMessage,
+    seen: set[tuple[str, str]],
+) -> Iterator[str]:
+    """Yield the fields whose values would be other numbers; those with another wire type count as unknown."""
+    if (writer.name, reader.name) in seen:
+        return
+    seen.add((writer.name, reader.name))
+    targets = {field.number: field for field in reader.fields}
+    for field in writer.fields:
+        target = targets.get(field.number)
+        if target is None:
+            continue
+        if field.type == target.type == "message":
+            inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
+            yield from _misread_fields(writer_schema, inner, reader_schema, inner_target, seen)
+        elif any((field.type in types) != (target.type in types) for types in (_ZIGZAG, _FLOATS)):
+            yield (
+                f"field {field.name} of {writer.name} is {field.type}, which cannot be read as the {target.type} of "
+                "the schema of the query"
+            )
+
+
+def _new_fields(
+    writer_schema: ProtobufSchema,
+    writer: ProtoMessage,
+    reader_schema: ProtobufSchema,
+    reader: ProtoMessage,
+    seen: set[tuple[str, str]],
+) -> Iterator[str]:
+    """Yield the paths of fields that only the writer's schema has."""
+    if (writer.name, reader.name) in seen:
+        return
+    seen.add((writer.name, reader.name))
+    targets = {field.number: field for field in reader.fields}
+    for field in writer.fields:
+        target = targets.get(field.number)
+        if target is None:
+            yield field.name
+        elif field.type == target.type == "message":
+            inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
+            paths = _new_fields(writer_schema, inner, reader_schema, inner_target, seen)
+            yield from (f"{field.name}.{path}" for path in paths)

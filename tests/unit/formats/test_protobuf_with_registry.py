@@ -1,0 +1,130 @@
+"""Protobuf values with Confluent's header, whose writers' schemas are in a registry."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.fake_registry import FakeRegistry
+from tests.unit.formats.protobuf_data import malformed, message_class
+
+from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages, fetch_source, fetch_source_by_id
+from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLD = 'syntax = "proto3"; package shop; message Order { int32 id = 1; message Item { int32 count = 1; } }'
+NEW = OLD.replace("int32 id = 1;", "int64 id = 1; string name = 2;")
+TYPE = pa.struct([("id", pa.int32())])
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        yield registry
+
+
+def settings_of(registry: FakeRegistry) -> RegistrySettings:
+    return RegistrySettings((registry.url,), api_timeout_ms=3_000)
+
+
+def column(registry: FakeRegistry, text: str = OLD, **options: Any) -> ProtobufColumn:
+    source = ProtobufSource(text, "shop.Order")
+    writers = pickle.loads(pickle.dumps(WriterMessages(settings_of(registry), source, "version 1", **options)))
+    return ProtobufColumn(TYPE, source, writers=writers)
+
+
+def framed(schema_id: int, indexes: bytes, data: bytes) -> bytes:
+    return b"\0" + struct.pack(">i", schema_id) + indexes + data
+
+
+def test_values_of_confluents_serializer(registry: FakeRegistry) -> None:
+    cls = message_class(OLD, "shop.Order")
+    serializer = ProtobufSerializer(cls, SchemaRegistryClient({"url": registry.url}))
+    context = SerializationContext("orders", MessageField.VALUE)
+    values = [serializer(cls(id=number), context) for number in (7, 300)]
+    decoded = column(registry).decode(pa.array([*values, None], pa.binary()))
+    assert decoded.malformed is None
+    assert decoded.values.to_pylist() == [{"id": 7}, {"id": 300}, None]
+    source, where = fetch_source(settings_of(registry), "orders-value", "latest", None)
+    assert source_schema(source).message(None).name == "shop.Order"
+    assert where.startswith("version 1 of orders-value, schema id ")
+
+
+def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
+    old, new = (registry.add("orders-value", text, schemaType="PROTOBUF") for text in (OLD, NEW))
+    zigzag = registry.add("zigzag", OLD.replace("int32 id", "sint32 id"), schemaType="PROTOBUF")
+    avro = registry.add("avro", '"int"')
+    guid = b"\1" + registry.guid_of(new).bytes + b"\0"
+    values = [
+        framed(old, b"\0", b"\x08\x01"),
+        framed(new, b"\2\0", b"\x08\x02\x12\x01x"),
+        guid + b"\x08\x03",
+        framed(old, b"\4\0\0", b"\x08\x04"),  # an Item
+        framed(old, b"\2\6", b"\x08\x05"),
+        framed(zigzag, b"\0", b"\x08\x06"),
+        framed(avro, b"\0", b"\x08\x07"),
+        framed(old, b"\0", b"\x08"),
+        b"\x08\x08",
+        framed(old, b"", b""),
+    ]
+    decoded = column(registry).decode(pa.array(values, pa.binary()))
+    assert decoded.values.field("id").to_pylist() == [1, 2, 3, *[None] * 7]
+    assert malformed(decoded) == [
+        None,
+        None,
+        None,
+        ("the value is a message shop.Order.Item, not shop.Order", 0),
+        (f"schema id {old} has no message with the indexes [3]", 0),
+        (
+            f"schema id {zigzag}: field id of shop.Order is sint32, which cannot be read as the int32 of the schema of "
+            "the query",
+            0,
+        ),
+        (f"schema id {avro} is a schema of AVRO, not of Protobuf", 0),
+        ("the message is incomplete", 6),
+        ("the value does not begin with the magic byte of a schema id (0 or 1)", 0),
+        ("the value has no valid message indexes behind its schema id", 5),
+    ]
+    assert decoded.malformed is not None
+    assert decoded.malformed.schema_ids is not None
+    assert decoded.malformed.schema_ids.to_pylist()[3:8] == [old, old, zigzag, avro, old]
+
+
+def test_references_are_imports(registry: FakeRegistry) -> None:
+    registry.add("other", 'syntax = "proto3"; message Other { int32 x = 1; }', schemaType="PROTOBUF")
+    references = [{"name": "other.proto", "subject": "other", "version": 1}]
+    text = 'syntax = "proto3"; import "other.proto"; message M { Other other = 1; }'
+    schema_id = registry.add("m-value", text, schemaType="PROTOBUF", references=references)
+    source = fetch_source_by_id(settings_of(registry), schema_id, "M")
+    assert source_schema(source).message("M").fields[0].type_name == "Other"
+    with pytest.raises(SchemaError, match="cannot be used: the schema has no message type N; it has M"):
+        fetch_source(settings_of(registry), "m-value", "latest", "N")
+
+
+def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> None:
+    new = registry.add("orders-value", NEW, schemaType="PROTOBUF")
+    value = pa.array([framed(new, b"\0", b"\x08\x01")], pa.binary())
+    assert column(registry).decode(value).malformed is None
+    with pytest.raises(
+        SchemaError, match=r"has fields that the schema of the query \(version 1\) lacks: name\. To read"
+    ):
+        column(registry, fails_at_new_fields=True).decode(value)
+
+
+def test_a_registry_that_is_not_available_fails_the_task(registry: FakeRegistry) -> None:
+    registry.stop()
+    with pytest.raises(SchemaRegistryUnavailableError):
+        column(registry).decode(pa.array([framed(1, b"\0", b"")], pa.binary()))
