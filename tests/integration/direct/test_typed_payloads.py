@@ -85,7 +85,7 @@ def test_keys_and_values_are_decoded_as_by_the_data_source(rdd: KafkaRDD) -> Non
     ("arguments", "message"),
     [
         ({"valueFormat": "json"}, "valueFormat=json needs the wanted fields"),
-        ({"valueFormat": "jsn"}, "valueFormat must be binary, string, json, avro or module:factory"),
+        ({"valueFormat": "jsn"}, "valueFormat must be binary, string, json, avro, protobuf or module:factory"),
         ({"valueFormat": "json", "valueSchema": "n integr"}, "valueSchema must be DDL such as .*got 'n integr'"),
         (
             {"valueFormat": "json", "valueSchema": "n interval day to second"},
@@ -95,13 +95,13 @@ def test_keys_and_values_are_decoded_as_by_the_data_source(rdd: KafkaRDD) -> Non
         ({"columns": ["_error", "_error"], "valueFormat": "json"}, "a column is named twice: _error, _error"),
         (
             {"columns": ["_error", "key"], "valueFormat": "json", "valueSchema": "n int"},
-            "there is none; set valueFormat=json or avro and add the column value",
+            "there is none; set valueFormat=json, avro or protobuf and add the column value",
         ),
         (
             {"columns": ["_error", "value"], "valueFormat": "json", "valueSchema": "n int", "mode": "FAILFAST"},
             "'_error' has malformed records, of which mode=FAILFAST returns none",
         ),
-        ({"valueSchema": "n int"}, "valueSchema is the schema of JSON or Avro, and valueFormat is binary"),
+        ({"valueSchema": "n int"}, "valueSchema is the schema of JSON, Avro or Protobuf, and valueFormat is binary"),
         ({"valueFormat": "json", "valueSchema": "n int", "mode": "IGNORE"}, "mode must be PERMISSIVE"),
     ],
 )
