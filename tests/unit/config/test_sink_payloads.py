@@ -1,0 +1,64 @@
+"""The options of a sink that encodes keys and values as Avro."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.config.sink_options import SinkOptions, parse_sink_options
+from pyspark_kafka_direct.errors import OptionError
+
+SCHEMA = '"string"'
+REGISTRY = {"schema.registry.url": "http://localhost:8081"}
+
+
+def parse(**options: str) -> SinkOptions:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return parse_sink_options({"kafka.bootstrap.servers": "b:9092", "topic": "t", **given}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueFormat": "avro"}, "valueFormat=avro needs the schema: set valueSchema"),
+        ({"valueFormat": "avro", "valueSchema": SCHEMA, "valueFraming": "header"}, "valueFraming=header needs a regis"),
+        ({"keyFormat": "my:decoder"}, "keyFormat must be binary, string, json or avro in a write, got 'my:decoder'"),
+        (
+            {"valueFormat": "avro", **REGISTRY, "auto.register.schemas": "true", "use.latest.version": "true"},
+            "auto.register.schemas and use.latest.version exclude each other",
+        ),
+        (
+            {"valueFormat": "avro", **REGISTRY, "valueSchema": SCHEMA, "use.latest.version": "true"},
+            "valueSchema and use.latest.version exclude each other",
+        ),
+        ({"schema.registry.basic.auth.user.info": "a:b"}, "schema.registry.basic.auth.user.info needs a registry"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "auto_register", "use_latest", "framing"),
+    [
+        ({}, False, True, "confluent"),
+        ({"auto.register.schemas": "true"}, True, False, "confluent"),
+        ({"use.latest.version": "false", "valueFraming": "header"}, False, False, "header"),
+    ],
+)
+def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, use_latest: bool, framing: str) -> None:
+    payloads = parse(valueFormat="avro", **REGISTRY, **options).payloads
+    assert payloads.sides == {"value"}
+    assert (payloads.auto_register, payloads.use_latest) == (auto_register, use_latest)
+    assert payloads.columns[0].subject.framing == framing
+
+
+def test_options_without_effect_are_warned_of() -> None:
+    parsed = parse(keyFormat="json", valueSubject="s", **REGISTRY)
+    assert parsed.payloads.columns == ()
+    assert [warning for warning in parsed.warnings if "nothing is written as Avro" in warning] == [
+        "the option valueSubject is ignored: nothing is written as Avro",
+        "the option schema.registry.url is ignored: nothing is written as Avro",
+    ]
+    without = parse(valueFormat="avro", valueSchema=SCHEMA, **{"auto.register.schemas": "true"})
+    assert "the option auto.register.schemas is ignored: schema.registry.url is not set" in without.warnings
