@@ -19,9 +19,9 @@ pub struct AvroDecoder {
 #[pymethods]
 impl AvroDecoder {
     #[new]
-    fn new(fields: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(fields: &Bound<'_, PyAny>, max_bytes: usize) -> PyResult<Self> {
         let fields = Schema::from_pyarrow_bound(fields)?.fields;
-        Ok(AvroDecoder { inner: record_kernel::AvroDecoder::new(fields).map_err(value_error)? })
+        Ok(AvroDecoder { inner: record_kernel::AvroDecoder::new(fields, max_bytes).map_err(value_error)? })
     }
 
     /// Adds a program, and returns its number.
@@ -30,7 +30,8 @@ impl AvroDecoder {
         self.inner.add_program(&numbers, &constants).map_err(value_error)
     }
 
-    /// Decodes a `pyarrow.RecordBatch` with the binary column `value`, and perhaps columns of 32 bits `start` and `program`.
+    /// Decodes the first rows of a `pyarrow.RecordBatch` with the binary column `value`, and perhaps columns of 32 bits
+    /// `start` and `program`.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
         let batch = RecordBatch::from_pyarrow_bound(values)?;
         let values = batch.column_by_name("value").and_then(|column| column.as_binary_opt::<i32>());

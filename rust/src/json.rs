@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_pyarrow::{FromPyArrow, ToPyArrow};
 use arrow_schema::{ArrowError, Schema};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use record_kernel::DecodedValues;
 
@@ -22,14 +22,19 @@ pub(crate) type Decoded<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 #[pymethods]
 impl JsonDecoder {
     #[new]
-    #[pyo3(signature = (fields, corrupt_record, utc_offsets))]
-    fn new(fields: &Bound<'_, PyAny>, corrupt_record: &str, utc_offsets: Vec<(i64, i32)>) -> PyResult<Self> {
+    #[pyo3(signature = (fields, corrupt_record, utc_offsets, max_bytes))]
+    fn new(
+        fields: &Bound<'_, PyAny>,
+        corrupt_record: &str,
+        utc_offsets: Vec<(i64, i32)>,
+        max_bytes: usize,
+    ) -> PyResult<Self> {
         let fields = Schema::from_pyarrow_bound(fields)?.fields;
-        let inner = record_kernel::JsonDecoder::new(fields, corrupt_record, &utc_offsets).map_err(value_error)?;
-        Ok(JsonDecoder { inner })
+        let inner = record_kernel::JsonDecoder::new(fields, corrupt_record, &utc_offsets, max_bytes);
+        Ok(JsonDecoder { inner: inner.map_err(value_error)? })
     }
 
-    /// Decodes a `pyarrow.RecordBatch` with one binary column.
+    /// Decodes the first rows of a `pyarrow.RecordBatch` with one binary column.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
         decode(py, values, |values| self.inner.decode(values))
     }
@@ -37,7 +42,6 @@ impl JsonDecoder {
 
 /// Decodes JSON values to VARIANTs; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
-#[derive(Default)]
 pub struct VariantDecoder {
     inner: record_kernel::VariantDecoder,
 }
@@ -45,11 +49,11 @@ pub struct VariantDecoder {
 #[pymethods]
 impl VariantDecoder {
     #[new]
-    fn new() -> Self {
-        VariantDecoder::default()
+    fn new(max_bytes: usize) -> PyResult<Self> {
+        Ok(VariantDecoder { inner: record_kernel::VariantDecoder::new(max_bytes).map_err(value_error)? })
     }
 
-    /// Decodes a `pyarrow.RecordBatch` with one binary column.
+    /// Decodes the first rows of a `pyarrow.RecordBatch` with one binary column.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
         decode(py, values, |values| self.inner.decode(values))
     }
@@ -102,5 +106,8 @@ pub fn encode_json<'py>(
 }
 
 pub(crate) fn value_error(error: ArrowError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+    match error {
+        ArrowError::MemoryError(message) => PyMemoryError::new_err(message),
+        _ => PyValueError::new_err(error.to_string()),
+    }
 }

@@ -27,6 +27,10 @@ pyo3::create_exception!(
     "Records that cannot be decoded: kind (corrupt, unsupported, timestamp, large, memory), message, offset."
 );
 
+/// Python rejects a kernel with another number. Increase it here and in `native_kernel.py` when the arguments or the
+/// results of a function change.
+const INTERFACE_VERSION: u32 = 2;
+
 /// Decodes one range of one partition; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
 struct Decoder {
@@ -150,6 +154,7 @@ fn copy(cells: &[ReadOnlyCell<u8>], target: &mut [u8]) {
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE_VERSION", INTERFACE_VERSION)?;
     module.add_class::<Decoder>()?;
     module.add_class::<encoder::Encoder>()?;
     module.add_class::<avro::AvroDecoder>()?;

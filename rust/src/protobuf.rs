@@ -19,14 +19,14 @@ pub struct ProtobufDecoder {
 #[pymethods]
 impl ProtobufDecoder {
     #[new]
-    fn new(fields: &Bound<'_, PyAny>, numbers: Vec<i64>, constants: Vec<Vec<u8>>) -> PyResult<Self> {
+    fn new(fields: &Bound<'_, PyAny>, numbers: Vec<i64>, constants: Vec<Vec<u8>>, max_bytes: usize) -> PyResult<Self> {
         let fields = Schema::from_pyarrow_bound(fields)?.fields;
         let constants: Vec<_> = constants.into_iter().map(Vec::into_boxed_slice).collect();
-        let inner = record_kernel::ProtobufDecoder::new(fields, &numbers, &constants).map_err(value_error)?;
-        Ok(ProtobufDecoder { inner })
+        let inner = record_kernel::ProtobufDecoder::new(fields, &numbers, &constants, max_bytes);
+        Ok(ProtobufDecoder { inner: inner.map_err(value_error)? })
     }
 
-    /// Decodes a `pyarrow.RecordBatch` with the binary column `value`, and perhaps a column of 32 bits `start`.
+    /// Decodes the first rows of a `pyarrow.RecordBatch` with the binary column `value`, and perhaps a column of 32 bits `start`.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
         let batch = RecordBatch::from_pyarrow_bound(values)?;
         let values = batch.column_by_name("value").and_then(|column| column.as_binary_opt::<i32>());

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, parse_payload_arguments
-from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.avro_functions import (
     from_avro_function,
     parse_from_avro,
@@ -243,19 +243,10 @@ def _decode_function(
 
     def from_json(values: pa.Array) -> pa.Array:
         nonlocal decoder
-        import pyarrow as pa
-
-        from pyspark_kafka_direct.formats.malformed_records import first_malformed
+        from pyspark_kafka_direct.formats.whole_column import decode_all
         from pyspark_kafka_direct.records import create_json_decoder
 
         decoder = decoder or create_json_decoder(fields, corrupt_record, time_zone)
-        decoded = decoder.decode(values.cast(pa.binary()))
-        if failing and decoded.malformed is not None:
-            _, reason = first_malformed(decoded.malformed)
-            raise MalformedPayloadError(
-                f"A value cannot be decoded as JSON: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as "
-                "null."
-            )
-        return decoded.values
+        return decode_all(decoder, values, "JSON", failing=failing)
 
     return from_json

@@ -12,6 +12,8 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use record_kernel::{AvroDecoder, DecodedValues};
 use support::{Random, varint};
 
+const LIMIT: usize = 128 << 20;
+
 // The numbers of operations, as of `pyspark_kafka_direct.records.avro_values.Op`.
 const SKIP_LENGTH: i64 = 2;
 const SKIP_ITEMS: i64 = 5;
@@ -74,7 +76,7 @@ fn program() -> (Vec<i64>, Vec<Box<[u8]>>) {
 }
 
 fn decoder() -> AvroDecoder {
-    let mut decoder = AvroDecoder::new(fields()).expect("the fields are supported");
+    let mut decoder = AvroDecoder::new(fields(), LIMIT).expect("the fields are supported");
     let (numbers, constants) = program();
     assert_eq!(decoder.add_program(&numbers, &constants).expect("the program is valid"), 0);
     decoder
@@ -209,7 +211,8 @@ fn a_damaged_datum_changes_no_other_row() {
 
 #[test]
 fn headers_and_programs_of_rows() {
-    let mut decoder = AvroDecoder::new(vec![field("a", DataType::Int32)].into()).expect("the field is supported");
+    let mut decoder =
+        AvroDecoder::new(vec![field("a", DataType::Int32)].into(), LIMIT).expect("the field is supported");
     for numbers in [&[INT, 0][..], &[SKIP_LENGTH, INT, 0]] {
         decoder.add_program(numbers, &[]).expect("the program is valid");
     }
@@ -266,7 +269,7 @@ fn programs_that_are_not_valid_are_rejected() {
     }
 }
 
-/// Whatever a program is, it is rejected, or it decodes: it does not panic, and its arrays are valid.
+/// Any program is rejected, or it decodes: it does not panic, and its arrays are valid.
 #[test]
 fn random_programs_do_no_harm() {
     let mut random = new_random();
@@ -283,7 +286,7 @@ fn random_programs_do_no_harm() {
                 _ => numbers[at] = random.below(18) as i64,
             }
         }
-        let mut decoder = AvroDecoder::new(fields()).expect("the fields are supported");
+        let mut decoder = AvroDecoder::new(fields(), LIMIT).expect("the fields are supported");
         if decoder.add_program(&numbers, &constants).is_err() {
             continue;
         }
@@ -301,7 +304,8 @@ fn random_programs_do_no_harm() {
 #[test]
 fn claims_cost_nothing() {
     let of = |element: DataType, body: &[i64], min_size: i64| {
-        let mut decoder = AvroDecoder::new(vec![field("a", list(element))].into()).expect("the field is supported");
+        let mut decoder =
+            AvroDecoder::new(vec![field("a", list(element))].into(), LIMIT).expect("the field is supported");
         let numbers = [&[ITEMS, 0, min_size, body.len() as i64][..], body].concat();
         decoder.add_program(&numbers, &[]).expect("the program is valid");
         decoder

@@ -8,6 +8,8 @@ use arrow_array::{Array, BinaryArray, StructArray};
 use arrow_schema::{DataType, Field, Fields};
 use record_kernel::{DecodedValues, JsonDecoder, Reason};
 
+const LIMIT: usize = 128 << 20;
+
 fn field(name: &str, data_type: DataType) -> Arc<Field> {
     Arc::new(Field::new(name, data_type, true))
 }
@@ -33,7 +35,7 @@ fn fields() -> Fields {
 }
 
 fn decoder() -> JsonDecoder {
-    JsonDecoder::new(fields(), "corrupt", &[]).expect("the fields are supported")
+    JsonDecoder::new(fields(), "corrupt", &[], LIMIT).expect("the fields are supported")
 }
 
 fn decode(decoder: &mut JsonDecoder, values: &[&[u8]]) -> DecodedValues {
@@ -270,8 +272,9 @@ fn nesting_is_bounded() {
 
 #[test]
 fn schemas_are_checked() {
-    let error =
-        |fields: Vec<Arc<Field>>| JsonDecoder::new(fields.into(), "corrupt", &[]).err().map(|error| error.to_string());
+    let error = |fields: Vec<Arc<Field>>| {
+        JsonDecoder::new(fields.into(), "corrupt", &[], LIMIT).err().map(|error| error.to_string())
+    };
     assert!(error(vec![field("a", DataType::Date64)]).is_some_and(|message| message.contains("Date64")));
     assert!(error(vec![field("a", DataType::Int8), field("a", DataType::Int8)]).is_some());
     assert!(error(vec![field("corrupt", DataType::Int8)]).is_some());
@@ -286,11 +289,13 @@ fn the_memory_of_arrays_is_bounded() {
     const WIDTH: usize = 4_000;
     let wide = (0..WIDTH).map(|number| field(&number.to_string(), DataType::Int8));
     let fields = Fields::from(vec![field("a", list(DataType::Struct(wide.collect())))]);
-    let mut decoder = JsonDecoder::new(fields, "corrupt", &[]).expect("the fields are supported");
+    let mut decoder = JsonDecoder::new(fields, "corrupt", &[], LIMIT).expect("the fields are supported");
     let value = |count: usize| format!("{{\"a\":[{}]}}", vec!["{}"; count].join(","));
-    let most = (128 << 20) / (8 * WIDTH);
+    let most = LIMIT / (8 * (WIDTH + 1));
     let (largest, larger) = (value(most), value(most + 1));
-    let decoded = decode(&mut decoder, &[larger.as_bytes(), largest.as_bytes()]);
+    let decoded = decode(&mut decoder, &[larger.as_bytes()]);
     assert_eq!(malformed(&decoded), [(0, larger.len() - 4, Reason::Size)]);
-    assert_eq!(structs(&decoded).column(0).as_list::<i32>().value_length(1), most as i32);
+    let decoded = decode(&mut decoder, &[largest.as_bytes(), b"{}"]);
+    assert_eq!(decoded.values.len(), 1, "a batch has at most the limit");
+    assert_eq!(structs(&decoded).column(0).as_list::<i32>().value_length(0), most as i32);
 }

@@ -12,6 +12,8 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use record_kernel::{DecodedValues, JsonDecoder};
 use support::Random;
 
+const LIMIT: usize = 128 << 20;
+
 fn fields() -> Fields {
     let field = |name: &str, data_type| Arc::new(Field::new(name, data_type, true));
     let inner =
@@ -149,7 +151,7 @@ fn predictions_change_no_json_column() {
     let seed = number("JSON_FUZZ_SEED").unwrap_or(now);
     println!("JSON_FUZZ_SEED={seed}");
     let mut random = Random::new(seed);
-    let mut decoder = JsonDecoder::new(fields(), "corrupt", &[]).expect("the fields are supported");
+    let mut decoder = JsonDecoder::new(fields(), "corrupt", &[], LIMIT).expect("the fields are supported");
     let (mut valid, mut malformed) = (0, 0);
     for _ in 0..number("JSON_FUZZ_ROUNDS").unwrap_or(2000) {
         let mut values: Vec<Vec<u8>> = Vec::new();
@@ -161,7 +163,7 @@ fn predictions_change_no_json_column() {
         let array = BinaryArray::from_iter_values(&values);
         let together = decoder.decode(&array).expect("the values fit");
         for (row, value) in values.iter().enumerate() {
-            let alone = JsonDecoder::new(fields(), "corrupt", &[])
+            let alone = JsonDecoder::new(fields(), "corrupt", &[], LIMIT)
                 .expect("the fields are supported")
                 .decode(&array.slice(row, 1));
             let alone = alone.expect("the value fits");

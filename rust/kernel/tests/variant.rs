@@ -11,8 +11,12 @@ use arrow_array::{Array, BinaryArray};
 use record_kernel::{DecodedValues, Reason, VariantDecoder};
 use support::Random;
 
+fn new_decoder() -> VariantDecoder {
+    VariantDecoder::new(128 << 20).expect("the limit is valid")
+}
+
 fn decode(values: &[&[u8]]) -> DecodedValues {
-    VariantDecoder::default().decode(&BinaryArray::from_vec(values.to_vec())).expect("the values fit")
+    new_decoder().decode(&BinaryArray::from_vec(values.to_vec())).expect("the values fit")
 }
 
 fn part(decoded: &DecodedValues, row: usize, part: usize) -> Vec<u8> {
@@ -200,7 +204,7 @@ fn keys_are_forgotten() {
         format!("{{{}}}", fields.join(","))
     };
     let objects = [object(0), object(2000), object(0), "{".to_owned() + &object(5000), object(2000)];
-    let mut decoder = VariantDecoder::default();
+    let mut decoder = new_decoder();
     let together = decoder.decode(&BinaryArray::from_iter_values(&objects)).expect("the values fit");
     for row in [0, 1, 2, 4] {
         assert_eq!((part(&together, row, 0), part(&together, row, 1)), variant(objects[row].as_bytes()));
@@ -274,7 +278,7 @@ fn predictions_change_no_variant() {
     let seed = number("VARIANT_FUZZ_SEED").unwrap_or(now);
     println!("VARIANT_FUZZ_SEED={seed}");
     let mut random = Random::new(seed);
-    let mut decoder = VariantDecoder::default();
+    let mut decoder = new_decoder();
     let (mut valid, mut invalid) = (0, 0);
     for _ in 0..number("VARIANT_FUZZ_ROUNDS").unwrap_or(2000) {
         let mut values: Vec<Vec<u8>> = Vec::new();
@@ -286,7 +290,7 @@ fn predictions_change_no_variant() {
         let array = BinaryArray::from_iter_values(&values);
         let together = decoder.decode(&array).expect("the values fit");
         for (row, value) in values.iter().enumerate() {
-            let alone = VariantDecoder::default().decode(&array.slice(row, 1)).expect("the value fits");
+            let alone = new_decoder().decode(&array.slice(row, 1)).expect("the value fits");
             let (one, other) = (together.values.slice(row, 1).to_data(), alone.values.to_data());
             assert_eq!(one, other, "{}", value.escape_ascii());
             let found = together.malformed.as_ref().filter(|found| found.positions.is_valid(row));

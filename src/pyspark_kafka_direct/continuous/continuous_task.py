@@ -36,7 +36,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     import pyarrow as pa
@@ -185,16 +185,17 @@ class TaskLoop:
         self._read_bytes += rows.nbytes
         next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1
         started_at = self._system.monotonic()
+        batches: Iterable[pa.RecordBatch]
         if self._decoder is not None:
-            rows = self._decoder.decode_batch(rows, partition)
-        elif _OFFSET_COLUMN not in self._columns:
-            rows = rows.select(self._columns)
-        has_input = rows.num_rows > 0  # malformed records may have been dropped
-        result = self._check_result(self._function(rows)) if self._function is not None and has_input else rows
-        if result is not None and result.num_rows:
-            self._channel.check_lease()
-            self._sink.write(result)
-            self._written_rows += result.num_rows
+            batches = self._decoder.decode([rows], partition)  # none if malformed records are dropped
+        else:
+            batches = [rows if _OFFSET_COLUMN in self._columns else rows.select(self._columns)]
+        for batch in batches:
+            result = batch if self._function is None else self._check_result(self._function(batch))
+            if result is not None and result.num_rows:
+                self._channel.check_lease()
+                self._sink.write(result)
+                self._written_rows += result.num_rows
         self._positions[partition] = next_offset
         self._batch_size.adapt(read_rows, started_at, self._system.monotonic())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.errors import MalformedPayloadError
+from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
 from pyspark_kafka_direct.records.avro_values import CONVERSION_MESSAGES
 from pyspark_kafka_direct.records.json_values import CONVERSION_REASONS
 from pyspark_kafka_direct.records.protobuf_values import CONVERSION_MESSAGES as PROTOBUF_CONVERSION_MESSAGES
@@ -53,6 +53,17 @@ def first_error(
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         offset=offsets[row].as_py(),
+    )
+
+
+def memory_error(format_names: Mapping[str, str], topic_partition: TopicPartition) -> RecordTooLargeError:
+    """Return the error of a batch whose decoded keys and values do not fit into the memory of the worker."""
+    columns = " and ".join(f"{column}s to {name}" for column, name in format_names.items())
+    return RecordTooLargeError(
+        f"There is not enough memory to decode {columns}. Give the Python workers more memory "
+        "(spark.executor.pyspark.memory), read fewer fields, or run fewer tasks at a time (spark.executor.cores).",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
     )
 
 

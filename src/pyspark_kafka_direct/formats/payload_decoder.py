@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
-from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed
+from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed, memory_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.formats.payload_column import PayloadColumn
     from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.records import MalformedValues
+    from pyspark_kafka_direct.records import DecodedValues, MalformedValues
 
 _log = logging.getLogger("pyspark_kafka_direct.formats")
 
@@ -74,6 +74,7 @@ class PayloadDecoder:
                     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
 
                     self._user_decoders[column] = UserDecoder(column, factory_name, data_type)
+        self._format_names = {column: typed.format_name for column, typed in self._typed_columns.items()}
         self._shows_malformed = ERROR_COLUMN in columns or all(
             typed_column.shows_malformed for typed_column in self._typed_columns.values()
         )
@@ -82,12 +83,17 @@ class PayloadDecoder:
             record_columns.append(_HEADERS)
         self.record_columns = tuple(record_columns)
 
-    def decode(self, batches: Iterator[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the decoded batches, without those of which all records are dropped."""
+    def decode(self, batches: Iterable[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        """Decode batches that begin with ``record_columns``.
+
+        It yields several batches for one if the decoded keys or values would need too much memory together, and none if
+        all records are dropped.
+        """
         for batch in batches:
-            decoded = self.decode_batch(batch, topic_partition)
-            if decoded.num_rows:
-                yield decoded
+            try:
+                yield from self._decode_batch(batch, topic_partition)
+            except MemoryError:
+                raise memory_error(self._format_names, topic_partition) from None
 
     def take_malformed(self) -> Counter[TopicPartition]:
         """Return how many records were malformed since the last call, and log it unless a column shows them."""
@@ -102,29 +108,68 @@ class PayloadDecoder:
             _log.warning("%s: %d malformed records %s", topic_partition, count, effect)
         return malformed
 
-    def decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
-        """Decode a batch that begins with ``record_columns``."""
+    def _decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
         for column in self._string_columns:
             arrays[column] = _as_string(arrays[column])
         for column, decoder in self._user_decoders.items():
             arrays[column] = decoder.decode(arrays[column])
+        for start, decoded in self._decode_columns(tuple(self._typed_columns), arrays, 0, batch.num_rows):
+            rows = len(next(iter(decoded.values())).values) if decoded else batch.num_rows
+            records = {column: array.slice(start, rows) for column, array in arrays.items()}
+            result = self._apply_mode(records, decoded, rows, topic_partition)
+            if result.num_rows:
+                yield result
+
+    def _decode_columns(
+        self, columns: Sequence[str], arrays: Mapping[str, pa.Array], start: int, end: int
+    ) -> Iterator[tuple[int, dict[str, DecodedValues]]]:
+        """Yield the decoded columns of some rows after others, each with the number of the first row.
+
+        A decoder may end before the last row (see ``DecodedValues``). Then the rows are those of the column that ends
+        first, and the other ones are sliced, not decoded again.
+        """
+        if not columns:
+            yield start, {}
+            return
+        column, *others = columns
+        headers = arrays.get(_HEADERS)
+        while start < end:
+            values = arrays[column].slice(start, end - start)
+            decoded = self._typed_columns[column].decode(
+                values, None if headers is None else headers.slice(start, end - start)
+            )
+            decoded_end = start + len(decoded.values)
+            if not others:
+                yield start, {column: decoded}
+            else:
+                for at, inner in self._decode_columns(others, arrays, start, decoded_end):
+                    rows = len(next(iter(inner.values())).values)
+                    yield at, {column: decoded.slice(at - start, rows), **inner}
+            start = decoded_end
+
+    def _apply_mode(
+        self,
+        arrays: dict[str, pa.Array],
+        decoded: Mapping[str, DecodedValues],
+        rows: int,
+        topic_partition: TopicPartition,
+    ) -> pa.RecordBatch:
+        """Return the wanted columns of some records, in which malformed ones are treated as ``mode`` says."""
         malformed: dict[str, MalformedValues] = {}
-        originals = {column: arrays[column] for column in self._typed_columns}
-        for column, typed_column in self._typed_columns.items():
-            decoded = typed_column.decode(originals[column], arrays.get(_HEADERS))
-            arrays[column] = decoded.values
-            if decoded.malformed is not None:
-                malformed[column] = decoded.malformed
+        originals = {column: arrays[column] for column in decoded}
+        for column, (values, malformed_values) in decoded.items():
+            arrays[column] = values
+            if malformed_values is not None:
+                malformed[column] = malformed_values
         if malformed and self._settings.mode == "FAILFAST":
-            format_names = {column: typed_column.format_name for column, typed_column in self._typed_columns.items()}
-            raise first_error(malformed, format_names, arrays[_OFFSET], topic_partition)
+            raise first_error(malformed, self._format_names, arrays[_OFFSET], topic_partition)
         malformed_rows = is_malformed(malformed) if malformed else None
         for column, typed_column in self._typed_columns.items():
             arrays[column] = typed_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
         if ERROR_COLUMN in self._columns:
             error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
-            arrays[ERROR_COLUMN] = error_column(malformed, batch.num_rows, error_type)
+            arrays[ERROR_COLUMN] = error_column(malformed, rows, error_type)
         result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
         if malformed_rows is None:
             return result

@@ -21,6 +21,18 @@ class FramedValues:
     schema_ids: tuple[int | str, ...]  # distinct: ids, or GUIDs or fingerprints as strings
     malformed: MalformedValues | None  # values with another framing; None if there are none
 
+    def slice(self, start: int, rows: int) -> FramedValues:
+        """Return some rows."""
+        if (start, rows) == (0, len(self.values)):
+            return self
+        return FramedValues(
+            self.values.slice(start, rows),
+            None if self.starts is None else self.starts.slice(start, rows),
+            None if self.writers is None else self.writers.slice(start, rows),
+            self.schema_ids,
+            None if self.malformed is None else self.malformed.slice(start, rows),
+        )
+
 
 class Framing(Protocol):
     """Finds the schema ids of values. It is pickled into tasks."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
+from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, MAX_SCHEMA_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +28,6 @@ NULL_FIRST: Final = 256  # the union is ["null", T]
 NULL_LAST: Final = 512  # the union is [T, "null"]
 
 MAX_PROGRAM_NUMBERS: Final = 1 << 20
-
-MAX_VALUE_BYTES: Final = 128 << 20
-"""Of the elements of a datum's arrays and maps, and its strings that are not in the datum, such as symbols of enums."""
-
-MAX_BATCH_BYTES: Final = 1 << 30
-"""The same, of all datums that are decoded together."""
 
 MAX_EMPTY_ITEMS: Final = 1 << 16
 """Of a datum's array items that have no bytes, so that the size of the datum does not limit their number."""
@@ -148,6 +142,9 @@ class AvroRequest:
     """The validated arguments of ``create_avro_decoder``."""
 
     fields: pa.Schema
+    # Of a batch. Also of the elements of a datum's arrays and maps, and its strings that are in the schema, such as
+    # symbols of enums.
+    max_bytes: int = MAX_DECODED_BYTES
 
     def __post_init__(self) -> None:
         for field in self.fields:

@@ -20,7 +20,11 @@ DUPLICATE_KEY: Final = "an object has a key twice"
 SIZE: Final = "the decoded value is larger than 128 MiB"
 
 MAX_DECODED_BYTES: Final = 128 << 20
-"""Of the elements of a value's arrays: an element of three bytes may have a row in any number of columns."""
+"""The limit of a batch of decoded values (``decoded_size``).
+
+It is also that of the elements of one value's arrays and maps: an element of three bytes of JSON may have a row in any
+number of columns.
+"""
 
 CONVERSION_REASONS: Final = (TYPE, RANGE, HALF_PAIR, DUPLICATE_KEY, SIZE)
 """Why JSON does not have the wanted type."""
@@ -33,9 +37,17 @@ class MalformedValues(NamedTuple):
     positions: pa.Int32Array  # the byte of the value at which this was noticed
     schema_ids: pa.Int32Array | None = None  # of a schema registry; None if there is none
 
+    def slice(self, start: int, rows: int) -> MalformedValues | None:
+        """Return some rows, or None if none of them is malformed."""
+        reasons = self.reasons.slice(start, rows)
+        if reasons.null_count == rows:
+            return None
+        schema_ids = None if self.schema_ids is None else self.schema_ids.slice(start, rows)
+        return MalformedValues(reasons, self.positions.slice(start, rows), schema_ids)
+
 
 class DecodedValues(NamedTuple):
-    """A decoded column.
+    """The first values of a column, decoded: as many as fit into the limit of a batch, at least one.
 
     A VARIANT is null if its value is null or malformed. A struct is null if its value is null or blank. If a value is
     not a JSON object, it is malformed, and all fields of its struct are null. If a field's value does not fit its type,
@@ -45,6 +57,13 @@ class DecodedValues(NamedTuple):
     values: pa.Array
     malformed: MalformedValues | None  # None if no value is malformed
 
+    def slice(self, start: int, rows: int) -> DecodedValues:
+        """Return some rows, without a copy."""
+        if (start, rows) == (0, len(self.values)):
+            return self
+        malformed = None if self.malformed is None else self.malformed.slice(start, rows)
+        return DecodedValues(self.values.slice(start, rows), malformed)
+
 
 class JsonDecoder(Protocol):
     """Decodes the wanted fields of JSON objects, with the results of Spark's ``from_json`` in mode PERMISSIVE.
@@ -52,7 +71,9 @@ class JsonDecoder(Protocol):
     Or decodes JSON to VARIANTs, with those of ``parse_json``.
     """
 
-    def decode(self, values: pa.BinaryArray) -> DecodedValues: ...
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+        """Decode the first values; the caller calls it again for the others."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +85,7 @@ class JsonRequest:
     # field with their bytes is none of the fields here (formats/payload_column.py).
     corrupt_record: str
     time_zone: str = DEFAULT_TIME_ZONE  # of timestamps without an offset
+    max_bytes: int = MAX_DECODED_BYTES  # of a batch
 
     def __post_init__(self) -> None:
         if self.fields is None:

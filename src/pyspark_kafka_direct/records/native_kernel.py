@@ -7,17 +7,10 @@ that contains any of their messages.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import _native
-from pyspark_kafka_direct.records._native import (  # an ImportError if the kernel is older than this module
-    AvroDecoder,
-    AvroEncoder,
-    JsonDecoder,
-    ProtobufDecoder,
-    VariantDecoder,
-)
 from pyspark_kafka_direct.records.columns import arrow_schema
 from pyspark_kafka_direct.records.interfaces import (
     AbortedTransaction,
@@ -40,6 +33,16 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records.avro_values import AvroProgram, AvroRequest
     from pyspark_kafka_direct.records.interfaces import RecordDecoder
     from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
+
+
+_INTERFACE_VERSION: Final = 2
+"""The same number as in ``rust/src/lib.rs``."""
+
+if getattr(_native, "INTERFACE_VERSION", 1) != _INTERFACE_VERSION:
+    raise ImportError(
+        "the native kernel was built from other sources than this package; build it again (make rust), or install the "
+        "package again"
+    )
 
 
 class NativeDecoder:
@@ -151,7 +154,9 @@ class NativeJsonDecoder:
     def __init__(self, request: JsonRequest) -> None:
         fields = request.fields
         self._native = (
-            VariantDecoder() if fields is None else JsonDecoder(fields, request.corrupt_record, request.utc_offsets())
+            _native.VariantDecoder(request.max_bytes)
+            if fields is None
+            else _native.JsonDecoder(fields, request.corrupt_record, request.utc_offsets(), request.max_bytes)
         )
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
@@ -165,7 +170,7 @@ class NativeAvroDecoder:
     """An ``AvroDecoder`` implemented in Rust."""
 
     def __init__(self, request: AvroRequest) -> None:
-        self._native = AvroDecoder(request.fields)
+        self._native = _native.AvroDecoder(request.fields, request.max_bytes)
 
     def add_program(self, program: AvroProgram) -> int:
         return self._native.add_program(list(program.numbers), list(program.constants))
@@ -185,7 +190,7 @@ class NativeAvroEncoder:
     """An ``AvroEncoder`` implemented in Rust."""
 
     def __init__(self, encoding: AvroEncoding) -> None:
-        self._native = AvroEncoder(list(encoding.numbers), list(encoding.constants), encoding.prefix)
+        self._native = _native.AvroEncoder(list(encoding.numbers), list(encoding.constants), encoding.prefix)
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         import pyarrow as pa
@@ -204,7 +209,10 @@ class NativeProtobufDecoder:
     """A ``ProtobufDecoder`` implemented in Rust."""
 
     def __init__(self, request: ProtobufRequest) -> None:
-        self._native = ProtobufDecoder(request.fields, list(request.program.numbers), list(request.program.constants))
+        program = request.program
+        self._native = _native.ProtobufDecoder(
+            request.fields, list(program.numbers), list(program.constants), request.max_bytes
+        )
 
     def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
         import pyarrow as pa

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -35,12 +37,6 @@ EMPTY_MESSAGE: Final = -2
 
 MAX_DEPTH: Final = 100
 """Levels of messages and groups in a message, as in Google's libraries."""
-
-MAX_VALUE_BYTES: Final = 128 << 20
-"""Of the elements of a message's lists and maps, and its strings that are not in it, such as names of enums."""
-
-MAX_BATCH_BYTES: Final = 1 << 30
-"""The same, of all messages that are decoded together."""
 
 
 class Kind(IntEnum):
@@ -109,7 +105,7 @@ class ProtobufDecoder(Protocol):
     """Decodes messages to structs of the wanted fields."""
 
     def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
-        """Decode a column.
+        """Decode the first messages of a column; the caller calls it again for the others.
 
         A struct is null if its value is null. If a message is malformed, all fields of its struct are null.
 
@@ -126,3 +122,6 @@ class ProtobufRequest:
 
     fields: pa.Schema
     program: ProtobufProgram
+    # Of a batch. Also of the elements of a message's lists and maps, and its strings that are not in it, such as names
+    # of enums.
+    max_bytes: int = MAX_DECODED_BYTES

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.config.registry_parser import parse_registry
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION, SubjectSettings
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, AvroSinkColumn, SinkPayloads
-from pyspark_kafka_direct.errors import ColumnError, MalformedPayloadError, OptionError
+from pyspark_kafka_direct.errors import ColumnError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,17 +72,10 @@ def from_avro_function(fields: pa.Schema, settings: AvroSettings, *, failing: bo
         import pyarrow as pa
 
         from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn
-        from pyspark_kafka_direct.formats.malformed_records import first_malformed
+        from pyspark_kafka_direct.formats.whole_column import decode_all
 
         column = column or AvroColumn(pa.struct(list(fields)), settings)
-        decoded = column.decode(values.cast(pa.binary()))
-        if failing and decoded.malformed is not None:
-            _, reason = first_malformed(decoded.malformed)
-            raise MalformedPayloadError(
-                f"A value cannot be decoded as Avro: {reason}. Set mode=PERMISSIVE to read what cannot be decoded as "
-                "null."
-            )
-        return decoded.values
+        return decode_all(column, values, "Avro", failing=failing)
 
     return from_avro
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pyspark.sql.types import DataType
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
-from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -95,17 +95,10 @@ def _decode_protobuf_function(
         nonlocal column
         import pyarrow as pa
 
-        from pyspark_kafka_direct.formats.malformed_records import first_malformed
         from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+        from pyspark_kafka_direct.formats.whole_column import decode_all
 
         column = column or ProtobufColumn(pa.struct(list(fields)), source, emits_defaults=emits_defaults)
-        decoded = column.decode(values.cast(pa.binary()))
-        if failing and decoded.malformed is not None:
-            _, reason = first_malformed(decoded.malformed)
-            raise MalformedPayloadError(
-                f"A value cannot be decoded as Protobuf: {reason}. Set mode=PERMISSIVE to read what cannot be decoded "
-                "as null."
-            )
-        return decoded.values
+        return decode_all(column, values, "Protobuf", failing=failing)
 
     return from_protobuf

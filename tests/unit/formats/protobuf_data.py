@@ -167,6 +167,25 @@ def decode(
     return native
 
 
+def decode_in_batches(text: str, values: list[bytes], max_bytes: int) -> list[DecodedValues]:
+    """Decode messages in several batches with both decoders, which must end them at the same message."""
+    schema = parse_protobuf_schema(text)
+    message = schema.message(None)
+    fields = arrow_fields(schema, message)
+    request = ProtobufRequest(pa.schema(fields), make_program(schema, message, fields), max_bytes)
+    native, python = NativeProtobufDecoder(request), PythonProtobufDecoder(request)
+    rest = pa.array(values, pa.binary())
+    batches = []
+    while len(rest):
+        batch, other = native.decode(rest), python.decode(rest)
+        batch.values.validate(full=True)
+        assert malformed(batch) == malformed(other)
+        assert repr(as_integers(batch.values)) == repr(as_integers(other.values))
+        batches.append(batch)
+        rest = rest.slice(len(batch.values))
+    return batches
+
+
 def malformed(decoded: DecodedValues) -> list[tuple[str, int] | None]:
     """Return reason and position of each malformed value."""
     if decoded.malformed is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
-from pyspark_kafka_direct.errors import MalformedPayloadError
+from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
@@ -286,3 +286,45 @@ def test_malformed_avro_can_fail_the_task_or_be_dropped() -> None:
     assert caught.value.offset == 101
     payloads = avro_decoder("DROPMALFORMED", "value", "offset")
     assert [row["offset"] for row in rows_of(payloads, records(payloads, [DATUM[1:], DATUM]))] == [101]
+
+
+WIDE = pa.struct([("delay", pa.float64()), *((f"f{number}", pa.int32()) for number in range(5000))])
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+def test_a_batch_that_would_be_too_large_is_split(mode: MalformedMode) -> None:
+    """Both sides are decoded, and end their batches at other rows."""
+    names = ("key", "offset", "value")
+    types = [WIDE, pa.int64(), pa.struct([*WIDE, *((f"g{number}", pa.int8()) for number in range(2000))])]
+    settings = PayloadSettings("json", "json", mode=mode)
+    payloads = PayloadDecoder(settings, names, pa.schema(list(zip(names, types, strict=True))))
+    rows = 4000
+    offsets = pa.array(range(100, 100 + rows), pa.int64())
+    keys = pa.array([b'{"delay":%d}' % row for row in range(rows)], pa.binary())
+    malformed = {3000, 3999}
+    values = pa.array([b"{" if row in malformed else b'{"delay":%d}' % row for row in range(rows)], pa.binary())
+    batch = pa.record_batch([keys, offsets, values], list(payloads.record_columns))
+    sizes, seen = [], []
+    for decoded in payloads.decode([batch], TP):
+        assert max(decoded.column(0).nbytes, decoded.column(2).nbytes) <= 128 << 20
+        sizes.append(decoded.num_rows)
+        delays = [decoded.column(side).field("delay").to_pylist() for side in (0, 2)]
+        seen += list(zip(decoded.column("offset").to_pylist(), *delays, strict=True))
+    assert len(sizes) == 3, "the wider value ends two batches, and the key one"
+    expected = [(100 + row, row, None if row in malformed else row) for row in range(rows)]
+    assert seen == [row for row in expected if mode == "PERMISSIVE" or row[2] is not None]
+    assert payloads.take_malformed() == {TP: 2}
+
+
+def test_a_worker_without_memory_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise MemoryError
+
+    payloads = decoder()
+    column = payloads._typed_columns["value"]
+    monkeypatch.setattr(column, "decode", fail)
+    with pytest.raises(
+        RecordTooLargeError, match=r"not enough memory to decode values to JSON\..*spark\.executor"
+    ) as caught:
+        rows_of(payloads, records(payloads, [GOOD]))
+    assert (caught.value.topic, caught.value.partition) == ("flights", 3)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed, message_class, plain
+from tests.unit.formats.protobuf_data import (
+    ALL_TYPES,
+    PROTO2,
+    as_integers,
+    decode,
+    decode_in_batches,
+    malformed,
+    message_class,
+    plain,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -174,3 +183,19 @@ def test_changed_messages_are_read_or_rejected_as_by_google(seed: int) -> None:
                 continue  # seconds of a timestamp
             assert error is None, value
             assert row == plain(message), value
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from([1, 500, 1500, 4000]))
+@settings(_slow, max_examples=40)
+def test_both_decoders_end_batches_at_the_same_message(seed: int, max_bytes: int) -> None:
+    source = random.Random(seed)
+    values = [mutated(random_message(EVERYTHING, source).SerializeToString(), source) for _ in range(6)]
+    batches = decode_in_batches(ALL_TYPES, values, max_bytes)
+    assert sum(len(batch.values) for batch in batches) == len(values)
+    assert len(batches) > 1 or max_bytes == 4000
+    if not any(
+        error and error[0] == "the decoded value is too large" for batch in batches for error in malformed(batch)
+    ):
+        assert [row for batch in batches for row in as_integers(batch.values)] == as_integers(
+            decode(ALL_TYPES, [*values]).values
+        )

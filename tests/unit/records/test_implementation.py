@@ -96,11 +96,13 @@ sys.modules[name] = types.ModuleType(name)
 """
 
 
-def test_older_kernel_is_not_used() -> None:
+@pytest.mark.parametrize("version", ["", "sys.modules[name].INTERFACE_VERSION = 1"])
+def test_older_kernel_is_not_used(version: str) -> None:
     """An update of an editable installation does not build its kernel again."""
-    reason = "it cannot be loaded: cannot import name 'AvroDecoder' from 'pyspark_kafka_direct.records._native'"
-    assert f"OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but {reason}" in python("native", OLD_NATIVE).stderr
-    implementation, absent, _ = python(before=OLD_NATIVE).stdout.splitlines()
+    reason = "it cannot be loaded: the native kernel was built from other sources than this package; build it again"
+    old_native = OLD_NATIVE + version
+    assert f"OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but {reason}" in python("native", old_native).stderr
+    implementation, absent, _ = python(before=old_native).stdout.splitlines()
     assert implementation == "implementation python"
     assert absent.startswith(f"absent {reason}")
 

@@ -181,7 +181,7 @@ def test_an_invalid_schema_is_rejected(fields: pa.Schema, message: str) -> None:
 @pytest.mark.parametrize("decoder", decoders(WIDE_FIELDS), ids=lambda decoder: type(decoder).__name__)
 def test_the_memory_of_absent_fields_is_bounded(decoder: JsonDecoder) -> None:
     """A malformed value does not cost the other values of its batch."""
-    most = MAX_DECODED_BYTES // (8 * WIDTH)
+    most = MAX_DECODED_BYTES // (8 * (WIDTH + 1))
     values = [b'{"b": 1, "a": [%s]}' % b",".join([b"{}"] * count) for count in (1, most + 1, 2)]
     decoded = decoder.decode(pa.array(values))
     assert errors(decoded) == [None, (len(values[1]) - 4, SIZE), None]

@@ -209,7 +209,7 @@ WIDE_FIELDS: Final = pa.schema(
 
 @pytest.mark.parametrize("decoder", decoders(WIDE_FIELDS), ids=lambda decoder: type(decoder).__name__)
 def test_the_memory_of_the_entries_of_a_map_is_bounded(decoder: JsonDecoder) -> None:
-    most = MAX_DECODED_BYTES // (8 * (WIDTH + 1))
+    most = MAX_DECODED_BYTES // (8 * (WIDTH + 3))  # an entry has a struct, a key and a struct of fields
     rows = [b'{"b":1,"m":{%s}}' % b",".join([b'"":{}'] * count) for count in (1, most + 1, 2)]
     decoded, malformed = decode(decoder, rows)
     assert malformed == [[None, SIZE, None], [None, len(rows[1]) - 7, None]]

@@ -7,18 +7,18 @@ use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DurationMicrosecondArray, Float32Array,
     Float64Array, Int32Array, Int64Array, ListArray, MapArray, NullArray, StructArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::{BooleanBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::columns::{Column, Values};
 use super::decoder::AvroDecoder;
-use crate::values::{null_buffer, string_array};
+use crate::values::{boolean_buffer, null_buffer, string_array};
 
 impl AvroDecoder {
     /// Returns all rows as structs, and empties the columns.
     pub(super) fn finish(&mut self, rows: usize, mut null_structs: Vec<u32>) -> Result<ArrayRef, ArrowError> {
         let arrays = finish_fields(&mut self.columns, &self.fields, rows)?;
-        let nulls = null_buffer(&mut null_structs, rows);
+        let nulls = null_buffer(&mut null_structs, rows)?;
         Ok(Arc::new(StructArray::try_new_with_length(self.fields.clone(), arrays, nulls, rows)?))
     }
 }
@@ -52,8 +52,8 @@ fn finish(columns: &mut [Column], data_type: &DataType, rows: usize) -> Result<A
     let Some((column, inner)) = columns.split_first_mut() else {
         return Err(ArrowError::SchemaError("a type has no column".to_owned()));
     };
-    column.resize(rows);
-    let nulls = null_buffer(&mut column.nulls, rows);
+    column.resize(rows)?;
+    let nulls = null_buffer(&mut column.nulls, rows)?;
     let spare = &mut column.spare;
     Ok(match &mut column.values {
         Values::Null(count) => {
@@ -61,7 +61,7 @@ fn finish(columns: &mut [Column], data_type: &DataType, rows: usize) -> Result<A
             Arc::new(NullArray::new(rows))
         }
         Values::Boolean(values) => {
-            let bits = BooleanBuffer::collect_bool(values.len(), |row| values[row]);
+            let bits = boolean_buffer(values)?;
             values.clear();
             Arc::new(BooleanArray::new(bits, nulls))
         }

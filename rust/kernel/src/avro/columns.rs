@@ -3,7 +3,7 @@
 use arrow_schema::{ArrowError, DataType, Fields, TimeUnit};
 
 use super::reason::Reason;
-use crate::values::Spare;
+use crate::values::{OutOfMemory, Spare, element_width, extend, push, push_rows, resize};
 
 /// Levels of structs, lists and maps in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
@@ -14,8 +14,8 @@ pub(crate) struct Column {
     pub nulls: Vec<u32>,
     /// For data, if `spare` is for the ends or the values.
     pub spare: Spare,
-    /// Bytes of a row with its inner columns, estimated: a field that is null has memory, too.
-    pub width: usize,
+    /// Bytes of an element of a list, or an entry of a map.
+    pub element_width: usize,
     /// The number of the first column that is not an inner one.
     pub next: usize,
 }
@@ -49,25 +49,31 @@ pub(crate) enum Values {
 
 /// Writes a value of fixed width.
 #[inline(always)]
-pub(crate) fn put<T: Clone + Default>(values: &mut Vec<T>, nulls: &mut Vec<u32>, row: usize, value: T) {
+pub(crate) fn put<T: Clone + Default>(
+    values: &mut Vec<T>,
+    nulls: &mut Vec<u32>,
+    row: usize,
+    value: T,
+) -> Result<(), OutOfMemory> {
     if values.len() != row {
-        pad(values, nulls, row);
+        pad(values, nulls, row)?;
     }
-    values.push(value);
+    push(values, value)
 }
 
 /// Adds nulls until there are `rows` rows.
 #[inline(never)]
-fn pad<T: Clone + Default>(values: &mut Vec<T>, nulls: &mut Vec<u32>, rows: usize) {
-    nulls.extend(values.len() as u32..rows as u32);
-    values.resize(rows, T::default());
+fn pad<T: Clone + Default>(values: &mut Vec<T>, nulls: &mut Vec<u32>, rows: usize) -> Result<(), OutOfMemory> {
+    push_rows(nulls, values.len(), rows)?;
+    resize(values, rows, T::default())
 }
 
 /// The same for a column of ends, of which there is one more than rows.
 #[inline(never)]
-fn pad_ends(ends: &mut Vec<i32>, nulls: &mut Vec<u32>, rows: usize) {
-    nulls.extend(ends.len() as u32 - 1..rows as u32);
-    ends.resize(rows + 1, ends.last().copied().unwrap_or_default());
+fn pad_ends(ends: &mut Vec<i32>, nulls: &mut Vec<u32>, rows: usize) -> Result<(), OutOfMemory> {
+    push_rows(nulls, ends.len() - 1, rows)?;
+    let end = ends.last().copied().unwrap_or_default();
+    resize(ends, rows + 1, end)
 }
 
 impl Column {
@@ -76,7 +82,7 @@ impl Column {
     pub(crate) fn put_bytes(&mut self, input: &[u8], at: usize, length: usize, row: usize) -> Result<(), Reason> {
         let Values::Bytes { ends, data, .. } = &mut self.values else { return Err(Reason::Unreadable) };
         if ends.len() != row + 1 {
-            pad_ends(ends, &mut self.nulls, row);
+            pad_ends(ends, &mut self.nulls, row)?;
         }
         let end = data.len() + length;
         if end > i32::MAX as usize {
@@ -85,33 +91,35 @@ impl Column {
         // A copy of constant size needs no call. What is too much is removed.
         match input.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
             Some(chunk) if length <= 16 => {
-                data.extend_from_slice(chunk);
+                extend(data, chunk)?;
                 data.truncate(end);
             }
-            _ => data.extend_from_slice(input.get(at..at + length).ok_or(Reason::Truncated)?),
+            _ => extend(data, input.get(at..at + length).ok_or(Reason::Truncated)?)?,
         }
-        ends.push(end as i32);
+        push(ends, end as i32)?;
         Ok(())
     }
 
     #[inline(always)]
-    pub fn put_struct(&mut self, row: usize) {
+    pub fn put_struct(&mut self, row: usize) -> Result<(), OutOfMemory> {
         if let Values::Struct(rows) = &mut self.values {
             if *rows != row {
-                self.nulls.extend(*rows as u32..row as u32);
+                push_rows(&mut self.nulls, *rows, row)?;
             }
             *rows = row + 1;
         }
+        Ok(())
     }
 
     /// Writes the end of a list or map.
-    pub fn put_end(&mut self, row: usize) {
+    pub fn put_end(&mut self, row: usize) -> Result<(), OutOfMemory> {
         if let Values::Items { ends, length } = &mut self.values {
             if ends.len() != row + 1 {
-                pad_ends(ends, &mut self.nulls, row);
+                pad_ends(ends, &mut self.nulls, row)?;
             }
-            ends.push(*length as i32); // fits, because the size of a batch is limited
+            push(ends, *length as i32)?; // fits, because the size of a batch is limited
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -127,32 +135,33 @@ impl Column {
     }
 
     /// Adds nulls until there are `rows` rows, or removes rows.
-    pub fn resize(&mut self, rows: usize) {
+    pub fn resize(&mut self, rows: usize) -> Result<(), OutOfMemory> {
         while self.nulls.last().is_some_and(|&row| row as usize >= rows) {
             self.nulls.pop();
         }
         let nulls = &mut self.nulls;
         match &mut self.values {
             Values::Null(count) => *count = rows,
-            Values::Boolean(values) => pad(values, nulls, rows),
-            Values::Int32(values) => pad(values, nulls, rows),
-            Values::Int64(values) => pad(values, nulls, rows),
-            Values::Float32(values) => pad(values, nulls, rows),
-            Values::Float64(values) => pad(values, nulls, rows),
-            Values::Decimal { values, .. } => pad(values, nulls, rows),
+            Values::Boolean(values) => pad(values, nulls, rows)?,
+            Values::Int32(values) => pad(values, nulls, rows)?,
+            Values::Int64(values) => pad(values, nulls, rows)?,
+            Values::Float32(values) => pad(values, nulls, rows)?,
+            Values::Float64(values) => pad(values, nulls, rows)?,
+            Values::Decimal { values, .. } => pad(values, nulls, rows)?,
             Values::Struct(count) => {
-                nulls.extend(*count as u32..rows as u32);
+                push_rows(nulls, *count, rows)?;
                 *count = rows;
             }
             Values::Bytes { ends, data, .. } => {
-                pad_ends(ends, nulls, rows);
+                pad_ends(ends, nulls, rows)?;
                 data.truncate(ends[rows] as usize);
             }
             Values::Items { ends, length } => {
-                pad_ends(ends, nulls, rows);
+                pad_ends(ends, nulls, rows)?;
                 *length = ends[rows] as usize;
             }
         }
+        Ok(())
     }
 
     /// Whether there are bytes after the last row.
@@ -181,7 +190,7 @@ pub(crate) fn truncate(columns: &mut [Column], first: usize, rows: usize) {
         let next = column.next - first;
         let has_items = matches!(column.values, Values::Items { .. });
         if has_items || column.rows() > rows || column.has_incomplete_row() {
-            column.resize(rows.min(column.rows()));
+            let _ = column.resize(rows.min(column.rows())); // no memory is needed for fewer rows
         }
         // The columns of a struct have its rows, those of a list or map have rows of their own.
         number += 1;
@@ -202,8 +211,8 @@ pub(crate) fn new_columns(fields: &Fields) -> Result<Vec<Column>, ArrowError> {
     Ok(columns)
 }
 
-/// Adds the columns of a type, and returns their width.
-fn add(columns: &mut Vec<Column>, data_type: &DataType, depth: usize) -> Result<usize, ArrowError> {
+/// Adds the columns of a type.
+fn add(columns: &mut Vec<Column>, data_type: &DataType, depth: usize) -> Result<(), ArrowError> {
     if depth > MAX_SCHEMA_DEPTH {
         return Err(ArrowError::SchemaError(format!("a type has more than {MAX_SCHEMA_DEPTH} levels")));
     }
@@ -225,30 +234,25 @@ fn add(columns: &mut Vec<Column>, data_type: &DataType, depth: usize) -> Result<
         other => return Err(ArrowError::SchemaError(format!("Avro cannot be decoded to {other}"))),
     };
     let number = columns.len();
-    columns.push(Column { values, nulls: Vec::new(), spare: Spare::default(), width: 8, next: 0 });
-    let mut width = if matches!(data_type, DataType::Decimal128(_, _)) { 16 } else { 8 };
+    let element_width = element_width(data_type);
+    columns.push(Column { values, nulls: Vec::new(), spare: Spare::default(), element_width, next: 0 });
     match data_type {
         DataType::Struct(fields) => {
             for field in fields {
-                width += add(columns, field.data_type(), depth + 1)?;
+                add(columns, field.data_type(), depth + 1)?;
             }
         }
-        DataType::List(element) => {
-            let inner = add(columns, element.data_type(), depth + 1)?;
-            columns[number].width = inner;
-        }
+        DataType::List(element) => add(columns, element.data_type(), depth + 1)?,
         DataType::Map(entries, _) => {
             let DataType::Struct(fields) = entries.data_type() else {
                 return Err(ArrowError::SchemaError("the entries of a map are structs".to_owned()));
             };
-            let mut inner = 0;
             for field in fields {
-                inner += add(columns, field.data_type(), depth + 2)?;
+                add(columns, field.data_type(), depth + 2)?;
             }
-            columns[number].width = inner;
         }
         _ => {}
     }
     columns[number].next = columns.len();
-    Ok(width)
+    Ok(())
 }

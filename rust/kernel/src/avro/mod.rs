@@ -11,6 +11,6 @@ mod decoder;
 mod parse;
 mod program;
 mod read;
-mod reason;
+pub(crate) mod reason;
 
 pub use decoder::AvroDecoder;

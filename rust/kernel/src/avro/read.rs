@@ -8,25 +8,20 @@ use super::columns::{Column, Values, put};
 use super::program::{Code, More, NO_UNION, Operation};
 use super::reason::Reason;
 
-/// Of the elements of a datum's arrays and maps, and of its strings that are not in the datum.
-pub(super) const MAX_VALUE_BYTES: usize = 128 << 20;
-/// The same, of all datums that are decoded together.
-pub(super) const MAX_BATCH_BYTES: usize = 1 << 30;
 /// Of a datum's array items that have no bytes, so that the size of the datum does not limit their number.
 pub(super) const MAX_EMPTY_ITEMS: usize = 1 << 16;
 
 /// What a datum may still use, and where it is read.
 pub(super) struct State {
     pub at: usize,
-    pub value_bytes: usize,
-    pub batch_bytes: usize,
+    /// Of the elements of its arrays and maps, and of its strings that are not in the datum.
+    pub bytes: usize,
     pub empty_items: usize,
 }
 
 impl State {
     fn charge(&mut self, bytes: usize) -> Result<(), Reason> {
-        self.value_bytes = self.value_bytes.checked_sub(bytes).ok_or(Reason::Size)?;
-        self.batch_bytes = self.batch_bytes.checked_sub(bytes).ok_or(Reason::Size)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Reason::Size)?;
         Ok(())
     }
 }
@@ -105,7 +100,7 @@ pub(super) fn run<const EXACT: bool>(
                 else {
                     return Err(Reason::Unreadable);
                 };
-                put(values, nulls, row, value);
+                put(values, nulls, row, value)?;
             }};
         }
         match operation.code {
@@ -138,7 +133,7 @@ pub(super) fn run<const EXACT: bool>(
             Code::MillisToMicros => {
                 put!(Int64, zigzag(varint!()).checked_mul(1000).ok_or(Reason::Range)?);
             }
-            Code::Present => columns[operation.column as usize].put_struct(row),
+            Code::Present => columns[operation.column as usize].put_struct(row)?,
             Code::Group => {
                 if let More::Body(body) = &operation.more {
                     at = run::<EXACT>(body, columns, datum, at, row, state)?;
@@ -165,10 +160,10 @@ fn run_rare<const EXACT: bool>(
         (Code::Items, More::Body(body)) => loop {
             let count = block::<EXACT>(datum, &mut at, operation.size, state)?;
             if count == 0 {
-                columns[number].put_end(row);
+                columns[number].put_end(row)?;
                 break;
             }
-            state.charge(count.saturating_mul(columns[number].width))?;
+            state.charge(count.saturating_mul(columns[number].element_width))?;
             if body.is_empty() {
                 columns[number].add_items(count);
                 continue;
@@ -240,28 +235,28 @@ fn run_rare<const EXACT: bool>(
         (Code::IntegerConstant, More::Integer(value)) => {
             let Column { values, nulls, .. } = &mut columns[number];
             match values {
-                Values::Boolean(values) => put(values, nulls, row, *value != 0),
-                Values::Int32(values) => put(values, nulls, row, *value as i32),
-                Values::Int64(values) => put(values, nulls, row, *value),
+                Values::Boolean(values) => put(values, nulls, row, *value != 0)?,
+                Values::Int32(values) => put(values, nulls, row, *value as i32)?,
+                Values::Int64(values) => put(values, nulls, row, *value)?,
                 _ => {}
             }
         }
         (Code::DoubleConstant, More::Double(value)) => {
             let Column { values, nulls, .. } = &mut columns[number];
             match values {
-                Values::Float32(values) => put(values, nulls, row, *value as f32),
-                Values::Float64(values) => put(values, nulls, row, *value),
+                Values::Float32(values) => put(values, nulls, row, *value as f32)?,
+                Values::Float64(values) => put(values, nulls, row, *value)?,
                 _ => {}
             }
         }
         (Code::ItemsConstant, More::Programs(items)) => {
-            state.charge(items.len().saturating_mul(columns[number].width))?;
+            state.charge(items.len().saturating_mul(columns[number].element_width))?;
             for item in items {
                 let item_row = columns[number].length();
                 at = run::<EXACT>(item, columns, datum, at, item_row, state)?;
                 columns[number].add_items(1);
             }
-            columns[number].put_end(row);
+            columns[number].put_end(row)?;
         }
         (_, More::Reason(reason)) => return Err(*reason),
         _ => return Err(Reason::Unreadable),
@@ -306,7 +301,7 @@ fn put_decimal(column: &mut Column, bytes: &[u8], row: usize) -> Result<(), Reas
     if number.is_negative() != (sign != 0) || number >= *limit || number <= -*limit {
         return Err(Reason::Range);
     }
-    put(values, &mut column.nulls, row, number);
+    put(values, &mut column.nulls, row, number)?;
     Ok(())
 }
 

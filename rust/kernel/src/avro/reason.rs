@@ -1,5 +1,7 @@
 //! Why a datum is malformed.
 
+use crate::values::OutOfMemory;
+
 /// In the order of the messages, and of `pyspark_kafka_direct.records.avro_values.Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -15,6 +17,14 @@ pub(crate) enum Reason {
     Unreadable,
     NoDefault,
     Size,
+    /// There is not enough memory. No datum is malformed for this reason: the batch cannot be decoded.
+    Memory,
+}
+
+impl From<OutOfMemory> for Reason {
+    fn from(_: OutOfMemory) -> Reason {
+        Reason::Memory
+    }
 }
 
 impl Reason {

@@ -7,22 +7,22 @@ use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array,
     Int16Array, Int32Array, Int64Array, ListArray, MapArray, StructArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
 use super::column::{Column, Entries, Values};
 use super::decimal::DecimalType;
-use crate::values::{null_buffer, string_array};
+use crate::values::{boolean_buffer, null_buffer, string_array};
 
 impl Column {
     /// Returns all rows as an array, and empties the column.
     pub fn finish(&mut self, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
         let rows = mem::take(&mut self.rows);
-        let nulls = null_buffer(&mut self.nulls, rows);
+        let nulls = null_buffer(&mut self.nulls, rows)?;
         let spare = &mut self.spare;
         Ok(match &mut self.values {
             Values::Boolean(values) => {
-                let bits = BooleanBuffer::collect_bool(values.len(), |row| values[row]);
+                let bits = boolean_buffer(values)?;
                 values.clear();
                 Arc::new(BooleanArray::new(bits, nulls))
             }
@@ -93,7 +93,7 @@ pub(super) fn struct_array(
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
     let arrays = fields.iter().zip(columns).map(|(field, column)| {
-        column.pad(rows);
+        column.pad(rows)?;
         column.finish(field.data_type())
     });
     let arrays = arrays.collect::<Result<Vec<_>, _>>()?;

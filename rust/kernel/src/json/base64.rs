@@ -1,5 +1,7 @@
 //! Base64, as Spark's JSON reader decodes it.
 
+use crate::values::{OutOfMemory, reserve};
+
 const INVALID: u8 = 0xff;
 
 const VALUES: [u8; 256] = {
@@ -14,16 +16,17 @@ const VALUES: [u8; 256] = {
 };
 
 /// Appends the bytes of groups of four characters, between which blanks are ignored; false if a group is none.
-pub(super) fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
+pub(super) fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> Result<bool, OutOfMemory> {
+    reserve(out, text.len())?;
     let mut rest = text;
     loop {
         while let [0..=b' ', after @ ..] = rest {
             rest = after;
         }
         if rest.is_empty() {
-            return true;
+            return Ok(true);
         }
-        let Some((group, after)) = rest.split_first_chunk::<4>() else { return false };
+        let Some((group, after)) = rest.split_first_chunk::<4>() else { return Ok(false) };
         rest = after;
         let characters = match group {
             [_, _, b'=', b'='] => 2,
@@ -34,7 +37,7 @@ pub(super) fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
         for (index, &character) in group.iter().enumerate() {
             let value = if index < characters { VALUES[character as usize] } else { 0 };
             if value == INVALID {
-                return false;
+                return Ok(false);
             }
             bits = bits << 6 | u32::from(value);
         }

@@ -12,7 +12,7 @@ use super::skip::{Input, State, quoted, skip};
 use super::text::unescape;
 use super::time;
 use super::variant::{Grammar, Variants, is_variant};
-use crate::values::Spare;
+use crate::values::{OutOfMemory, Spare, element_width, extend, push, push_rows, reserve, resize};
 
 /// Levels of structs and arrays in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
@@ -28,8 +28,8 @@ pub(super) struct Column {
     pub nulls: Vec<u32>,
     pub rows: usize,
     pub spare: Spare,
-    /// Bytes of a row, estimated: an absent field of an element has memory, too.
-    width: usize,
+    /// Bytes of an element of a list, or an entry of a map.
+    element_width: usize,
 }
 
 pub(super) enum Values {
@@ -139,7 +139,13 @@ impl Column {
             }
             other => return Err(ArrowError::SchemaError(format!("JSON cannot be decoded to {other}"))),
         };
-        Ok(Column { values, nulls: Vec::new(), rows: 0, spare: Spare::default(), width: width(data_type) })
+        Ok(Column {
+            values,
+            nulls: Vec::new(),
+            rows: 0,
+            spare: Spare::default(),
+            element_width: element_width(data_type),
+        })
     }
 
     /// Decodes the value at `at` into a new row; returns the position after it. After an error, the row is incomplete.
@@ -150,7 +156,7 @@ impl Column {
         let first = input.byte(at);
         if first == b'n' && !matches!(self.values, Values::Variant { .. }) {
             let end = input.literal(at, b"null")?;
-            self.push_null();
+            self.push_null()?;
             return Ok(end);
         }
         self.rows += 1;
@@ -158,48 +164,48 @@ impl Column {
             Values::Text { ends, data } => {
                 let end =
                     if first == b'"' { string(data, input, at)? } else { other_text(data, input, state, at, first)? };
-                ends.push(data.len() as i32); // at most the size of the input, which Arrow limits to 31 bits
+                push(ends, data.len() as i32)?; // at most the size of the input, which Arrow limits to 31 bits
                 return Ok(end);
             }
             Values::Float64(values) => {
                 if !is_quote_or_other(first) {
                     let number = number(input.bytes, input.end, at)?;
-                    values.push(to_f64(&number, input, at));
+                    push(values, to_f64(&number, input, at))?;
                     return Ok(number.end);
                 }
                 if let Some((value, end)) = quoted_number(input, at) {
-                    values.push(value);
+                    push(values, value)?;
                     return Ok(end);
                 }
             }
             Values::Float32(values) => {
                 if !is_quote_or_other(first) {
                     let number = number(input.bytes, input.end, at)?;
-                    values.push(to_f32(&number, input, at));
+                    push(values, to_f32(&number, input, at))?;
                     return Ok(number.end);
                 }
                 if let Some((value, end)) = quoted_number(input, at) {
-                    values.push(value as f32);
+                    push(values, value as f32)?;
                     return Ok(end);
                 }
             }
             Values::Int32(values) => match integer(input, at, first)? {
                 Ok((value, end)) if i32::try_from(value).is_ok() => {
-                    values.push(value as i32);
+                    push(values, value as i32)?;
                     return Ok(end);
                 }
                 other => return self.misfit(input, state, at, range_or_type(other)),
             },
             Values::Int64(values) => match integer(input, at, first)? {
                 Ok((value, end)) => {
-                    values.push(value);
+                    push(values, value)?;
                     return Ok(end);
                 }
                 Err(reason) => return self.misfit(input, state, at, reason),
             },
             Values::Int16(values) => match integer(input, at, first)? {
                 Ok((value, end)) if i16::try_from(value).is_ok() => {
-                    values.push(value as i16);
+                    push(values, value as i16)?;
                     return Ok(end);
                 }
                 other => return self.misfit(input, state, at, range_or_type(other)),
@@ -207,7 +213,7 @@ impl Column {
             Values::Int8(values) => match integer(input, at, first)? {
                 // As in Spark, an unsigned byte is the signed one with the same bits.
                 Ok((value, end)) if (-128..=255).contains(&value) => {
-                    values.push(value as i8);
+                    push(values, value as i8)?;
                     return Ok(end);
                 }
                 other => return self.misfit(input, state, at, range_or_type(other)),
@@ -216,7 +222,7 @@ impl Column {
                 let word: &[u8] = if first == b't' { b"true" } else { b"false" };
                 if first == word[0] {
                     let end = input.literal(at, word)?;
-                    values.push(first == b't');
+                    push(values, first == b't')?;
                     return Ok(end);
                 }
             }
@@ -229,7 +235,7 @@ impl Column {
                     return Ok(end);
                 }
             }
-            Values::Variant { variants, .. } => match variants.encode(input, state, at) {
+            Values::Variant { variants, .. } => match encode_variant(variants, input, state, at) {
                 Ok(end) => return Ok(end),
                 Err(Malformed { reason, .. }) if reason.is_unfit_for_variant() => {
                     variants.truncate(self.rows - 1);
@@ -240,14 +246,14 @@ impl Column {
             Values::List { ends, element } => {
                 if first == b'[' {
                     state.enter(at)?;
-                    let end = elements(element, input, state, at)?;
+                    let end = elements(element, self.element_width, input, state, at)?;
                     state.depth -= 1;
                     if state.unfit {
                         element.truncate(ends.last().map_or(0, |&end| end as usize));
                         self.rows -= 1;
-                        self.push_null();
+                        self.push_null()?;
                     } else {
-                        ends.push(element.rows as i32);
+                        push(ends, element.rows as i32)?;
                     }
                     return Ok(end);
                 }
@@ -255,14 +261,14 @@ impl Column {
             Values::Map { ends, entries } => {
                 if first == b'{' {
                     state.enter(at)?;
-                    let end = entries.decode(input, state, at)?;
+                    let end = entries.decode(self.element_width, input, state, at)?;
                     state.depth -= 1;
                     if state.unfit {
                         entries.truncate(ends.last().map_or(0, |&end| end as usize));
                         self.rows -= 1;
-                        self.push_null();
+                        self.push_null()?;
                     } else {
-                        ends.push(entries.keys.rows as i32);
+                        push(ends, entries.keys.rows as i32)?;
                     }
                     return Ok(end);
                 }
@@ -270,8 +276,8 @@ impl Column {
             Values::Binary { ends, data } => {
                 let start = data.len();
                 if let Some(text) = quoted(input, state, at, first)? {
-                    if decode_base64(text.bytes(state), data) {
-                        ends.push(data.len() as i32);
+                    if decode_base64(text.bytes(state), data)? {
+                        push(ends, data.len() as i32)?;
                         return Ok(text.end);
                     }
                     data.truncate(start);
@@ -281,20 +287,20 @@ impl Column {
                 if let Some(text) = quoted(input, state, at, first)?
                     && let Some(days) = time::date(text.bytes(state))
                 {
-                    values.push(days);
+                    push(values, days)?;
                     return Ok(text.end);
                 }
             }
             Values::Timestamp(values) => {
                 if let Some(text) = quoted(input, state, at, first)? {
                     if let Some(micros) = time::timestamp(text.bytes(state), &state.zone) {
-                        values.push(micros);
+                        push(values, micros)?;
                         return Ok(text.end);
                     }
                 } else {
                     match integer(input, at, first)? {
                         Ok((seconds, end)) => {
-                            values.push(seconds.wrapping_mul(1_000_000)); // as in Spark
+                            push(values, seconds.wrapping_mul(1_000_000))?; // as in Spark
                             return Ok(end);
                         }
                         Err(reason) => return self.misfit(input, state, at, reason),
@@ -305,13 +311,13 @@ impl Column {
                 if let Some(text) = quoted(input, state, at, first)?
                     && let Some(micros) = time::timestamp_without_zone(text.bytes(state))
                 {
-                    values.push(micros);
+                    push(values, micros)?;
                     return Ok(text.end);
                 }
             }
             Values::Decimal(values, decimal_type) => match decimal_type.decode(input, state, at, first)? {
                 Ok((value, end)) => {
-                    values.push(value);
+                    push(values, value)?;
                     return Ok(end);
                 }
                 Err(reason) => return self.misfit(input, state, at, reason),
@@ -328,35 +334,35 @@ impl Column {
         state.misfit.get_or_insert(Malformed { at, reason });
         state.unfit = true;
         self.rows -= 1;
-        self.push_null();
+        self.push_null()?;
         Ok(end)
     }
 
     #[inline(always)]
-    pub fn push_null(&mut self) {
-        self.nulls.push(self.rows as u32);
+    pub fn push_null(&mut self) -> Result<(), OutOfMemory> {
+        push(&mut self.nulls, self.rows as u32)?;
         self.rows += 1;
-        fixed_width!(&mut self.values, values => values.push(Default::default()),
-            Values::Text { ends, data } | Values::Binary { ends, data } => ends.push(data.len() as i32),
-            Values::Struct { .. } => {},
+        fixed_width!(&mut self.values, values => push(values, Default::default()),
+            Values::Text { ends, data } | Values::Binary { ends, data } => push(ends, data.len() as i32),
+            Values::Struct { .. } => Ok(()),
             Values::Variant { variants, .. } => variants.push_null(),
-            Values::List { ends, element } => ends.push(element.rows as i32),
-            Values::Map { ends, entries } => ends.push(entries.keys.rows as i32),
-        );
+            Values::List { ends, element } => push(ends, element.rows as i32),
+            Values::Map { ends, entries } => push(ends, entries.keys.rows as i32),
+        )
     }
 
     /// Appends nulls until there are `rows` rows.
     #[inline(never)]
-    pub fn pad(&mut self, rows: usize) {
-        self.nulls.extend(self.rows as u32..rows as u32);
+    pub fn pad(&mut self, rows: usize) -> Result<(), OutOfMemory> {
+        push_rows(&mut self.nulls, self.rows, rows)?;
         self.rows = rows;
-        fixed_width!(&mut self.values, values => values.resize(rows, Default::default()),
-            Values::Text { ends, data } | Values::Binary { ends, data } => ends.resize(rows + 1, data.len() as i32),
-            Values::Struct { .. } => {},
+        fixed_width!(&mut self.values, values => resize(values, rows, Default::default()),
+            Values::Text { ends, data } | Values::Binary { ends, data } => resize(ends, rows + 1, data.len() as i32),
+            Values::Struct { .. } => Ok(()),
             Values::Variant { variants, .. } => variants.pad(rows),
-            Values::List { ends, element } => ends.resize(rows + 1, element.rows as i32),
-            Values::Map { ends, entries } => ends.resize(rows + 1, entries.keys.rows as i32),
-        );
+            Values::List { ends, element } => resize(ends, rows + 1, element.rows as i32),
+            Values::Map { ends, entries } => resize(ends, rows + 1, entries.keys.rows as i32),
+        )
     }
 
     /// Removes the rows from `rows` on, of which the last one may be incomplete.
@@ -445,6 +451,7 @@ fn string(data: &mut Vec<u8>, input: Input<'_>, at: usize) -> Parsed<usize> {
     if text.escaped {
         unescape(input.bytes, at + 1, text.end, data)?;
     } else if length <= 32 {
+        reserve(data, 32)?;
         // A copy of constant size needs no call. What is too much is removed.
         data.extend_from_slice(&load16(input.bytes, at + 1).to_le_bytes());
         if length > 16 {
@@ -452,7 +459,7 @@ fn string(data: &mut Vec<u8>, input: Input<'_>, at: usize) -> Parsed<usize> {
         }
         data.truncate(start + length);
     } else {
-        data.extend_from_slice(&input.bytes[at + 1..text.end]);
+        extend(data, &input.bytes[at + 1..text.end])?;
     }
     Ok(text.end + 1)
 }
@@ -464,7 +471,7 @@ fn other_text(data: &mut Vec<u8>, input: Input<'_>, state: &mut State, at: usize
     if first == b'\'' {
         unescape(input.bytes, at + 1, end - 1, data)?;
     } else {
-        data.extend_from_slice(&input.bytes[at..end]);
+        extend(data, &input.bytes[at..end])?;
     }
     Ok(end)
 }
@@ -522,26 +529,22 @@ fn range_or_type(integer: Result<(i64, usize), Reason>) -> Reason {
     integer.err().unwrap_or(Reason::Range)
 }
 
-/// Eight bytes for each column, or sixteen: its values, or the ends of what is limited by the size of the JSON.
-fn width(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::Struct(fields) if !is_variant(fields) => {
-            fields.iter().map(|field| width(field.data_type())).sum::<usize>().max(8)
-        }
-        DataType::Decimal128(..) => 16,
-        _ => 8,
-    }
+/// Appends a VARIANT. It does not fit its column if it is too large.
+fn encode_variant(variants: &mut Variants, input: Input<'_>, state: &mut State, at: usize) -> Parsed<usize> {
+    let end = variants.encode(input, state, at)?;
+    state.add_element(variants.last_row_bytes(), end)?;
+    Ok(end)
 }
 
 /// Appends the elements of an array; sets `state.unfit` if one does not fit.
 #[inline(never)]
-fn elements(element: &mut Column, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
+fn elements(element: &mut Column, width: usize, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
     let mut unfit = false;
     let mut at = input.blanks(start + 1);
     if input.byte(at) != b']' {
         loop {
             state.unfit = false;
-            state.add_element(element.width, at)?;
+            state.add_element(width, at)?;
             at = input.blanks(element.decode(input, state, at)?);
             unfit |= state.unfit;
             match input.byte(at) {
@@ -563,13 +566,13 @@ impl Entries {
 
     /// Appends the entries of an object; sets `state.unfit` if a value does not fit.
     #[inline(never)]
-    fn decode(&mut self, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
+    fn decode(&mut self, width: usize, input: Input<'_>, state: &mut State, start: usize) -> Parsed<usize> {
         let mut unfit = false;
         let mut at = input.blanks(start + 1);
         if input.byte(at) != b'}' {
             loop {
                 state.unfit = false;
-                state.add_element(self.keys.width + self.values.width, at)?;
+                state.add_element(width, at)?;
                 if !matches!(input.byte(at), b'"' | b'\'') {
                     return unexpected(input.end, at, Reason::Unexpected);
                 }

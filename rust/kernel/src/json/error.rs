@@ -1,5 +1,7 @@
 //! Why a value is malformed.
 
+use crate::values::OutOfMemory;
+
 /// Why a value, or one of its fields, is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -29,10 +31,12 @@ pub enum Reason {
     DuplicateKey,
     /// A VARIANT, or elements of arrays, that are too large.
     Size,
+    /// There is not enough memory. No value is malformed for this reason: the batch cannot be decoded.
+    Memory,
 }
 
 impl Reason {
-    /// In the order of their discriminants.
+    /// Why values are malformed, in the order of their discriminants.
     pub const ALL: [Reason; 13] = [
         Reason::Truncated,
         Reason::Unexpected,
@@ -69,6 +73,7 @@ impl Reason {
             Reason::HalfPair => "half of a surrogate pair",
             Reason::DuplicateKey => "an object has a key twice",
             Reason::Size => "the decoded value is larger than 128 MiB",
+            Reason::Memory => "there is not enough memory",
         }
     }
 }
@@ -78,6 +83,12 @@ impl Reason {
 pub(super) struct Malformed {
     pub at: usize,
     pub reason: Reason,
+}
+
+impl From<OutOfMemory> for Malformed {
+    fn from(_: OutOfMemory) -> Malformed {
+        Malformed { at: 0, reason: Reason::Memory }
+    }
 }
 
 pub(super) type Parsed<T> = Result<T, Malformed>;

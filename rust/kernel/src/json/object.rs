@@ -79,7 +79,7 @@ impl Object {
                     at = decode_duplicate(column, input, state, at, row)?;
                 } else {
                     if column.rows < row {
-                        column.pad(row);
+                        column.pad(row)?;
                     }
                     at = column.decode(input, state, at)?;
                 }

@@ -62,7 +62,7 @@ pub(super) struct State {
     pub unfit: bool,
     /// The first field that did not fit its column.
     pub misfit: Option<Malformed>,
-    /// How many bytes the elements of the value's arrays and maps may still have in columns.
+    /// How many bytes the elements of the value's arrays and maps, and its VARIANTs, may still have in columns.
     pub element_bytes: usize,
     /// Of timestamps without an offset.
     pub zone: TimeZone,

@@ -2,6 +2,7 @@
 
 use super::error::{Malformed, Parsed, Reason, unexpected};
 use super::scan::{first_marked, load8, string_end_mask};
+use crate::values::reserve;
 
 /// A string's body is from after its opening quote to `end`, where its closing quote is.
 #[derive(Clone, Copy)]
@@ -76,6 +77,7 @@ pub(super) fn remove_escapes(
     accepted: Escapes,
 ) -> Parsed<()> {
     let body = &bytes[start..end];
+    reserve(out, body.len())?; // no escape becomes longer
     let mut at = 0;
     while at < body.len() {
         let plain = body[at..].iter().position(|&byte| byte == b'\\').unwrap_or(body.len() - at);

@@ -15,11 +15,11 @@ use super::number::{NumberKind, number};
 use super::skip::{Input, MAX_DEPTH, State};
 use super::text::{Escapes, remove_escapes, string};
 use super::variant_bytes::{
-    SIZE_LIMIT, insert_array_header, insert_object_header, push_boolean, push_decimal, push_double, push_integer,
-    push_large_decimal, push_metadata, push_null, push_string,
+    MAX_FIXED_BYTES, SIZE_LIMIT, insert_array_header, insert_object_header, max_header_bytes, push_boolean,
+    push_decimal, push_double, push_integer, push_large_decimal, push_metadata, push_null, push_string,
 };
 use super::variant_keys::{Field, Keys, ROOT, Slot};
-use crate::values::{MAX_RETAINED_BYTES, Spare};
+use crate::values::{MAX_RETAINED_BYTES, OutOfMemory, Spare, extend, push, replace_invalid, reserve, resize};
 
 /// Which values are accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,10 +93,10 @@ impl Variants {
         self.fields.clear();
         let end = self.value(input, state.depth, at)?;
         let too_large = Err(Malformed { at: end, reason: Reason::Size });
-        if self.values.row_bytes() > SIZE_LIMIT || !self.push_dictionary() {
+        if self.values.row_bytes() > SIZE_LIMIT || !self.push_dictionary()? {
             return too_large;
         }
-        if !(self.values.end_row() && self.metadata.end_row()) {
+        if !(self.values.end_row()? && self.metadata.end_row()?) {
             return too_large;
         }
         Ok(end)
@@ -113,7 +113,10 @@ impl Variants {
                 }
                 let key = self.current_key();
                 let is_object = first == b'{';
-                self.open.push(Open { start: self.values.data.len(), fields: self.fields.len(), is_object, key });
+                push(
+                    &mut self.open,
+                    Open { start: self.values.data.len(), fields: self.fields.len(), is_object, key },
+                )?;
                 if is_object {
                     if let Some(value) = self.field(input, Slot::First(key), at)? {
                         at = value;
@@ -176,7 +179,7 @@ impl Variants {
                 None => return Ok(None),
             },
         };
-        self.keys.use_key(key);
+        self.keys.use_key(key)?;
         self.start_field(key, at)?;
         Ok(Some(at))
     }
@@ -201,8 +204,8 @@ impl Variants {
         let text = input.string(at)?;
         let name = self.content(input, at + 1, text.end, text.escaped)?;
         let key = match name {
-            Some(name) => self.keys.find_or_add(name),
-            None => self.keys.find_or_add(&self.scratch),
+            Some(name) => self.keys.find_or_add(name)?,
+            None => self.keys.find_or_add(&self.scratch)?,
         };
         at = input.blanks(text.end + 1);
         at = input.blanks(input.literal(at, b":")?);
@@ -219,7 +222,7 @@ impl Variants {
             return Err(Malformed { at, reason: Reason::Size });
         }
         let start = self.open.last().map_or(0, |open| open.start);
-        self.fields.push(Field { key, offset: (self.values.data.len() - start) as u32 });
+        push(&mut self.fields, Field { key, offset: (self.values.data.len() - start) as u32 })?;
         Ok(())
     }
 
@@ -228,8 +231,11 @@ impl Variants {
         self.ids.clear();
         self.offsets.clear();
         let fields = &self.fields[open.fields..];
+        reserve(&mut self.ids, fields.len())?;
+        reserve(&mut self.offsets, fields.len())?;
+        reserve(&mut self.values.data, max_header_bytes(fields.len()))?;
         if open.is_object {
-            if !self.keys.sort(fields, &mut self.ids, &mut self.offsets) {
+            if !self.keys.sort(fields, &mut self.ids, &mut self.offsets)? {
                 return Err(Malformed { at: at - 1, reason: Reason::DuplicateKey });
             }
             insert_object_header(&mut self.values.data, open.start, &self.ids, &self.offsets);
@@ -247,13 +253,14 @@ impl Variants {
     #[inline(always)]
     fn scalar(&mut self, input: Input<'_>, at: usize, first: u8) -> Parsed<usize> {
         let data = &mut self.values.data;
+        reserve(data, MAX_FIXED_BYTES)?;
         match first {
             b'"' => {
                 let text = string(input.bytes, input.end, at + 1)?;
                 if text.escaped || !self.is_ascii {
                     return self.other_string(input, at, text.end, text.escaped);
                 }
-                push_string(data, &input.bytes[at + 1..text.end]);
+                push_string(data, &input.bytes[at + 1..text.end])?;
                 Ok(text.end + 1)
             }
             b'0'..=b'9' | b'-' => self.number(input, at),
@@ -282,8 +289,8 @@ impl Variants {
     #[inline(never)]
     fn other_string(&mut self, input: Input<'_>, at: usize, end: usize, escaped: bool) -> Parsed<usize> {
         match self.content(input, at + 1, end, escaped)? {
-            Some(text) => push_string(&mut self.values.data, text),
-            None => push_string(&mut self.values.data, &self.scratch),
+            Some(text) => push_string(&mut self.values.data, text)?,
+            None => push_string(&mut self.values.data, &self.scratch)?,
         }
         Ok(end + 1)
     }
@@ -298,7 +305,7 @@ impl Variants {
         let accepted = if self.grammar == Grammar::Json { Escapes::Json } else { Escapes::SingleQuotes };
         remove_escapes(input.bytes, start, end, &mut self.scratch, accepted)?;
         if std::str::from_utf8(&self.scratch).is_err() {
-            self.scratch = String::from_utf8_lossy(&self.scratch).into_owned().into_bytes(); // as in Java
+            self.scratch = replace_invalid(&self.scratch)?;
         }
         Ok(None)
     }
@@ -340,34 +347,40 @@ impl Variants {
         Ok(end)
     }
 
-    fn push_dictionary(&mut self) -> bool {
+    fn push_dictionary(&mut self) -> Result<bool, OutOfMemory> {
         let data = &mut self.metadata.data;
         let previous = self.dictionary_bytes.clone();
         if !previous.is_empty() && self.keys.dictionary() == self.dictionary {
+            reserve(data, previous.len())?;
             data.extend_from_within(previous);
-            return true;
+            return Ok(true);
         }
         let start = data.len();
-        if !push_metadata(data, self.keys.names()) {
-            return false;
+        if !push_metadata(data, self.keys.names())? {
+            return Ok(false);
         }
         self.dictionary_bytes = start..data.len();
         self.dictionary.clear();
-        self.dictionary.extend_from_slice(self.keys.dictionary());
+        extend(&mut self.dictionary, self.keys.dictionary())?;
         if self.keys.forget_if_full() {
             self.dictionary_bytes = 0..0;
         }
-        true
+        Ok(true)
     }
 
-    pub fn push_null(&mut self) {
-        self.pad(self.values.ends.len());
+    /// The bytes of the last row.
+    pub fn last_row_bytes(&self) -> usize {
+        self.values.last_row_bytes() + self.metadata.last_row_bytes()
+    }
+
+    pub fn push_null(&mut self) -> Result<(), OutOfMemory> {
+        self.pad(self.values.ends.len())
     }
 
     /// Appends nulls until there are `rows` rows.
-    pub fn pad(&mut self, rows: usize) {
-        self.values.pad(rows);
-        self.metadata.pad(rows);
+    pub fn pad(&mut self, rows: usize) -> Result<(), OutOfMemory> {
+        self.values.pad(rows)?;
+        self.metadata.pad(rows)
     }
 
     /// Removes the rows from `rows` on, of which the last one may be incomplete.
@@ -422,15 +435,25 @@ impl Bytes {
         self.data.len() - self.last_end()
     }
 
-    /// Ends a row; returns false if the column is larger than Arrow's offsets.
-    #[inline(always)]
-    fn end_row(&mut self) -> bool {
-        let end = i32::try_from(self.data.len());
-        end.map(|end| self.ends.push(end)).is_ok()
+    fn last_row_bytes(&self) -> usize {
+        match self.ends[..] {
+            [.., start, end] => (end - start) as usize,
+            _ => 0,
+        }
     }
 
-    fn pad(&mut self, rows: usize) {
-        self.ends.resize(rows + 1, self.ends[self.ends.len() - 1]);
+    /// Ends a row; returns false if the column is larger than Arrow's offsets.
+    #[inline(always)]
+    fn end_row(&mut self) -> Result<bool, OutOfMemory> {
+        match i32::try_from(self.data.len()) {
+            Ok(end) => push(&mut self.ends, end).map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn pad(&mut self, rows: usize) -> Result<(), OutOfMemory> {
+        let end = self.ends[self.ends.len() - 1];
+        resize(&mut self.ends, rows + 1, end)
     }
 
     fn truncate(&mut self, rows: usize) {

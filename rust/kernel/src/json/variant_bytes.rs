@@ -1,5 +1,7 @@
 //! The bytes of Spark's VARIANT: values, and the dictionary of their keys, which is called metadata.
 
+use crate::values::{OutOfMemory, reserve};
+
 /// The largest value, and the largest metadata, in bytes: that of Spark since 4.1.
 pub(super) const SIZE_LIMIT: usize = 128 << 20;
 
@@ -24,6 +26,9 @@ const DECIMAL16: u8 = 10;
 const LONG_STRING: u8 = 16;
 
 const MAX_DECIMAL_DIGITS: usize = 38;
+
+/// The largest value that is no string, object or array: a decimal. Also more than the bytes before those.
+pub(super) const MAX_FIXED_BYTES: usize = 18;
 
 const fn primitive(kind: u8) -> u8 {
     kind << 2
@@ -98,7 +103,8 @@ pub(super) fn push_double(data: &mut Vec<u8>, value: f64) {
 }
 
 #[inline(always)]
-pub(super) fn push_string(data: &mut Vec<u8>, text: &[u8]) {
+pub(super) fn push_string(data: &mut Vec<u8>, text: &[u8]) -> Result<(), OutOfMemory> {
+    reserve(data, MAX_FIXED_BYTES + text.len())?;
     if text.len() <= MAX_SHORT_STRING {
         data.push((text.len() as u8) << 2 | SHORT_STRING);
     } else {
@@ -106,10 +112,16 @@ pub(super) fn push_string(data: &mut Vec<u8>, text: &[u8]) {
         data.extend_from_slice(&(text.len() as u32).to_le_bytes());
     }
     data.extend_from_slice(text);
+    Ok(())
+}
+
+/// The bytes of the largest header of an object or array.
+pub(super) fn max_header_bytes(fields: usize) -> usize {
+    MAX_FIXED_BYTES + 8 * fields // an id and an offset for each
 }
 
 /// Inserts the header of an object before its fields, which are written from `start` on. `ids` and `offsets` are in the
-/// order of the names.
+/// order of the names. The caller has reserved the memory, and does so for arrays.
 pub(super) fn insert_object_header(data: &mut Vec<u8>, start: usize, ids: &[u32], offsets: &[u32]) {
     let (large, offset_size) = (ids.len() > 255, integer_size(data.len() - start));
     let id_size = integer_size(ids.iter().max().map_or(0, |&id| id as usize));
@@ -146,13 +158,16 @@ fn insert_header(
 }
 
 /// Appends the dictionary of a value's keys, in the order of their ids; returns false if it is too large.
-#[must_use]
-pub(super) fn push_metadata<'a>(data: &mut Vec<u8>, keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
+pub(super) fn push_metadata<'a>(
+    data: &mut Vec<u8>,
+    keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+) -> Result<bool, OutOfMemory> {
     let (count, bytes) = (keys.len(), keys.clone().map(<[u8]>::len).sum::<usize>());
     let size = integer_size(bytes.max(count));
     if bytes.max(count) > SIZE_LIMIT || 1 + (count + 2) * size + bytes > SIZE_LIMIT {
-        return false;
+        return Ok(false);
     }
+    reserve(data, 1 + (count + 2) * size + bytes)?;
     data.push((size as u8 - 1) << 6 | VERSION);
     push_integers(data, &[count as u32], size);
     let mut offset = 0;
@@ -162,7 +177,7 @@ pub(super) fn push_metadata<'a>(data: &mut Vec<u8>, keys: impl ExactSizeIterator
     }
     push_integers(data, &[offset], size);
     keys.for_each(|key| data.extend_from_slice(key));
-    true
+    Ok(true)
 }
 
 /// The bytes of the smallest unsigned integer for a value, which is below 2^32.

@@ -6,10 +6,14 @@ use std::sync::Arc;
 
 use super::prediction::{MAX_PREDICTED_BYTES, Prediction};
 use super::skip::Input;
+use crate::values::{OutOfMemory, push, reserve};
 
 /// Keys are forgotten before the next value if there are more, or if they have more bytes.
 const MAX_KEYS: usize = 4096;
 const MAX_KEY_BYTES: usize = 1 << 20;
+
+/// It is checked that there is memory for longer names.
+const MAX_UNCHECKED_NAME: usize = 1 << 12;
 
 /// Orders of fields are remembered of smaller objects.
 const MAX_ORDERED_FIELDS: usize = 256;
@@ -123,17 +127,20 @@ impl Keys {
         }
     }
 
-    pub fn find_or_add(&mut self, name: &[u8]) -> u32 {
-        match self.by_name.get(name) {
-            Some(&key) => key,
-            None => {
-                let name = Arc::<[u8]>::from(name);
-                let key = self.add(name.clone());
-                self.name_bytes += name.len();
-                self.by_name.insert(name, key);
-                key
-            }
+    pub fn find_or_add(&mut self, name: &[u8]) -> Result<u32, OutOfMemory> {
+        if let Some(&key) = self.by_name.get(name) {
+            return Ok(key);
         }
+        reserve(&mut self.keys, 1)?;
+        self.by_name.try_reserve(1).map_err(|_| OutOfMemory)?;
+        if name.len() > MAX_UNCHECKED_NAME {
+            reserve(&mut Vec::<u8>::new(), 2 * name.len())?; // an Arc cannot be reserved
+        }
+        let name = Arc::<[u8]>::from(name);
+        let key = self.add(name.clone());
+        self.name_bytes += name.len();
+        self.by_name.insert(name, key);
+        Ok(key)
     }
 
     fn add(&mut self, name: Arc<[u8]>) -> u32 {
@@ -146,12 +153,13 @@ impl Keys {
 
     /// Adds a key to the dictionary of the current value.
     #[inline(always)]
-    pub fn use_key(&mut self, key: u32) {
+    pub fn use_key(&mut self, key: u32) -> Result<(), OutOfMemory> {
         let used = &mut self.keys[key as usize];
         if used.value != self.value {
             (used.value, used.id) = (self.value, self.dictionary.len() as u32);
-            self.dictionary.push(key);
+            push(&mut self.dictionary, key)?;
         }
+        Ok(())
     }
 
     /// The keys of the current value.
@@ -164,14 +172,15 @@ impl Keys {
     }
 
     /// Appends ids and offsets of an object's fields in the order of their names; returns false if there are two of a name.
-    #[must_use]
-    pub fn sort(&mut self, fields: &[Field], ids: &mut Vec<u32>, offsets: &mut Vec<u32>) -> bool {
-        let Some(first) = fields.first().map(|field| field.key as usize) else { return true };
+    ///
+    /// The caller has reserved the memory of `ids` and `offsets`.
+    pub fn sort(&mut self, fields: &[Field], ids: &mut Vec<u32>, offsets: &mut Vec<u32>) -> Result<bool, OutOfMemory> {
+        let Some(first) = fields.first().map(|field| field.key as usize) else { return Ok(true) };
         let mut order = self.hints.get_mut(first).map(|hints| std::mem::take(&mut hints.order)).unwrap_or_default();
         let is_known =
             order.keys.len() == fields.len() && order.keys.iter().zip(fields).all(|(&key, field)| key == field.key);
-        if !is_known && !self.find_order(fields, &mut order) {
-            return false;
+        if !is_known && !self.find_order(fields, &mut order)? {
+            return Ok(false);
         }
         for &index in &order.sorted {
             let field = fields[index as usize];
@@ -183,19 +192,21 @@ impl Keys {
         {
             hints.order = order;
         }
-        true
+        Ok(true)
     }
 
     /// Sorts fields by name; returns false if there are two of a name.
-    fn find_order(&self, fields: &[Field], order: &mut Order) -> bool {
+    fn find_order(&self, fields: &[Field], order: &mut Order) -> Result<bool, OutOfMemory> {
         order.keys.clear();
-        order.keys.extend(fields.iter().map(|field| field.key));
         order.sorted.clear();
+        reserve(&mut order.keys, fields.len())?;
+        reserve(&mut order.sorted, fields.len())?;
+        order.keys.extend(fields.iter().map(|field| field.key));
         order.sorted.extend(0..fields.len() as u32);
         let Order { keys, sorted } = order;
         let name = |index: u32| &self.keys[keys[index as usize] as usize].name[..];
         sorted.sort_unstable_by(|&one, &other| compare_as_java(name(one), name(other)));
-        sorted.windows(2).all(|pair| keys[pair[0] as usize] != keys[pair[1] as usize])
+        Ok(sorted.windows(2).all(|pair| keys[pair[0] as usize] != keys[pair[1] as usize]))
     }
 }
 

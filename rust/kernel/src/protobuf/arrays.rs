@@ -23,7 +23,7 @@ impl ProtobufDecoder {
             }
             self.replaced.iter_mut().for_each(Vec::clear);
         }
-        let nulls = null_buffer(&mut null_structs, rows);
+        let nulls = null_buffer(&mut null_structs, rows)?;
         Ok(Arc::new(StructArray::try_new_with_length(self.fields.clone(), arrays, nulls, rows)?))
     }
 }

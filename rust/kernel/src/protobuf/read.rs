@@ -8,11 +8,7 @@ use super::put::{clear, put_bytes, put_default, put_double, put_float, put_integ
 use super::reason::Reason;
 use super::wire::{MAX_DEPTH, fixed, length, skip, tag, varint};
 use crate::avro::columns::{Column, Values};
-
-/// Of the elements of a message's lists and maps, and of its strings that are not in the message.
-pub(super) const MAX_VALUE_BYTES: usize = 128 << 20;
-/// The same, of all messages that are decoded together.
-pub(super) const MAX_BATCH_BYTES: usize = 1 << 30;
+use crate::values::reserve;
 
 /// Maps with fewer entries are searched for a duplicate key entry by entry.
 const FEW_ENTRIES: usize = 8;
@@ -30,8 +26,8 @@ pub(super) struct Reader<'a> {
     pub replaced: &'a mut [Vec<u32>],
     /// Where the field starts that is read.
     pub at: usize,
-    pub value_bytes: usize,
-    pub batch_bytes: usize,
+    /// What the elements of its lists and maps, and its strings that are not in the message, may still have.
+    pub bytes: usize,
 }
 
 impl Reader<'_> {
@@ -75,9 +71,9 @@ impl Reader<'_> {
             let number = field.column as usize;
             if field.repeated {
                 if field.kind == Kind::Entry {
-                    self.find_replaced(number);
+                    self.find_replaced(number)?;
                 }
-                self.columns[number].put_end(row);
+                self.columns[number].put_end(row)?;
                 continue;
             }
             if self.columns[number].rows() <= row {
@@ -94,8 +90,7 @@ impl Reader<'_> {
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), Reason> {
-        self.value_bytes = self.value_bytes.checked_sub(bytes).ok_or(Reason::Size)?;
-        self.batch_bytes = self.batch_bytes.checked_sub(bytes).ok_or(Reason::Size)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Reason::Size)?;
         Ok(())
     }
 
@@ -116,7 +111,7 @@ impl Reader<'_> {
     #[inline(always)]
     fn element(&mut self, field: &Field, data: &[u8], at: usize, depth: usize) -> Result<usize, Reason> {
         let list = field.column as usize;
-        self.charge(self.columns[list].width)?;
+        self.charge(self.columns[list].element_width)?;
         let item = self.columns[list].length();
         let at = match field.kind {
             Kind::Entry => {
@@ -149,7 +144,7 @@ impl Reader<'_> {
         macro_rules! varint {
             ($convert:expr) => {{
                 let (value, after) = varint(data, at)?;
-                self.integer(field, column, row, $convert(value));
+                self.integer(field, column, row, $convert(value))?;
                 after
             }};
         }
@@ -168,7 +163,7 @@ impl Reader<'_> {
                     if field.implicit && value.to_bits() == 0 {
                         clear(self.columns, column, row);
                     } else {
-                        put_double(&mut self.columns[column as usize], row, value);
+                        put_double(&mut self.columns[column as usize], row, value)?;
                     }
                 }
                 after
@@ -193,17 +188,17 @@ impl Reader<'_> {
             Kind::Sint64 => varint!(|value| (value >> 1) as i64 ^ -((value & 1) as i64)),
             Kind::Fixed32 => {
                 let (value, after) = fixed!(u32, 4);
-                self.integer(field, column, row, i64::from(value));
+                self.integer(field, column, row, i64::from(value))?;
                 after
             }
             Kind::Sfixed32 => {
                 let (value, after) = fixed!(i32, 4);
-                self.integer(field, column, row, i64::from(value));
+                self.integer(field, column, row, i64::from(value))?;
                 after
             }
             Kind::Fixed64 | Kind::Sfixed64 => {
                 let (value, after) = fixed!(i64, 8);
-                self.integer(field, column, row, value);
+                self.integer(field, column, row, value)?;
                 after
             }
             Kind::Float => {
@@ -212,7 +207,7 @@ impl Reader<'_> {
                     if field.implicit && value.to_bits() == 0 {
                         clear(self.columns, column, row);
                     } else {
-                        put_float(&mut self.columns[column as usize], row, value);
+                        put_float(&mut self.columns[column as usize], row, value)?;
                     }
                 }
                 after
@@ -227,7 +222,7 @@ impl Reader<'_> {
             Kind::Message | Kind::Wrapped | Kind::Entry => {
                 let (start, end) = length(data, at)?;
                 if column != NO_COLUMN && field.kind == Kind::Message {
-                    self.columns[column as usize].put_struct(row);
+                    self.columns[column as usize].put_struct(row)?;
                 }
                 if column != NO_COLUMN && field.kind == Kind::Wrapped && self.columns[column as usize].rows() <= row {
                     self.moments[column as usize] = (0, 0);
@@ -242,13 +237,14 @@ impl Reader<'_> {
     }
 
     #[inline(always)]
-    fn integer(&mut self, field: &Field, column: u32, row: usize, value: i64) {
+    fn integer(&mut self, field: &Field, column: u32, row: usize, value: i64) -> Result<(), Reason> {
         if column == NO_COLUMN {
         } else if field.implicit && value == 0 {
             clear(self.columns, column, row);
         } else {
-            put_integer(&mut self.columns[column as usize], row, value);
+            put_integer(&mut self.columns[column as usize], row, value)?;
         }
+        Ok(())
     }
 
     /// Writes an enum, or a part of a timestamp or duration.
@@ -263,7 +259,7 @@ impl Reader<'_> {
                 *nanos = i64::from(value as i32);
             }
             let micros = seconds.checked_mul(MICROS).and_then(|micros| micros.checked_add(*nanos / NANOS_OF_MICRO));
-            put_integer(&mut self.columns[index], row, micros.ok_or(Reason::Range)?);
+            put_integer(&mut self.columns[index], row, micros.ok_or(Reason::Range)?)?;
             return Ok(());
         }
         let number = value as i32;
@@ -278,7 +274,7 @@ impl Reader<'_> {
             return Ok(());
         }
         if matches!(self.columns[index].values, Values::Int32(_)) {
-            put_integer(&mut self.columns[index], row, i64::from(number));
+            put_integer(&mut self.columns[index], row, i64::from(number))?;
             return Ok(());
         }
         if let Some(symbol) = symbol {
@@ -292,14 +288,15 @@ impl Reader<'_> {
     }
 
     /// Finds the entries of a map's last row that later ones replace.
-    fn find_replaced(&mut self, map: usize) {
+    fn find_replaced(&mut self, map: usize) -> Result<(), Reason> {
         let column = &self.columns[map];
-        let Values::Items { ends, length } = &column.values else { return };
+        let Values::Items { ends, length } = &column.values else { return Ok(()) };
         let first = ends.last().map_or(0, |&end| end as usize);
         let mut replaced = mem::take(&mut self.replaced[map]);
         while replaced.last().is_some_and(|&entry| entry as usize >= first) {
             replaced.pop(); // of a row that was removed
         }
+        reserve(&mut replaced, *length - first)?;
         let keys = &self.columns[map + 1].values;
         if *length - first <= FEW_ENTRIES {
             for entry in first..*length {
@@ -308,12 +305,14 @@ impl Reader<'_> {
                 }
             }
         } else {
-            let mut last = HashMap::with_capacity(*length - first);
+            let mut last = HashMap::new();
+            last.try_reserve(*length - first).map_err(|_| Reason::Memory)?;
             let start = replaced.len();
             replaced.extend((first..*length).filter_map(|entry| last.insert(key(keys, entry), entry as u32)));
             replaced[start..].sort_unstable();
         }
         self.replaced[map] = replaced;
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Why a message is malformed.
 
+use crate::values::OutOfMemory;
+
 /// In the order of the messages, and of `pyspark_kafka_direct.records.protobuf_values.Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
@@ -11,6 +13,14 @@ pub(super) enum Reason {
     Utf8,
     Range,
     Size,
+    /// There is not enough memory. No message is malformed for this reason: the batch cannot be decoded.
+    Memory,
+}
+
+impl From<OutOfMemory> for Reason {
+    fn from(_: OutOfMemory) -> Reason {
+        Reason::Memory
+    }
 }
 
 pub(super) const MESSAGES: [&str; 8] = [

@@ -99,7 +99,9 @@ class AvroColumn:
             writers = pa.repeat(pa.scalar(0, pa.int32()), len(values)) if framed.writers is None else framed.writers
             numbers = pa.array(programs, pa.int32()).take(writers)
         decoded = self._decoder.decode(values, framed.starts, numbers)
-        return DecodedValues(decoded.values, all_malformed(framed, reasons, decoded.malformed))
+        return DecodedValues(
+            decoded.values, all_malformed(framed.slice(0, len(decoded.values)), reasons, decoded.malformed)
+        )
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None

@@ -55,7 +55,8 @@ class ProtobufColumn:
         decoded = self._decoder.decode(values, starts)
         schema_ids = tuple(schema_id for schema_id, _ in framed.messages)
         framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
-        return DecodedValues(decoded.values, all_malformed(framed_values, problems, decoded.malformed))
+        decoded_part = framed_values.slice(0, len(decoded.values))
+        return DecodedValues(decoded.values, all_malformed(decoded_part, problems, decoded.malformed))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None

@@ -6,9 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark_kafka_direct.records.avro_values import (
-    MAX_BATCH_BYTES,
     MAX_EMPTY_ITEMS,
-    MAX_VALUE_BYTES,
     MESSAGES,
     NULL_FIRST,
     NULL_LAST,
@@ -19,6 +17,7 @@ from pyspark_kafka_direct.records.avro_values import (
     child_fields,
 )
 from pyspark_kafka_direct.records.columns import binary_values
+from pyspark_kafka_direct.records.decoded_size import DecodedSize, element_width, fits_column, width
 from pyspark_kafka_direct.records.json_values import DecodedValues, malformed_values
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Column:
         self.values: list[Any] = []  # of a list or map: the ends of its rows
         self.children = [Column(field.type) for field in child_fields(data_type)]
         self.has_items = pa.types.is_list(data_type) or pa.types.is_map(data_type)
-        self.item_bytes = sum(_width(field.type) for field in child_fields(data_type))
+        self.item_bytes = element_width(data_type)
         self.items = 0
         self.limit = 10**data_type.precision if pa.types.is_decimal(data_type) else 0
 
@@ -96,11 +95,11 @@ class Column:
 class _Datum:
     """A value while it is read."""
 
-    def __init__(self, data: bytes, start: int) -> None:
+    def __init__(self, data: bytes, start: int, max_bytes: int) -> None:
         self.data = data
         self.at = start
         self.value_start = start  # of the value that is read
-        self.bytes_left = MAX_VALUE_BYTES
+        self.bytes_left = max_bytes  # of elements, and of strings that are not in the datum
         self.empty_items_left = MAX_EMPTY_ITEMS
 
     def take(self, size: int) -> bytes:
@@ -167,7 +166,7 @@ class PythonAvroDecoder:
 
     def __init__(self, request: AvroRequest) -> None:
         self._fields = request.fields
-        self._programs: list[_Run] = []
+        self._max_bytes = request.max_bytes
         self._roots: list[Column] = []
         self._columns: list[Column] = []
         self._create_columns()
@@ -186,7 +185,7 @@ class PythonAvroDecoder:
     def decode(
         self, values: pa.BinaryArray, starts: pa.Int32Array | None = None, programs: pa.Int32Array | None = None
     ) -> DecodedValues:
-        """Decode a column."""
+        """Decode the first values of a column."""
         import pyarrow as pa
 
         self._create_columns()
@@ -194,17 +193,19 @@ class PythonAvroDecoder:
         numbers = [0] * len(values) if programs is None else programs.to_pylist()
         headers = [0] * len(values) if starts is None else starts.to_pylist()
         misfits: list[tuple[int, str] | None] = []
-        batch_bytes = MAX_BATCH_BYTES
+        size = DecodedSize(self._max_bytes, width(pa.struct(list(self._fields))))
         for row, value in enumerate(binary_values(values)):
+            if not size.begin_row(len(value or b"")):
+                break
             misfit = None
             if value is not None and numbers[row] is not None:
-                datum = _Datum(value, min(headers[row] or 0, len(value)))
-                datum.bytes_left = min(datum.bytes_left, batch_bytes)
-                allowed = datum.bytes_left
+                datum = _Datum(value, min(headers[row] or 0, len(value)), self._max_bytes)
                 misfit = self._decode_datum(runs[numbers[row]], datum, row)
-                if misfit is None:
-                    batch_bytes -= allowed - datum.bytes_left
+                if misfit is None and not size.add(self._max_bytes - datum.bytes_left):
+                    self._truncate(row)
+                    break
             misfits.append(misfit)
+        values = values.slice(0, len(misfits))
         arrays = [column.finish(len(values)) for column in self._roots]
         if arrays:
             structs = pa.StructArray.from_arrays(arrays, fields=list(self._fields), mask=values.is_null())
@@ -214,6 +215,8 @@ class PythonAvroDecoder:
 
     def _decode_datum(self, run: _Run, datum: _Datum, row: int) -> tuple[int, str] | None:
         """Return position and reason if a datum is malformed."""
+        if not fits_column(datum.data):
+            return datum.at, MESSAGES[Reason.SIZE]
         try:
             run(datum, row)
             if datum.at == len(datum.data):
@@ -221,9 +224,12 @@ class PythonAvroDecoder:
             position, reason = datum.at, int(Reason.TRAILING)
         except _MalformedDatumError as error:
             position, reason = datum.value_start, error.reason
-        for column in self._roots:
-            column.truncate(row)
+        self._truncate(row)
         return position, MESSAGES[reason]
+
+    def _truncate(self, rows: int) -> None:
+        for column in self._roots:
+            column.truncate(rows)
 
 
 class _Compiler:
@@ -463,15 +469,6 @@ def _preorder(columns: Sequence[Column]) -> list[Column]:
     for column in columns:
         numbered += [column, *_preorder(column.children)]
     return numbered
-
-
-def _width(data_type: pa.DataType) -> int:
-    """Estimate the bytes of a row, with those of inner columns that have one row for it."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(data_type):
-        return 8 + sum(_width(field.type) for field in data_type)
-    return 16 if pa.types.is_decimal(data_type) else 8
 
 
 def _array(values: list[Any], data_type: pa.DataType) -> pa.Array:

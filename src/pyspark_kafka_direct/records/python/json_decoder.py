@@ -6,9 +6,9 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark_kafka_direct.records.columns import binary_values
+from pyspark_kafka_direct.records.decoded_size import DecodedSize, element_width, fits_column, width
 from pyspark_kafka_direct.records.json_values import (
     CONVERSION_REASONS,
-    MAX_DECODED_BYTES,
     RANGE,
     SIZE,
     TYPE,
@@ -64,14 +64,16 @@ _UNFIT: Final = _Unfit()
 class _Value(Scanner):
     """A value while it is decoded."""
 
-    misfit: tuple[int, str] | None = None  # position and reason of the first field that does not fit
-    element_bytes = MAX_DECODED_BYTES  # how many bytes the elements of arrays and maps may still have in columns
+    def __init__(self, value: bytes, max_bytes: int) -> None:
+        super().__init__(value)
+        self.misfit: tuple[int, str] | None = None  # position and reason of the first field that does not fit
+        self.element_bytes = max_bytes  # how many the elements of arrays and maps, and VARIANTs, may still have
 
-    def add_element(self, width: int, at: int) -> None:
-        """Count an element of an array or a map, which has a row in columns."""
-        self.element_bytes -= width
-        if self.element_bytes < 0:
+    def add_element(self, size: int, at: int) -> None:
+        """Count an element of an array or a map, which has a row in columns, or a VARIANT."""
+        if size > self.element_bytes:
             raise MalformedJsonError(at, SIZE)
+        self.element_bytes -= size
 
     def unfit(self, at: int, reason: str) -> tuple[_Unfit, int]:
         end = self.skip(at)
@@ -81,17 +83,20 @@ class _Value(Scanner):
 
 def create_json_decoder(request: JsonRequest) -> JsonDecoder:
     if request.fields is None:
-        return PythonVariantDecoder()
-    return PythonJsonDecoder(request.fields, request.corrupt_record, request.utc_offsets())
+        return PythonVariantDecoder(request.max_bytes)
+    return PythonJsonDecoder(request.fields, request.corrupt_record, request.utc_offsets(), request.max_bytes)
 
 
 class PythonJsonDecoder:
     """A ``JsonDecoder`` of structs in Python."""
 
-    def __init__(self, fields: pa.Schema, corrupt_record: str, offsets: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, fields: pa.Schema, corrupt_record: str, offsets: Sequence[tuple[int, int]], max_bytes: int
+    ) -> None:
         import pyarrow as pa
 
         self._type = pa.struct(list(fields))
+        self._max_bytes = max_bytes
         self._corrupt_record = corrupt_record if corrupt_record in fields.names else None
         wanted = {field.name: field.type for field in fields if field.name != self._corrupt_record}
         self._decode_object = _object_decoder(wanted, tuple(offsets))
@@ -101,20 +106,29 @@ class PythonJsonDecoder:
 
         structs: list[dict[str, Any] | None] = []
         misfits: list[tuple[int, str] | None] = []
+        size = DecodedSize(self._max_bytes, width(self._type))
         for value in binary_values(values):
-            struct, misfit = (None, None) if value is None else self._decode_value(value)
+            if not size.begin_row(len(value or b"")):
+                break
+            struct, misfit, found_bytes = (None, None, 0) if value is None else self._decode_value(value)
             if misfit is not None and value is not None and self._corrupt_record is not None:
-                struct = {**(struct or {}), self._corrupt_record: value.decode(errors="replace")}
+                found_bytes += len(value)
+                text = value.decode(errors="replace") if fits_column(value) else None
+                struct = {**(struct or {}), self._corrupt_record: text}
+            if not size.add(found_bytes):
+                break
             structs.append(struct)
             misfits.append(misfit)
         return DecodedValues(pa.array(structs, self._type), malformed_values(misfits))
 
-    def _decode_value(self, value: bytes) -> tuple[dict[str, Any] | None, tuple[int, str] | None]:
-        """Return the fields of a value, or None for a null struct, and position and reason if it is malformed."""
-        scanner = _Value(value)
+    def _decode_value(self, value: bytes) -> tuple[dict[str, Any] | None, tuple[int, str] | None, int]:
+        """Return the fields of a value, or None for a null struct; position and reason if it is malformed; bytes."""
+        if not fits_column(value):
+            return {}, (0, SIZE), 0
+        scanner = _Value(value, self._max_bytes)
         at = scanner.blanks(0)
         if at == scanner.end:
-            return None, None
+            return None, None, 0
         try:
             if scanner.byte(at) != "{":
                 scanner.fail(at, NOT_OBJECT)
@@ -123,8 +137,8 @@ class PythonJsonDecoder:
             if at < scanner.end:
                 scanner.fail(at, TRAILING)
         except MalformedJsonError as error:
-            return {}, (error.position, error.reason)
-        return struct, scanner.misfit
+            return {}, (error.position, error.reason), 0
+        return struct, scanner.misfit, self._max_bytes - scanner.element_bytes
 
 
 def _decoder(data_type: pa.DataType, offsets: _Offsets) -> _Decode:
@@ -139,12 +153,10 @@ def _decoder(data_type: pa.DataType, offsets: _Offsets) -> _Decode:
         return _for_first("{", _object_decoder(fields, offsets))
     if types.is_list(data_type):
         element_type = data_type.value_type
-        return _for_first("[", _array_decoder(_decoder(element_type, offsets), _width(element_type)))
+        return _for_first("[", _array_decoder(_decoder(element_type, offsets), element_width(data_type)))
     if types.is_map(data_type):
         item_type = data_type.item_type
-        return _for_first(
-            "{", _map_decoder(_decoder(item_type, offsets), _width(data_type.key_type) + _width(item_type))
-        )
+        return _for_first("{", _map_decoder(_decoder(item_type, offsets), element_width(data_type)))
     if types.is_boolean(data_type):
         return _boolean
     if types.is_string(data_type):
@@ -203,23 +215,14 @@ def _object_decoder(fields: dict[str, pa.DataType], offsets: _Offsets) -> _Decod
     return decode_object
 
 
-def _width(data_type: pa.DataType) -> int:
-    """Eight bytes for each column, or sixteen: its values, or the ends of what is limited by the size of the JSON."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(data_type) and not is_variant(data_type):
-        return max(sum(_width(field.type) for field in data_type), 8)
-    return 16 if pa.types.is_decimal(data_type) else 8
-
-
-def _array_decoder(decode_element: _Decode, width: int) -> _Decode:
+def _array_decoder(decode_element: _Decode, element_bytes: int) -> _Decode:
     def decode_array(value: _Value, start: int) -> tuple[list[Any] | _Unfit, int]:
         value.enter(start)
         elements: list[Any] = []
         at = value.blanks(start + 1)
         if value.byte(at) != "]":
             while True:
-                value.add_element(width, at)
+                value.add_element(element_bytes, at)
                 if value.byte(at) == "n" and decode_element is not _variant:
                     at = value.literal(at, "null")
                     elements.append(None)
@@ -238,14 +241,14 @@ def _array_decoder(decode_element: _Decode, width: int) -> _Decode:
     return decode_array
 
 
-def _map_decoder(decode_item: _Decode, width: int) -> _Decode:
+def _map_decoder(decode_item: _Decode, entry_bytes: int) -> _Decode:
     def decode_map(value: _Value, start: int) -> tuple[list[tuple[str, Any]] | _Unfit, int]:
         value.enter(start)
         entries: list[tuple[str, Any]] = []
         at = value.blanks(start + 1)
         if value.byte(at) != "}":
             while True:
-                value.add_element(width, at)
+                value.add_element(entry_bytes, at)
                 end = value.string_end(at)
                 key = value.unescaped(at + 1, end).decode(errors="replace")
                 at = value.blanks(value.literal(value.blanks(end + 1), ":"))
@@ -314,6 +317,7 @@ def _decimal(value: _Value, at: int, precision: int, scale: int) -> tuple[Decima
 def _variant(value: _Value, at: int) -> tuple[dict[str, bytes] | _Unfit, int]:
     try:
         (content, metadata), end = read_variant(value, at)
+        value.add_element(len(content) + len(metadata), end)
     except MalformedJsonError as error:
         if error.reason not in CONVERSION_REASONS:
             raise

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.records.columns import binary_values
+from pyspark_kafka_direct.records.decoded_size import DecodedSize, fits_column, width
 from pyspark_kafka_direct.records.json_values import DecodedValues, malformed_values
 from pyspark_kafka_direct.records.protobuf_values import (
     EMPTY_MESSAGE,
     IMPLICIT,
-    MAX_BATCH_BYTES,
     MAX_DEPTH,
-    MAX_VALUE_BYTES,
     MESSAGES,
     NO_COLUMN,
     NO_DEFAULT,
@@ -75,6 +74,7 @@ class PythonProtobufDecoder:
 
     def __init__(self, request: ProtobufRequest) -> None:
         self._fields = request.fields
+        self._max_bytes = request.max_bytes
         self._constants = request.program.constants
         numbers = iter(request.program.numbers)
         self._tables = [_table(numbers) for _ in range(next(numbers))]
@@ -88,11 +88,21 @@ class PythonProtobufDecoder:
         misfits: list[tuple[int, str] | None] = []
         sizes = [0] * len(values) if starts is None else starts.to_pylist()
         reader = _Reader(self._tables, self._enums, self._constants, columns)
+        decoded_size = DecodedSize(self._max_bytes, width(pa.struct(list(self._fields))))
         for row, (value, size) in enumerate(zip(binary_values(values), sizes, strict=True)):
-            misfits.append(None if value is None or size is None else reader.read(value, size, row))
-            if misfits[-1] is not None:
-                for column in own:
-                    column.truncate(row)
+            if not decoded_size.begin_row(len(value or b"")):
+                break
+            misfit = None
+            if value is not None and size is not None:
+                misfit = reader.read(value, size, row, self._max_bytes)
+                is_full = misfit is None and not decoded_size.add(self._max_bytes - reader.bytes_left)
+                if misfit is not None or is_full:
+                    for column in own:
+                        column.truncate(row)
+                if is_full:
+                    break
+            misfits.append(misfit)
+        values = values.slice(0, len(misfits))
         arrays = [column.finish(len(values)) for column in own]
         structs = pa.StructArray.from_arrays(arrays, fields=list(self._fields), mask=values.is_null())
         return DecodedValues(structs, malformed_values(misfits))
@@ -117,17 +127,18 @@ class _Reader:
         self._columns = columns
         self._moments = [[0, 0] for _ in columns]
         self._at = 0
-        self._value_bytes = self._batch_bytes = MAX_BATCH_BYTES
+        self.bytes_left = 0  # of elements, and of strings that are not in the message
 
-    def read(self, data: bytes, start: int, row: int) -> tuple[int, str] | None:
+    def read(self, data: bytes, start: int, row: int, max_bytes: int) -> tuple[int, str] | None:
         """Read a message into a row; return where and why it is malformed."""
         self._at = start = min(max(start, 0), len(data))
-        self._value_bytes, batch_bytes = MAX_VALUE_BYTES, self._batch_bytes
+        self.bytes_left = max_bytes
+        if not fits_column(data):
+            return start, MESSAGES[Reason.SIZE]
         try:
             self._message(0, data, start, row, 0)
             self._close(0, row)
         except _MalformedMessageError as error:
-            self._batch_bytes = batch_bytes
             return self._at, MESSAGES[error.reason]
         return None
 
@@ -266,9 +277,8 @@ class _Reader:
         column.put(row, name)
 
     def _charge(self, size: int) -> None:
-        self._value_bytes -= size
-        self._batch_bytes -= size
-        if self._value_bytes < 0 or self._batch_bytes < 0:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
             raise _MalformedMessageError(Reason.SIZE)
 
     def _clear(self, number: int, row: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.records.columns import binary_values
+from pyspark_kafka_direct.records.decoded_size import DecodedSize, width
 from pyspark_kafka_direct.records.json_values import (
     DUPLICATE_KEY,
+    MAX_DECODED_BYTES,
     SIZE,
     DecodedValues,
     malformed_values,
@@ -31,13 +33,21 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 class PythonVariantDecoder:
     """A ``JsonDecoder`` of VARIANTs in Python."""
 
+    def __init__(self, max_bytes: int = MAX_DECODED_BYTES) -> None:
+        self._max_bytes = max_bytes
+
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         import pyarrow as pa
 
         variants: list[tuple[bytes, bytes] | None] = []
         misfits: list[tuple[int, str] | None] = []
+        size = DecodedSize(self._max_bytes, width(variant_type()))
         for value in binary_values(values):
+            if not size.begin_row(0):
+                break
             variant, misfit = (None, None) if value is None else _decode_value(value)
+            if variant is not None and not size.add(sum(map(len, variant))):
+                break
             variants.append(variant)
             misfits.append(misfit)
         decoded = pa.StructArray.from_arrays(

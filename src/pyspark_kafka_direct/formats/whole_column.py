@@ -1,0 +1,45 @@
+"""Decodes all values of an Arrow batch, for functions that return a row for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
+from pyspark_kafka_direct.formats.malformed_records import first_malformed
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.records import DecodedValues
+
+_MAX_BATCH_BYTES: Final = 1 << 30  # below the 31 bits of Arrow's offsets
+
+
+class _Decoder(Protocol):
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+        """Decode the first values."""
+        ...
+
+
+def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing: bool) -> pa.Array:
+    """Decode strings or bytes; ``failing`` is mode FAILFAST."""
+    values = values.cast(pa.binary())
+    arrays: list[pa.Array] = []
+    start = size = 0
+    while not arrays or start < len(values):
+        decoded = decoder.decode(values.slice(start))
+        if failing and decoded.malformed is not None:
+            _, reason = first_malformed(decoded.malformed)
+            raise MalformedPayloadError(
+                f"A value cannot be decoded as {format_name}: {reason}. Set mode=PERMISSIVE to read what cannot be "
+                "decoded as null."
+            )
+        arrays.append(decoded.values)
+        start += len(decoded.values)
+        size += decoded.values.nbytes
+        if size > _MAX_BATCH_BYTES and len(arrays) > 1:
+            raise RecordTooLargeError(
+                f"{len(values)} values need more than 1 GiB when they are decoded as {format_name}. Set "
+                "spark.sql.execution.arrow.maxRecordsPerBatch to a lower number, or read fewer fields."
+            )
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
