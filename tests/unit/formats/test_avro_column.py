@@ -26,15 +26,15 @@ TYPE = pa.struct({"a": pa.int64(), "b": pa.string()})
 
 
 class Writers:
-    """Schemas by id, without an id 5."""
+    """Schemas by id, without an id 5 or ids of 32 bits."""
 
     def __init__(self) -> None:
         self.requests: list[int | str] = []
 
     def writer_schema(self, schema_id: int | str) -> AvroSchema:
         self.requests.append(schema_id)
-        if schema_id == 5:
-            raise WriterSchemaError("there is no schema 5")
+        if schema_id in (5, 2**31, 2**32 - 1):
+            raise WriterSchemaError(f"there is no schema {schema_id}")
         return parse_avro_schema(json.dumps(SCHEMAS[int(schema_id)]))
 
 
@@ -94,3 +94,16 @@ def test_values_without_framing() -> None:
     structs = column.with_original_bytes(decoded.values, values, decoded.malformed.reasons.is_valid())
     assert structs.to_pylist() == [{"b": "x", "x": None}, {"b": None, "x": b""}]
     assert decoded.malformed.schema_ids is None
+
+
+def test_an_id_of_32_bits_makes_a_value_malformed() -> None:
+    reader = parse_avro_schema(json.dumps(schema(a="long", b="string")))
+    column = AvroColumn(TYPE, AvroSettings(reader, ConfluentFraming(), Writers()))
+    values = [b"\0\xff\xff\xff\xff\2", framed(7, {"a": 1, "b": "x"}), b"\0\x80\0\0\0\2"]
+    decoded = column.decode(pa.array(values, pa.binary()))
+    assert decoded.values.to_pylist() == [{"a": None, "b": None}, {"a": 1, "b": "x"}, {"a": None, "b": None}]
+    assert errors(decoded) == [
+        (None, 0, "there is no schema 4294967295"),
+        None,
+        (None, 0, "there is no schema 2147483648"),
+    ]

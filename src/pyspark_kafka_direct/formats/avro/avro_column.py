@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NO_ID: Final = -1  # of the only schema
 
+_MAX_INT32: Final = 2**31 - 1
+
 
 class WriterSchemas(Protocol):
     """Returns the schemas that datums were written with. Pickled into tasks."""
@@ -134,7 +136,8 @@ def all_malformed(
         messages = pa.array(reasons, pa.string()).take(writers)
         positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
         found.append(MalformedValues(messages.dictionary_encode(), positions))
-    ids = [schema_id if isinstance(schema_id, int) else None for schema_id in framed.schema_ids]
+    # Records can contain any four bytes. An id of a registry has no more than 31 bits.
+    ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in framed.schema_ids]
     schema_ids = None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers)
     texts = pc.coalesce(*(each.reasons.cast(pa.string()) for each in found))
     return MalformedValues(texts.dictionary_encode(), pc.coalesce(*(each.positions for each in found)), schema_ids)
