@@ -20,6 +20,7 @@ from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableEr
 from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
 from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages, fetch_source, fetch_source_by_id
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+from pyspark_kafka_direct.registry import single_flight_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ def column(registry: FakeRegistry, text: str = OLD, **options: Any) -> ProtobufC
 
 
 def framed(schema_id: int, indexes: bytes, data: bytes) -> bytes:
-    return b"\0" + struct.pack(">i", schema_id) + indexes + data
+    return b"\0" + struct.pack(">I", schema_id) + indexes + data
 
 
 def test_values_of_confluents_serializer(registry: FakeRegistry) -> None:
@@ -128,3 +129,16 @@ def test_a_registry_that_is_not_available_fails_the_task(registry: FakeRegistry)
     registry.stop()
     with pytest.raises(SchemaRegistryUnavailableError):
         column(registry).decode(pa.array([framed(1, b"\0", b"")], pa.binary()))
+
+
+def test_a_schema_that_the_registry_has_later_is_found_by_the_same_column(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_flight_cache, "MISSING_SECONDS", 0.0)
+    messages = column(registry)
+    values = pa.array([framed(7, b"\0", b"\x08\x01"), framed(2**31, b"\0", b"\x08\x02")], pa.binary())
+    assert messages.decode(values).values.field("id").to_pylist() == [None, None]
+    registry.add("orders-value", OLD, schema_id=7, schemaType="PROTOBUF")
+    decoded = messages.decode(values)
+    assert decoded.values.field("id").to_pylist() == [1, None]
+    assert malformed(decoded) == [None, ("Schema id 2147483648: ids are integers from 0 to 2147483647", 0)]

@@ -41,7 +41,7 @@ class ProtobufColumn:
         schema = source_schema(source)
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
         self._writers = writers
-        self._problems: dict[tuple[int | str, tuple[int, ...]], str | None] = {}  # by schema ids and message indexes
+        self._readable: set[tuple[int | str, tuple[int, ...]]] = set()  # schema ids and message indexes
         self._decoder = create_protobuf_decoder(fields, program)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
@@ -67,7 +67,13 @@ class ProtobufColumn:
         return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
 
     def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> str | None:
-        """Return why the messages with a schema id and indexes cannot be decoded."""
-        if message not in self._problems:
-            self._problems[message] = None if self._writers is None else self._writers.problem(*message)
-        return self._problems[message]
+        """Return why the messages with a schema id and indexes cannot be decoded.
+
+        Problems are not stored: records can contain any number of ids and indexes, and a registry may have an id later.
+        """
+        if message in self._readable or self._writers is None:
+            return None
+        problem = self._writers.problem(*message)
+        if problem is None:
+            self._readable.add(message)
+        return problem
