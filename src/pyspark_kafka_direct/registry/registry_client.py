@@ -22,6 +22,7 @@ from pyspark_kafka_direct.errors import (
     printable,
 )
 from pyspark_kafka_direct.registry.http_request import HttpRequest, HttpResponse, send_request
+from pyspark_kafka_direct.registry.missing_ids import MissingIds
 from pyspark_kafka_direct.registry.reference_resolver import resolve_references
 from pyspark_kafka_direct.registry.registered_schema import (
     RegisteredSchema,
@@ -64,6 +65,7 @@ class RegistryClient:
         self._backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
         self._by_id: SingleFlightCache[ResolvedSchema] = SingleFlightCache(system, _size_of_resolved)
         self._versions: SingleFlightCache[RegisteredSchema] = SingleFlightCache(system, _size)
+        self._missing_ids = MissingIds(system)
 
     def schema_by_id(self, schema_id: int) -> ResolvedSchema:
         """Return the schema with an id and its references: a request for each, once per process."""
@@ -105,9 +107,15 @@ class RegistryClient:
         deadline = self._deadline()
 
         def fetch() -> ResolvedSchema:
-            content = self._request(HttpRequest("GET", path), source, deadline)
+            try:
+                content = self._request(HttpRequest("GET", path), source, deadline)
+            except SchemaNotFoundError:
+                self._missing_ids.add()
+                raise
             return self._resolve(parse_registered_schema(content, source), source, deadline)
 
+        if not self._by_id.has(key):
+            self._missing_ids.check(source)  # its error is not cached, so it replaces no schema in the cache
         return self._by_id.get(key, fetch, deadline.remaining())
 
     def _resolve(self, registered: RegisteredSchema, source: str, deadline: Deadline) -> ResolvedSchema:

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 MISSING_SECONDS: Final = 10.0
 """For which a missing value is not requested again."""
 
-_MAX_ENTRIES: Final = 10_000  # hostile records can name any ids, and each missing id is an entry
+_MAX_ENTRIES: Final = 10_000  # each missing id is an entry, too
 _MAX_WEIGHT: Final = 64 << 20
 
 
@@ -45,11 +45,17 @@ class SingleFlightCache(Generic[_T]):
         self._entries: OrderedDict[Hashable, _Entry[_T]] = OrderedDict()
         self._weight = 0
 
+    def has(self, key: Hashable) -> bool:
+        """Return whether a value, or its error, need not be fetched."""
+        with self._lock:
+            entry = self._entries.get(key)
+            return entry is not None and not self._has_expired(entry)
+
     def get(self, key: Hashable, fetch: Callable[[], _T], seconds: float) -> _T:
         """Return the value of a key; ``seconds`` is how long another thread may take to fetch it."""
         with self._lock:
             entry = self._entries.get(key)
-            if entry is not None and entry.expires_at is not None and self._system.monotonic() >= entry.expires_at:
+            if entry is not None and self._has_expired(entry):
                 self._remove(key)
                 entry = None
             if entry is None:
@@ -84,6 +90,9 @@ class SingleFlightCache(Generic[_T]):
                 self._weight += entry.weight
                 self._evict()
         entry.future.set_result(value)
+
+    def _has_expired(self, entry: _Entry[_T]) -> bool:
+        return entry.expires_at is not None and self._system.monotonic() >= entry.expires_at
 
     def _evict(self) -> None:
         """Remove entries that were not used for longest, but never the newest one."""

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from tests.fake_registry import FakeRegistry, Reply, Request
@@ -205,6 +206,45 @@ def test_ids_that_no_registry_has_are_not_requested(registry: FakeRegistry) -> N
         with pytest.raises(SchemaNotFoundError):
             client(registry).schema_by_id(schema_id)
     assert registry.requests == []
+
+
+class StoppedClock(RealSystem):
+    """Its monotonic clock is stopped, but can be advanced."""
+
+    advance = 0.0
+
+    def monotonic(self) -> float:
+        return self.advance
+
+
+def test_records_with_any_ids_cause_few_requests(registry: FakeRegistry) -> None:
+    system = StoppedClock()
+    reader = RegistryClient(RegistrySettings((registry.url,)), system)
+    known = registry.add("t-value", LONG, schema_id=1)
+    assert reader.schema_by_id(known).text == LONG
+    late = registry.add("u-value", '"int"', schema_id=2)
+
+    def request_missing(ids: range) -> list[str]:
+        messages = []
+        for schema_id in ids:
+            with pytest.raises(SchemaNotFoundError) as caught:
+                reader.schema_by_id(schema_id)
+            messages.append(caught.value.message)
+        return messages
+
+    messages = request_missing(range(1000, 1300))
+    assert len(registry.requests) == 1 + 100
+    assert messages[-1] == (
+        "Schema id 1299 was not requested: the registry did not have 100 other ids, so this process requests one "
+        "unknown id per second."
+    )
+    assert reader.schema_by_id(known).text == LONG
+    with pytest.raises(SchemaNotFoundError, match=r"Schema 00000000-.* was not requested"):
+        reader.schema_by_guid(UUID(int=1))
+    system.advance = 3.5
+    assert reader.schema_by_id(late).text == '"int"'
+    request_missing(range(2000, 2100))
+    assert len(registry.requests) == 1 + 100 + 1 + 3
 
 
 def test_another_url_is_used_if_one_fails(registry: FakeRegistry) -> None:
