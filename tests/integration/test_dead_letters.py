@@ -109,7 +109,7 @@ def test_dead_letters_have_the_original_bytes(
                 f"__{headers}.errors.partition": b"0",
                 f"__{headers}.errors.offset": b"%d" % offset,
                 class_name: CLASS,
-                message: b"The value cannot be decoded as JSON.",
+                message: b"The value cannot be decoded.",
                 **stage,
             }
     assert [each.headers for each in write(frame, headers="none")] == [RECORDS[1][2], []]
@@ -133,17 +133,17 @@ def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
     written = write(frame, **raw)
     assert [(each.key, each.value) for each in written] == [pairs[number] for number in (0, 1, 3, 4)]
     (message,) = {dict(each.headers)["__connect.errors.exception.message"] for each in written}
-    assert message == b"The key or the value cannot be decoded as JSON."
+    assert message == b"The key or the value cannot be decoded."
 
     error = "_error struct<side string, stage string, class string, message string, schema_id int>"
     errors = [dict(each.headers) for each in write(read(topic, f"{schema}, {others}, {error}", **options), **raw)]
     assert [(each["__connect.errors.stage"], each["__connect.errors.exception.message"]) for each in errors] == [
-        (b"KEY_CONVERTER", b"The key cannot be decoded as JSON: the JSON is incomplete, at byte 1."),
-        (b"VALUE_CONVERTER", b"The value cannot be decoded as JSON: the value is not a JSON object, at byte 0."),
-        (b"KEY_CONVERTER", b"The key cannot be decoded as JSON: the value is not a JSON object, at byte 0."),
+        (b"KEY_CONVERTER", b"The key cannot be decoded: the JSON is incomplete, at byte 1."),
+        (b"VALUE_CONVERTER", b"The value cannot be decoded: the value is not a JSON object, at byte 0."),
+        (b"KEY_CONVERTER", b"The key cannot be decoded: the value is not a JSON object, at byte 0."),
         (
             b"KEY_CONVERTER",
-            b"The key cannot be decoded as JSON: the value does not have the type of its column, at byte 6.",
+            b"The key cannot be decoded: the value does not have the type of its column, at byte 6.",
         ),
     ]
 

@@ -60,9 +60,9 @@ def dead_letters(
     docs/typed-json.md shows how to write them in one transaction with the other rows.
 
     Args:
-        frame: Records that were read with ``valueFormat=json`` (or ``keyFormat=json``), ``includeHeaders=true``, and a
-            field ``_corrupt_record binary`` in each struct. Columns that are not decoded are binary or string. If there
-            is a column ``_error``, error headers have its reason.
+        frame: Records that were read with ``valueFormat`` (or ``keyFormat``) ``json``, ``avro`` or ``protobuf``, with
+            ``mode=PERMISSIVE``, ``includeHeaders=true``, and a field ``_corrupt_record binary`` in each struct. Columns
+            that are not decoded are binary or string. If there is a column ``_error``, error headers have its reason.
         topic: The topic of the dead letters. The query fails at a malformed record of this topic.
         headers: Names of the error headers: those of Kafka Connect, those of Kafka Streams (KIP-1034), or none.
         corrupt_record: The name of the field, as in ``columnNameOfCorruptRecord``.
@@ -153,10 +153,10 @@ def _error(columns: dict[str, str], typed: list[str]) -> dict[str, Column]:
     if ERROR_COLUMN in columns:
         column = sf.col(columns[ERROR_COLUMN])
         side = column.getField("side")
-        error["message"] = sf.format_string("The %s cannot be decoded as JSON: %s.", side, column.getField("message"))
+        error["message"] = sf.format_string("The %s cannot be decoded: %s.", side, column.getField("message"))
         error["stage"] = sf.concat(sf.upper(side), sf.lit(_STAGE_SUFFIX))
         return error
-    error["message"] = sf.lit(f"The {' or the '.join(typed)} cannot be decoded as JSON.")
+    error["message"] = sf.lit(f"The {' or the '.join(typed)} cannot be decoded.")
     if len(typed) == 1:
         error["stage"] = sf.lit(typed[0].upper() + _STAGE_SUFFIX)
     return error
