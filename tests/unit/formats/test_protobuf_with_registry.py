@@ -75,6 +75,7 @@ def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
         guid + b"\x08\x03",
         framed(old, b"\4\0\0", b"\x08\x04"),  # an Item
         framed(old, b"\2\6", b"\x08\x05"),
+        framed(old, b"\x18" + b"\4" * 12, b"\x08\x05"),
         framed(zigzag, b"\0", b"\x08\x06"),
         framed(avro, b"\0", b"\x08\x07"),
         framed(old, b"\0", b"\x08"),
@@ -82,13 +83,14 @@ def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
         framed(old, b"", b""),
     ]
     decoded = column(registry).decode(pa.array(values, pa.binary()))
-    assert decoded.values.field("id").to_pylist() == [1, 2, 3, *[None] * 7]
+    assert decoded.values.field("id").to_pylist() == [1, 2, 3, *[None] * 8]
     assert malformed(decoded) == [
         None,
         None,
         None,
         ("the value is a message shop.Order.Item, not shop.Order", 0),
         (f"schema id {old} has no message with the indexes [3]", 0),
+        (f"schema id {old} has no message with the indexes [{'2, ' * 10}...]", 0),
         (
             f"schema id {zigzag}: field id of shop.Order is sint32, which cannot be read as the int32 of the schema of "
             "the query",
@@ -101,7 +103,7 @@ def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
     ]
     assert decoded.malformed is not None
     assert decoded.malformed.schema_ids is not None
-    assert decoded.malformed.schema_ids.to_pylist()[3:8] == [old, old, zigzag, avro, old]
+    assert decoded.malformed.schema_ids.to_pylist()[3:9] == [old, old, old, zigzag, avro, old]
 
 
 def test_references_are_imports(registry: FakeRegistry) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 _MAX_SHOWN_FIELDS: Final = 5
+_MAX_SHOWN_INDEXES: Final = 10
 
 # Types with the same wire type that write a number in different ways.
 _ZIGZAG: Final = ("sint32", "sint64")
@@ -51,7 +52,9 @@ class WriterMessages:
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
         if writer is None:
-            return f"schema id {schema_id} has no message with the indexes {list(indexes)}"
+            shown = ", ".join(map(str, indexes[:_MAX_SHOWN_INDEXES]))
+            more = ", ..." if len(indexes) > _MAX_SHOWN_INDEXES else ""
+            return f"schema id {schema_id} has no message with the indexes [{shown}{more}]"
         if writer.name != reader.name:
             return f"the value is a message {writer.name}, not {reader.name}"
         misread = next(_misread_fields(schema, writer, reader_schema, reader, set()), None)
