@@ -14,7 +14,7 @@ from pyspark_kafka_direct.records.json_values import CONVERSION_REASONS
 from pyspark_kafka_direct.records.protobuf_values import CONVERSION_MESSAGES as PROTOBUF_CONVERSION_MESSAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import MalformedValues
@@ -56,11 +56,10 @@ def first_error(
     )
 
 
-def memory_error(format_names: Mapping[str, str], topic_partition: TopicPartition) -> RecordTooLargeError:
+def memory_error(columns: Sequence[str], topic_partition: TopicPartition) -> RecordTooLargeError:
     """Return the error of a batch whose decoded keys and values do not fit into the memory of the worker."""
-    columns = " and ".join(f"{column}s to {name}" for column, name in format_names.items())
     return RecordTooLargeError(
-        f"There is not enough memory to decode {columns}. Give the Python workers more memory "
+        f"There is not enough memory to decode {' and '.join(columns)}. Give the Python workers more memory "
         "(spark.executor.pyspark.memory), read fewer fields, or run fewer tasks at a time (spark.executor.cores).",
         topic=topic_partition.topic,
         partition=topic_partition.partition,

@@ -93,7 +93,9 @@ class PayloadDecoder:
             try:
                 yield from self._decode_batch(batch, topic_partition)
             except MemoryError:
-                raise memory_error(self._format_names, topic_partition) from None
+                columns = [f"{column}s to {name}" for column, name in self._format_names.items()]
+                columns += [f"{column}s with {self._settings.format_of(column)}" for column in self._user_decoders]
+                raise memory_error(columns, topic_partition) from None
 
     def take_malformed(self) -> Counter[TopicPartition]:
         """Return how many records were malformed since the last call, and log it unless a column shows them."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, RecordTooLargeError
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
@@ -78,3 +78,12 @@ def test_an_unusable_decoder_is_an_error(decode: Callable[..., pa.Array], decode
 def test_a_factory_that_is_no_function_is_an_error(decode: Callable[..., pa.Array]) -> None:
     with pytest.raises(OptionError, match=r"'my_decoders:nested\.make' is not a function that returns a decoder"):
         decode("make")
+
+
+def test_a_decoder_without_memory_is_named(decode: Callable[..., pa.Array]) -> None:
+    def fail(_: pa.Array) -> NoReturn:
+        raise pa.ArrowMemoryError("realloc failed")
+
+    message = r"not enough memory to decode values with my_decoders:nested\.make\. Give"
+    with pytest.raises(RecordTooLargeError, match=message):
+        decode(lambda _: fail)
