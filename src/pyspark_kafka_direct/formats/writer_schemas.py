@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow.compute as pc
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from pyspark_kafka_direct.records.json_values import MalformedValues
@@ -47,3 +51,15 @@ class Framing(Protocol):
 
 class WriterSchemaError(Exception):
     """Why values with a schema id cannot be decoded: they are malformed for this reason."""
+
+
+def most_frequent_first(writers: pa.Int32Array | None, count: int) -> Sequence[int]:
+    """Return the indexes below ``count`` in the order in which their schemas are requested.
+
+    A process requests few schemas that the registry does not have. Random ids of harmful records, which are rare in a
+    batch, must not prevent the request for a new schema, which many records have.
+    """
+    if writers is None or count < 2:
+        return range(count)
+    rows = {each["values"]: each["counts"] for each in pc.value_counts(writers).to_pylist()}
+    return sorted(range(count), key=lambda index: -rows.get(index, 0))

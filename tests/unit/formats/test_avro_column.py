@@ -107,3 +107,14 @@ def test_an_id_of_32_bits_makes_a_value_malformed() -> None:
         None,
         (None, 0, "there is no schema 2147483648"),
     ]
+
+
+def test_the_schemas_of_most_records_are_requested_first() -> None:
+    writers = Writers()
+    reader = parse_avro_schema(json.dumps(schema(a="long", b="string")))
+    column = AvroColumn(TYPE, AvroSettings(reader, ConfluentFraming(), writers))
+    values = [b"\0\0\0\0\5", None, framed(9, {"a": 1, "b": "y", "c": 0.5}), *[framed(7, {"a": 1, "b": "x"})] * 3]
+    decoded = column.decode(pa.array([*values, values[2]], pa.binary()))
+    assert [row and row["a"] for row in decoded.values.to_pylist()] == [None, None, 1, 1, 1, 1, 1]
+    assert errors(decoded)[0] == (5, 0, "there is no schema 5")
+    assert writers.requests == [7, 9, 5]

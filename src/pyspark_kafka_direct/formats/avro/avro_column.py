@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.resolution import resolve
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
-from pyspark_kafka_direct.formats.writer_schemas import FramedValues, WriterSchemaError
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues, WriterSchemaError, most_frequent_first
 from pyspark_kafka_direct.records import create_avro_decoder
 from pyspark_kafka_direct.records.json_values import DecodedValues, MalformedValues
 
@@ -86,15 +86,14 @@ class AvroColumn:
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
         framed = self._settings.framing.split(values, headers)
-        programs: list[int | None] = []
-        reasons: list[str | None] = []  # why the datums of a writer schema cannot be decoded
-        for schema_id in framed.schema_ids:
+        count = len(framed.schema_ids)
+        programs: list[int | None] = [None] * count
+        reasons: list[str | None] = [None] * count  # why the datums of a writer schema cannot be decoded
+        for index in most_frequent_first(framed.writers, count):
             try:
-                programs.append(self._program(schema_id))
-                reasons.append(None)
+                programs[index] = self._program(framed.schema_ids[index])
             except (WriterSchemaError, AvroSchemaError) as error:
-                programs.append(None)
-                reasons.append(str(error))
+                reasons[index] = str(error)
         if framed.writers is None and programs == [0]:
             numbers = None
         else:

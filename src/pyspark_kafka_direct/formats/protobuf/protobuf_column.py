@@ -12,7 +12,7 @@ from pyspark_kafka_direct.formats.framing import ConfluentFraming, split_message
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
-from pyspark_kafka_direct.formats.writer_schemas import FramedValues
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues, most_frequent_first
 from pyspark_kafka_direct.records import DecodedValues, create_protobuf_decoder
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class ProtobufColumn:
         if self._writers is None:
             return self._decoder.decode(values)
         framed = split_message_indexes(ConfluentFraming().split(values, None))
-        problems = [self._problem(each) for each in framed.messages]
+        problems: list[str | None] = [None] * len(framed.messages)
+        for index in most_frequent_first(framed.writers, len(problems)):
+            problems[index] = self._problem(framed.messages[index])
         can_decode = pa.array([problem is None for problem in problems], pa.bool_()).take(framed.writers)
         starts = pc.if_else(can_decode, framed.starts.cast(pa.int32()), pa.scalar(None, pa.int32()))
         decoded = self._decoder.decode(values, starts)
