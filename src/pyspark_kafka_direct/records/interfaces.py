@@ -198,8 +198,15 @@ class EncodeRequest:
 
 def strings_as_binary(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with strings cast to binary, without a copy: Spark's strings may contain invalid UTF-8."""
+    import pyarrow as pa
+
     schema = _schema_without_strings(rows.schema)
-    return rows if schema is None else rows.cast(schema)
+    if schema is None:
+        return rows
+    if not any(_has_nested_nulls(field.type) for field in schema):
+        return rows.cast(schema)
+    columns = [_without_strings(*each) for each in zip(rows.columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @functools.lru_cache(maxsize=64)
@@ -228,3 +235,28 @@ def _type_without_strings(data_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(data_type):
         return pa.struct([field.with_type(_type_without_strings(field.type)) for field in data_type])
     return data_type
+
+
+@functools.lru_cache(maxsize=64)
+def _has_nested_nulls(data_type: pa.DataType) -> bool:
+    """Return whether a type contains lists or maps of nulls, which PyArrow casts to invalid arrays."""
+    import pyarrow as pa
+
+    fields = [data_type.field(index).type for index in range(data_type.num_fields)]
+    return any(pa.types.is_null(field) or _has_nested_nulls(field) for field in fields)
+
+
+def _without_strings(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return an array with its nested arrays cast one by one, so that those of nulls are not cast."""
+    import pyarrow as pa
+
+    if array.type == data_type:
+        return array
+    if pa.types.is_struct(data_type):
+        fields = list(data_type)
+        children = [_without_strings(array.field(index), field.type) for index, field in enumerate(fields)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if not pa.types.is_nested(data_type):
+        return array.cast(data_type)
+    items = _without_strings(array.values, data_type.field(0).type)
+    return pa.Array.from_buffers(data_type, len(array), array.buffers()[:2], -1, array.offset, [items])

@@ -164,6 +164,26 @@ def test_strings_need_not_be_utf8(encode: Encode) -> None:
     assert texts(encode(column)) == ['{"v":"a\ufffdb"}', '{"v":"\ufffd\\""}', '{"v":"é"}']
 
 
+def test_strings_beside_lists_and_maps_of_nulls(encode: Encode) -> None:
+    item = pa.struct([("n", pa.null()), pa.field("s", pa.string(), nullable=False)])
+    data_type = pa.struct(
+        [("l", pa.list_(pa.null())), ("m", pa.map_(pa.string(), pa.list_(pa.null()))), ("i", pa.list_(item))]
+    )
+    rows = [
+        {"l": [None, None], "m": [("a", [None])], "i": [{"s": "x"}]},
+        None,
+        {"l": [None], "m": [], "i": [{"s": "y"}, None]},
+    ]
+    encoded = [
+        '{"l":[null,null],"m":{"a":[null]},"i":[{"s":"x"}]}',
+        None,
+        '{"l":[null],"m":{},"i":[{"s":"y"},null]}',
+    ]
+    column = pa.array(rows, data_type)
+    for start in range(3):
+        assert texts(encode(column.slice(start))) == encoded[start:]
+
+
 def test_a_dictionary_is_written_as_its_values(encode: Encode) -> None:
     names = pa.array(["JFK", None, "LGA", "JFK"]).dictionary_encode()
     column = pa.StructArray.from_arrays([names, pa.ListArray.from_arrays([0, 1, 1, 3, 4], names)], ["n", "l"])
