@@ -153,6 +153,12 @@ def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
     assert written(schema, column) == [b"\2\2x\2"]
 
 
+def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> None:
+    schema = record(field("int", "id", default=0), field("int", "ID", default=7))
+    assert written(schema, pa.array([{"id": 1}], pa.struct({"id": pa.int32()}))) == [b"\2\x0e"]
+    assert written(schema, pa.array([{"ID": 1}], pa.struct({"ID": pa.int32()}))) == [b"\0\2"]
+
+
 @pytest.mark.parametrize(
     ("schema", "data_type", "message"),
     [
@@ -167,6 +173,11 @@ def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
         (record(field("int")), pa.struct({"v": pa.int32(), "w": pa.int32()}), "R has no field for value.w"),
         (record(field("int")), pa.struct({"V": pa.int32(), "v": pa.int32()}), "R has no field for value.V"),
         (record(field("int", "V")), pa.struct([("v", pa.int32())] * 2), "value.V of the Avro schema fits several"),
+        (
+            record(field("int", "id"), field("int", "ID")),
+            pa.struct({"Id": pa.int32()}),
+            "value.Id fits several fields of",
+        ),
         (record(field("int")), pa.struct({"v": pa.null()}), "value.v is always null, but int in the Avro schema"),
         (
             record(field({"type": "array", "items": {**record(field("int")), "name": "S"}})),

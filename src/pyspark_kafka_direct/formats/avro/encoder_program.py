@@ -143,12 +143,17 @@ class _Compiler:
 def _children(record: RecordType, data_type: pa.StructType, path: str) -> dict[str, int]:
     """Return the children of a struct by the names of fields; as in Spark, case matters only if it has to."""
     names = [field.name for field in data_type]
+    exact = {field.name for field in record.fields}.intersection(names)
     found: dict[str, int] = {}
     for field in record.fields:
         matches = [child for child, name in enumerate(names) if name == field.name]
-        matches = matches or [child for child, name in enumerate(names) if name.lower() == field.name.lower()]
+        if field.name not in exact:
+            lower = field.name.lower()
+            matches = [child for child, name in enumerate(names) if name.lower() == lower and name not in exact]
         if len(matches) > 1:
             raise AvroSchemaError(f"{path}.{field.name} of the Avro schema fits several fields of the struct")
+        if matches and matches[0] in found.values():
+            raise AvroSchemaError(f"{path}.{names[matches[0]]} fits several fields of the Avro schema {record.name}")
         if matches:
             found[field.name] = matches[0]
     unknown = [name for child, name in enumerate(names) if child not in found.values()]
