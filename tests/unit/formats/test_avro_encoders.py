@@ -147,6 +147,15 @@ def test_the_default_of_a_field_that_the_struct_lacks(avro_type: Any, default: A
     assert written(schema, pa.StructArray.from_arrays([pa.array([5], pa.int32())], ["last"])) == [datum + b"\n"]
 
 
+def test_defaults_that_contain_others_are_limited() -> None:
+    nested: Any = "int"
+    for level in range(8):
+        default = [{} if level else 1] * 20
+        nested = {**record(field({"type": "array", "items": nested}, default=default)), "name": f"R{level}"}
+    with pytest.raises(AvroSchemaError, match="the defaults of the fields that the struct lacks are too large"):
+        compile_encoder(parse(record(field(nested, default={}))), pa.struct([]), "value")
+
+
 def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
     schema = record(field("int", "b"), field("string", "A"), field(["string", "null"], "c"))
     column = pa.array([{"a": "x", "b": 1}], pa.struct({"a": pa.string(), "b": pa.int32()}))

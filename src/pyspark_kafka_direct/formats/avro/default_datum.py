@@ -24,6 +24,8 @@ from pyspark_kafka_direct.records.avro_encoding import zigzag
 if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.avro.avro_types import RecordField
 
+_MAX_COST: Final = 1 << 17  # of all defaults of a schema: one for each value, and for each 64 bytes
+_BYTES_OF_COST: Final = 64
 _RANGES: Final = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
 _FORMATS: Final = {"float": "<f", "double": "<d"}
 
@@ -32,50 +34,57 @@ class _InvalidDefaultError(Exception):
     pass
 
 
-def default_datum(field: RecordField) -> bytes:
-    """Return the default of a field as a datum; an AvroSchemaError if it does not have the type of the field."""
-    try:
-        return _datum(field.type, field.default)
-    except (_InvalidDefaultError, UnicodeEncodeError, OverflowError):
-        text = printable(json.dumps(field.default)[:200])
-        raise AvroSchemaError(f"the default of field {field.name!r} does not have its type: {text}") from None
+class DefaultDatums:
+    """Writes the defaults of one schema; a default may contain others, so that a small schema can have huge ones."""
 
+    def __init__(self) -> None:
+        self._cost = 0
 
-def null_datum(avro_type: AvroType) -> bytes:
-    """Return null as a datum of a type that may be null."""
-    return _datum(avro_type, None)
-
-
-def _datum(avro_type: AvroType, value: Any) -> bytes:
-    match avro_type:
-        case UnionType(branches):
-            return _union(branches, value)
-        case PrimitiveType(name):
-            return _primitive(name, value)
-        case FixedType(_, _, size) if isinstance(value, str) and len(value) == size:
-            return value.encode("latin-1")
-        case EnumType(_, _, symbols) if value in symbols:
-            return zigzag(symbols.index(value))
-        case RecordType(_, _, fields) if isinstance(value, dict):
-            members = [(field.type, value.get(field.name, field.default)) for field in fields]
-            return b"".join(_datum(member_type, member) for member_type, member in members)
-        case ArrayType(items) if isinstance(value, list):
-            return _block([_datum(items, each) for each in value])
-        case MapType(values) if isinstance(value, dict):
-            return _block([_with_length(key.encode()) + _datum(values, each) for key, each in value.items()])
-    return _fail()
-
-
-def _union(branches: tuple[AvroType, ...], value: Any) -> bytes:
-    """Return the datum in the first branch that the value fits."""
-    for index, branch in enumerate(branches):
-        if (branch == NULL) != (value is None):
-            continue
+    def datum(self, field: RecordField) -> bytes:
+        """Return the default of a field as a datum; an AvroSchemaError if it does not have the type of the field."""
         try:
-            return zigzag(index) + _datum(branch, value)
+            return self._datum(field.type, field.default)
         except (_InvalidDefaultError, UnicodeEncodeError, OverflowError):
-            continue
-    return _fail()
+            text = printable(json.dumps(field.default)[:200])
+            raise AvroSchemaError(f"the default of field {field.name!r} does not have its type: {text}") from None
+
+    def null(self, avro_type: AvroType) -> bytes:
+        """Return null as a datum of a type that may be null."""
+        return self._datum(avro_type, None)
+
+    def _datum(self, avro_type: AvroType, value: Any) -> bytes:
+        self._cost += 1 + (len(value) // _BYTES_OF_COST if isinstance(value, str) else 0)
+        if self._cost > _MAX_COST:
+            raise AvroSchemaError("the defaults of the fields that the struct lacks are too large")
+        match avro_type:
+            case UnionType(branches):
+                return self._union(branches, value)
+            case PrimitiveType(name):
+                return _primitive(name, value)
+            case FixedType(_, _, size) if isinstance(value, str) and len(value) == size:
+                return value.encode("latin-1")
+            case EnumType(_, _, symbols) if value in symbols:
+                return zigzag(symbols.index(value))
+            case RecordType(_, _, fields) if isinstance(value, dict):
+                members = [(field.type, value.get(field.name, field.default)) for field in fields]
+                return b"".join(self._datum(member_type, member) for member_type, member in members)
+            case ArrayType(items) if isinstance(value, list):
+                return _block([self._datum(items, each) for each in value])
+            case MapType(values) if isinstance(value, dict):
+                entries = value.items()
+                return _block([_with_length(key.encode()) + self._datum(values, each) for key, each in entries])
+        return _fail()
+
+    def _union(self, branches: tuple[AvroType, ...], value: Any) -> bytes:
+        """Return the datum in the first branch that the value fits."""
+        for index, branch in enumerate(branches):
+            if (branch == NULL) != (value is None):
+                continue
+            try:
+                return zigzag(index) + self._datum(branch, value)
+            except (_InvalidDefaultError, UnicodeEncodeError, OverflowError):
+                continue
+        return _fail()
 
 
 def _primitive(name: str, value: Any) -> bytes:

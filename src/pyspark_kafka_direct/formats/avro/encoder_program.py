@@ -20,7 +20,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     type_name,
     without_null,
 )
-from pyspark_kafka_direct.formats.avro.default_datum import default_datum, null_datum
+from pyspark_kafka_direct.formats.avro.default_datum import DefaultDatums
 from pyspark_kafka_direct.formats.avro.defaults import Constants
 from pyspark_kafka_direct.formats.avro.spark_types import logical_type
 from pyspark_kafka_direct.records.avro_encoding import NO_BRANCH, NO_COLUMN, Op
@@ -61,6 +61,7 @@ def compile_encoder(writer: AvroType, data_type: pa.DataType, path: str) -> Enco
 class _Compiler:
     def __init__(self) -> None:
         self.constants = Constants()
+        self._defaults = DefaultDatums()
         self.paths: list[str] = []
 
     def node(self, writer: AvroType, data_type: pa.DataType, path: str) -> list[int]:
@@ -119,8 +120,16 @@ class _Compiler:
                 child = children[field.name]
                 numbers += [child, *self.node(field.type, data_type.field(child).type, field_path)]
             else:
-                numbers += [NO_COLUMN, self.constants.add(_default(field, field_path))]
+                numbers += [NO_COLUMN, self.constants.add(self._default(field, field_path))]
         return numbers
+
+    def _default(self, field: RecordField, path: str) -> bytes:
+        """Return the datum of a field that the struct lacks."""
+        if field.default is not NO_DEFAULT:
+            return self._defaults.datum(field)
+        if without_null(field.type).nullable:
+            return self._defaults.null(field.type)
+        raise AvroSchemaError(f"the struct lacks {path}, which has no default in the Avro schema: add it")
 
     def _union(
         self, writer: UnionType, inner: UnionType, null_branch: int, data_type: pa.DataType, path: str
@@ -163,15 +172,6 @@ def _children(record: RecordType, data_type: pa.StructType, path: str) -> dict[s
             "with a schema that has it"
         )
     return found
-
-
-def _default(field: RecordField, path: str) -> bytes:
-    """Return the datum of a field that the struct lacks."""
-    if field.default is not NO_DEFAULT:
-        return default_datum(field)
-    if without_null(field.type).nullable:
-        return null_datum(field.type)
-    raise AvroSchemaError(f"the struct lacks {path}, which has no default in the Avro schema: add it")
 
 
 def _null_branch(writer: AvroType, path: str) -> int:
