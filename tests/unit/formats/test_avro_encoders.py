@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from tests.unit.formats.avro_data import arrow_type, encode, parse, read, records, spark_value
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-from pyspark_kafka_direct.formats.avro.column_encoder import AvroColumnEncoder, AvroWriteSettings, InvalidRowError
+from pyspark_kafka_direct.formats.avro.column_encoder import (
+    AvroColumnEncoder,
+    AvroWriteSettings,
+    InvalidRowError,
+    check_encodable,
+)
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema import AvroSchema
 from pyspark_kafka_direct.records import create_avro_encoder
@@ -108,6 +113,7 @@ DECIMAL = {"logicalType": "decimal", "precision": 10, "scale": 2}
         (["int", "null"], pa.int32(), None, b"\2"),
         (["int", "null"], pa.int32(), 1, b"\0\2"),
         (["int", "long", "null"], pa.int64(), 1, b"\2\2"),
+        (["int", "null", {"type": "long", "logicalType": "timestamp-micros"}], pa.int64(), 1, b"\4\2"),
         (["int", "null", "string"], pa.struct({"member1": pa.string()}), {"member1": "a"}, b"\4\2a"),
         (["int", "null", "string"], pa.struct({"member1": pa.string()}), {}, b"\2"),
         (["int", "null", "string"], pa.struct({"member1": pa.string()}), None, b"\2"),
@@ -133,6 +139,8 @@ def test_a_value(avro_type: Any, data_type: pa.DataType, value: Any, datum: byte
         (["null", "int"], None, b"\0"),
         (["int", "null"], 1, b"\0\2"),
         ("double", 1, b"\0\0\0\0\0\0\xf0\x3f"),
+        ("float", "-Infinity", b"\0\0\x80\xff"),
+        (["double", "string"], "NaN", b"\0\0\0\0\0\0\0\xf8\x7f"),
         ("string", "é", b"\4\xc3\xa9"),
         ("bytes", "é", b"\2\xe9"),
         ({"type": "fixed", "name": "F", "size": 1}, "\xff", b"\xff"),
@@ -160,6 +168,13 @@ def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
     schema = record(field("int", "b"), field("string", "A"), field(["string", "null"], "c"))
     column = pa.array([{"a": "x", "b": 1}], pa.struct({"a": pa.string(), "b": pa.int32()}))
     assert written(schema, column) == [b"\2\2x\2"]
+
+
+def test_a_column_of_the_type_null_has_nulls_and_no_datums() -> None:
+    for schema in ("null", ["null", "string"], "string"):
+        write_settings = AvroWriteSettings(AvroSchema(json.dumps(schema), (), parse(schema)), b"\0\0\0\0\1")
+        check_encodable("key", write_settings, pa.null())
+        assert AvroColumnEncoder("key", write_settings).encode(pa.nulls(2)).to_pylist() == [None, None]
 
 
 def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> None:

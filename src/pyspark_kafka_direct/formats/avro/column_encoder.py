@@ -58,7 +58,11 @@ class AvroColumnEncoder:
             AvroSchemaError: The schema does not fit the type of the column.
             InvalidRowError: It does not allow a value.
         """
+        import pyarrow as pa
+
         values = encodable(values, FORMAT_NAME)
+        if pa.types.is_null(values.type):
+            return pa.nulls(len(values), pa.binary())
         if self._encoder is None or values.type != self._type:
             program = compile_encoder(self._settings.schema.root, values.type, self._column)
             self._type, self._paths = values.type, program.paths
@@ -81,6 +85,8 @@ def check_encodable(column: str, settings: AvroWriteSettings, data_type: pa.Data
     """Raise an AvroSchemaError if a column of a type cannot be encoded."""
     import pyarrow as pa
 
+    if pa.types.is_null(data_type):
+        return  # each value is null, and stays null
     try:
         plain = encodable(pa.nulls(0, data_type), FORMAT_NAME).type
         compile_encoder(settings.schema.root, plain, column)

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     RecordType,
     UnionType,
 )
+from pyspark_kafka_direct.formats.avro.defaults import NOT_FINITE
 from pyspark_kafka_direct.records.avro_encoding import zigzag
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def _primitive(name: str, value: Any) -> bytes:
         return zigzag(value)
     if name in _FORMATS and is_number:
         return struct.pack(_FORMATS[name], value)
+    if name in _FORMATS and value in NOT_FINITE:
+        return struct.pack(_FORMATS[name], float(value))
     if name in ("bytes", "string") and isinstance(value, str):
         return _with_length(value.encode("latin-1" if name == "bytes" else "utf-8"))
     return _fail()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
+NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
 _RANGES: Final = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
 
@@ -147,7 +147,7 @@ def _primitive(
         return [[Op.INTEGER_CONSTANT, column, value]]
     if name in ("float", "double") and (is_integer or isinstance(value, float)):
         return _double(value, column, constants)
-    if name in ("float", "double") and value in _NOT_FINITE:  # JSON has no such numbers; Java writes strings
+    if name in ("float", "double") and value in NOT_FINITE:  # JSON has no such numbers; Java writes strings
         return _double(float(value), column, constants)
     if name in ("bytes", "string") and isinstance(value, str):
         encoded = _bytes(value) if name == "bytes" else _utf8(value)

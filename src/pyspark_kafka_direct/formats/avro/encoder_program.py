@@ -79,8 +79,7 @@ class _Compiler:
             return self._union(writer, inner, null_branch, data_type, path)
         if inner is None:
             _mismatch(writer, data_type, path)
-        # Of a union of int and long, the value is a long.
-        return self._operation(inner, null_branch, writer.branches.index(inner), data_type, path)
+        return self._operation(inner, null_branch, _branch(writer, inner), data_type, path)
 
     def _operation(
         self, writer: AvroType, null_branch: int, branch: int, data_type: pa.DataType, path: str
@@ -172,6 +171,14 @@ def _children(record: RecordType, data_type: pa.StructType, path: str) -> dict[s
             "with a schema that has it"
         )
     return found
+
+
+def _branch(writer: UnionType, inner: AvroType) -> int:
+    """Return the branch of values; of a union of int and long, that of long, which may have a logical type."""
+    if inner in writer.branches or not isinstance(inner, PrimitiveType):
+        return writer.branches.index(inner)
+    names = [each.name if isinstance(each, PrimitiveType) else "" for each in writer.branches]
+    return names.index(inner.name)
 
 
 def _null_branch(writer: AvroType, path: str) -> int:
