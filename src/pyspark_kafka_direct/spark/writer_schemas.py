@@ -215,11 +215,16 @@ def _parse(name: str, text: str) -> AvroSchema:
 def _derived(side: str, data_type: pa.DataType) -> str:
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 
     try:
-        return derived_schema(data_type, null_first=True)
+        schema = derived_schema(data_type, null_first=True)
+        parse_avro_schema(schema)  # names of columns need not be those that Avro allows
     except AvroSchemaError as error:
-        raise ColumnError(f"{side} attribute cannot be written as Avro: {error}: cast it in the query") from None
+        raise ColumnError(
+            f"{side} attribute cannot be written as Avro: {error}: rename or cast it in the query"
+        ) from None
+    return schema
 
 
 def _arrow_type(columns: StructType, side: str) -> pa.DataType | None:
