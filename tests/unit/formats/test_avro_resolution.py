@@ -239,6 +239,17 @@ def test_a_default_that_does_not_have_its_type_is_rejected() -> None:
         decode(record(("a", "int")), [b"\2"], record(("a", "int"), ("b", "int", {"default": "x"})))
 
 
+def test_defaults_that_contain_others_are_limited() -> None:
+    nested: Any = "int"
+    for level in range(6):
+        default = [{} if level else 1] * 20
+        nested = record(("v", {"type": "array", "items": nested}, {"default": default}), name=f"R{level}")
+    for wanted in (nested, ["null", "string", nested]):
+        reader = record(("a", "int"), ("b", wanted, {"default": {}}))
+        with pytest.raises(AvroSchemaError, match="the defaults of the fields that the writer schema lacks are too la"):
+            decode(record(("a", "int")), [b"\2"], reader)
+
+
 def test_references_are_schemas_of_named_types() -> None:
     reference = '{"type":"record","name":"org.P","fields":[{"name":"x","type":"int"}]}'
     schema = parse_avro_schema(

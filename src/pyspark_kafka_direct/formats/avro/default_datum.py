@@ -25,7 +25,7 @@ from pyspark_kafka_direct.records.avro_encoding import zigzag
 if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.avro.avro_types import RecordField
 
-_MAX_COST: Final = 1 << 17  # of all defaults of a schema: one for each value, and for each 64 bytes
+_MAX_COST: Final = 1 << 16  # of all defaults of a schema: one for each value, and for each 64 bytes
 _BYTES_OF_COST: Final = 64
 _RANGES: Final = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
 _FORMATS: Final = {"float": "<f", "double": "<d"}

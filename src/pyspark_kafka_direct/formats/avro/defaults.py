@@ -33,18 +33,27 @@ if TYPE_CHECKING:
 
 NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
+_MAX_VALUES: Final = 1 << 16  # of the defaults of a program
+
 _RANGES: Final = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
 
 
 class Constants:
-    """The constants of a program, each of them once."""
+    """The constants of a program, each of them once, and the number of its values that are defaults."""
 
     def __init__(self) -> None:
         self._indexes: dict[bytes, int] = {}
+        self._default_values = 0
 
     def add(self, value: bytes) -> int:
         """Return the index of a constant."""
         return self._indexes.setdefault(value, len(self._indexes))
+
+    def count_default(self) -> None:
+        """Count a value of a default. Defaults may contain others, so that those of a small schema are huge."""
+        self._default_values += 1
+        if self._default_values > _MAX_VALUES:
+            raise AvroSchemaError("the defaults of the fields that the writer schema lacks are too large")
 
     def values(self) -> tuple[bytes, ...]:
         """Return the constants by their indexes."""
@@ -69,6 +78,7 @@ class _InvalidDefaultError(Exception):
 def _operations(
     avro_type: AvroType, value: Any, data_type: pa.DataType, column: int, constants: Constants
 ) -> list[list[int]]:
+    constants.count_default()
     match avro_type:
         case UnionType(branches):
             return _union_operations(avro_type, branches, value, data_type, column, constants)
@@ -122,6 +132,8 @@ def _union_operations(
             operations: list[list[int]] = [[Op.PRESENT, column]]
             member = _columns(list(data_type), column + 1).get(f"member{inner.branches.index(branch)}")
             return operations + (_operations(branch, value, *member, constants) if member else [])
+        except AvroSchemaError:
+            raise
         except (_InvalidDefaultError, ValueError):
             continue
     return _fail()
