@@ -22,7 +22,8 @@ USE_LATEST: Final = "use.latest.version"
 
 _SIDES: Final[tuple[Side, ...]] = ("key", "value")
 _BY_TYPE: Final = ("binary", "string", "json")  # the type of the column says how it is written
-_SCHEMA_OPTIONS: Final = ("Schema", "Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")
+_REGISTRY_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
+_SCHEMA_OPTIONS: Final = ("Schema", "Framing", *_REGISTRY_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,23 @@ def _column(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> AvroSink
 
 def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> Iterator[str]:
     """Yield warnings about options that have no effect."""
-    names = [f"{side}{name}" for side in _SIDES if side not in sides for name in _SCHEMA_OPTIONS]
-    names += [] if sides and has_registry else [AUTO_REGISTER, USE_LATEST]
-    names += [] if sides else ["schema.registry.url"]
-    for name in names:
+    reasons: dict[str, str] = {}
+    for side in _SIDES:
+        if side not in sides:
+            reason = "the key or value is not written as Avro" if sides else "nothing is written as Avro"
+            reasons |= {f"{side}{name}": reason for name in _SCHEMA_OPTIONS}
+        elif not has_registry:
+            reasons |= {f"{side}{name}": "schema.registry.url is not set" for name in _REGISTRY_OPTIONS}
+        elif parsed.get_string(f"{side}Schema") or parsed.get_boolean(AUTO_REGISTER) or not _uses_latest(parsed):
+            reasons[f"{side}SchemaVersion"] = "the schema is not that of a version of the subject"
+    if not sides:
+        reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST, "schema.registry.url"), "nothing is written as Avro")
+    elif not has_registry:
+        reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST), "schema.registry.url is not set")
+    for name, reason in reasons.items():
         if name in parsed.given_names:
-            reason = "nothing is written as Avro" if not sides else "the key or value is not written as Avro"
-            if sides and name in (AUTO_REGISTER, USE_LATEST):
-                reason = "schema.registry.url is not set"
             yield option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)
+
+
+def _uses_latest(parsed: ParsedConfig) -> bool:
+    return parsed.values.get(USE_LATEST) is not False

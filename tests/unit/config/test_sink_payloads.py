@@ -62,3 +62,16 @@ def test_options_without_effect_are_warned_of() -> None:
     ]
     without = parse(valueFormat="avro", valueSchema=SCHEMA, **{"auto.register.schemas": "true"})
     assert "the option auto.register.schemas is ignored: schema.registry.url is not set" in without.warnings
+
+
+@pytest.mark.parametrize("others", [{"valueSchema": SCHEMA}, {"use.latest.version": "false"}])
+def test_a_version_that_is_not_written_with_is_warned_of(others: dict[str, str]) -> None:
+    assert parse(valueFormat="avro", valueSchemaVersion="3", **REGISTRY).warnings == ()
+    parsed = parse(valueFormat="avro", valueSchemaVersion="3", **REGISTRY, **others)
+    message = "the option valueSchemaVersion is ignored: the schema is not that of a version of the subject"
+    assert parsed.warnings == (message,)
+
+
+def test_a_subject_without_a_registry_is_warned_of() -> None:
+    parsed = parse(valueFormat="avro", valueSchema=SCHEMA, valueSubject="s")
+    assert parsed.warnings == ("the option valueSubject is ignored: schema.registry.url is not set",)
