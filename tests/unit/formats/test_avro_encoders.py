@@ -158,7 +158,7 @@ def test_the_default_of_a_field_that_the_struct_lacks(avro_type: Any, default: A
 def test_defaults_that_contain_others_are_limited() -> None:
     nested: Any = "int"
     for level in range(8):
-        default = [{} if level else 1] * 20
+        default: list[Any] = [{} if level else 1] * 20
         nested = {**record(field({"type": "array", "items": nested}, default=default)), "name": f"R{level}"}
     with pytest.raises(AvroSchemaError, match="the defaults of the fields that the struct lacks are too large"):
         compile_encoder(parse(record(field(nested, default={}))), pa.struct([]), "value")

@@ -242,7 +242,7 @@ def test_a_default_that_does_not_have_its_type_is_rejected() -> None:
 def test_defaults_that_contain_others_are_limited() -> None:
     nested: Any = "int"
     for level in range(6):
-        default = [{} if level else 1] * 20
+        default: list[Any] = [{} if level else 1] * 20
         nested = record(("v", {"type": "array", "items": nested}, {"default": default}), name=f"R{level}")
     for wanted in (nested, ["null", "string", nested]):
         reader = record(("a", "int"), ("b", wanted, {"default": {}}))
