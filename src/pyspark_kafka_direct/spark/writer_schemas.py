@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from pyspark_kafka_direct.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -124,19 +125,24 @@ def _subject(column: AvroSinkColumn, topic: str | None, record_name: str) -> str
 
 def _of_subject(registry: RegistrySettings, subject: str, version: str) -> WriterSchema:
     """Return a version of a subject. If the registry is down, ``latest`` is the one that was found before."""
+    if version != LATEST_VERSION:
+        return _fetch_version(registry, subject, version)
+    return _as_writer_schema(_found(registry, subject, lambda: _fetch(registry, subject, version)))
+
+
+def _found(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
+    """Return what is fetched, or, if the registry is down, what this application has fetched before."""
     from pyspark_kafka_direct.spark.latest_schemas import load_latest, save_latest
 
-    if version != LATEST_VERSION:
-        return _as_writer_schema(_fetch_version(registry, subject, version))
     try:
-        found = _fetch(registry, subject, version)
+        found = fetch()
     except SchemaRegistryUnavailableError:
-        earlier = load_latest(registry, subject)
+        earlier = load_latest(registry, key)
         if earlier is None:
             raise
-        return _as_writer_schema(earlier)
-    save_latest(registry, subject, found)
-    return _as_writer_schema(found)
+        return earlier
+    save_latest(registry, key, found)
+    return found
 
 
 def _fetch(registry: RegistrySettings, subject: str, version: str) -> FoundSchema:
@@ -157,13 +163,13 @@ def _fetch(registry: RegistrySettings, subject: str, version: str) -> FoundSchem
         raise invalid_response(f"Subject {subject!r}", "without an id")
     source = f"version {registered.version} of {subject}, schema id {registered.schema_id}"
     schema = avro_schema(resolved, source)
-    guid = None if registered.guid is None else str(registered.guid)
-    return FoundSchema(schema.text, schema.references, registered.schema_id, guid, source)
+    return FoundSchema(schema.text, schema.references, registered.schema_id, _text(registered.guid), source)
 
 
 @functools.lru_cache(maxsize=64)  # a version does not change
-def _fetch_version(registry: RegistrySettings, subject: str, version: str) -> FoundSchema:
-    return _fetch(registry, subject, version)
+def _fetch_version(registry: RegistrySettings, subject: str, version: str) -> WriterSchema:
+    key = json.dumps([subject, version])
+    return _as_writer_schema(_found(registry, key, lambda: _fetch(registry, subject, version)))
 
 
 def _as_writer_schema(found: FoundSchema) -> WriterSchema:
@@ -176,15 +182,20 @@ def _as_writer_schema(found: FoundSchema) -> WriterSchema:
 @functools.lru_cache(maxsize=64)  # the id of a schema does not change
 def _registered(registry: RegistrySettings, subject: str, text: str, auto_register: bool) -> WriterSchema:
     """Look a schema up in a subject, or register it."""
+    key = json.dumps([subject, "schema", text])
+    return _as_writer_schema(_found(registry, key, lambda: _identify(registry, subject, text, auto_register)))
+
+
+def _identify(registry: RegistrySettings, subject: str, text: str, auto_register: bool) -> FoundSchema:
     from pyspark_kafka_direct.registry.registered_schema import Schema, invalid_response
     from pyspark_kafka_direct.registry.registry_client import registry_client
+    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
 
     client, schema = registry_client(registry), Schema(text)
-    parsed = _parse("the schema", text)
     if auto_register:
         schema_id = client.register(subject, schema)
         guid = client.schema_by_id(schema_id).registered.guid  # raises SchemaError if the subject encrypts fields
-        return WriterSchema(parsed, schema_id, guid, f"schema id {schema_id} of {subject}")
+        return FoundSchema(text, (), schema_id, _text(guid), f"schema id {schema_id} of {subject}")
     try:
         found = client.look_up(subject, schema)
     except SchemaNotFoundError as error:
@@ -199,7 +210,11 @@ def _registered(registry: RegistrySettings, subject: str, text: str, auto_regist
             f"Subject {subject!r} has rules that encrypt fields or values, which is not supported: they would be "
             "written without encryption."
         )
-    return WriterSchema(parsed, found.schema_id, found.guid, f"schema id {found.schema_id} of {subject}")
+    return FoundSchema(text, (), found.schema_id, _text(found.guid), f"schema id {found.schema_id} of {subject}")
+
+
+def _text(guid: UUID | None) -> str | None:
+    return None if guid is None else str(guid)
 
 
 def _parse(name: str, text: str) -> AvroSchema:

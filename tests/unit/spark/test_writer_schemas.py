@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from pyspark.sql.types import DataType, DoubleType, IntegerType, MapType, StructType
+from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.registry.registry_client import registry_client
+from pyspark_kafka_direct.spark import writer_schemas
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
 REGISTRY = {"schema.registry.url": "http://localhost:1", "schema.registry.api.timeout.ms": "1"}
 
@@ -32,3 +42,22 @@ def test_a_column_whose_type_has_no_schema(data_type: DataType, message: str) ->
     with pytest.raises(ColumnError) as raised:
         resolve_writer_schemas(payloads, StructType().add("value", data_type), "t")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("option", [{"valueSchema": SCHEMA}, {"valueSchemaVersion": "1"}, {}])
+def test_an_application_writes_while_the_registry_is_down(
+    option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    options = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "avro", **option}
+    with FakeRegistry() as registry:
+        registry.add("t-value", SCHEMA)
+        options |= {"schema.registry.url": registry.url, "schema.registry.api.timeout.ms": "200"}
+        payloads = parse_sink_options(options, streaming=True).payloads
+        found = resolve_writer_schemas(payloads, None, "t")
+    for cached in (writer_schemas._registered, writer_schemas._fetch_version):  # a later batch has another process
+        cached.cache_clear()
+    registry_client.cache_clear()
+    again = resolve_writer_schemas(payloads, None, "t")
+    assert again["value"].prefix == found["value"].prefix == b"\0\0\0\0\1"
