@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 
 import pytest
 from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2, wrappers_pb2
@@ -120,3 +121,17 @@ def test_types_that_spark_lacks_are_rejected() -> None:
         ddl("message M { optional int32 x = 1; }", "Other")
     with pytest.raises(ProtobufSchemaError, match="the schema has no message type"):
         ddl("enum E { A = 1; }")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message A" + " " * 60_000 + "{ optional int32 a = 1; }",
+        "enum E { X = 0;" + ";" * 900_000 + "} message A { optional int32 a = 1; }",
+    ],
+    ids=["white space", "empty statements"],
+)
+def test_the_time_to_parse_is_proportional_to_the_size(text: str) -> None:
+    start = time.process_time()
+    assert parse_protobuf_schema(text).message("A").fields[0].name == "a"
+    assert time.process_time() - start < 12  # instead of more than 20

@@ -32,6 +32,7 @@ _TOKEN: Final = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_NEXT: Final = re.compile(r"\s*(\S?)")
 _LABELS: Final = ("optional", "required", "repeated")
 _OPENING: Final = {"{": "}", "[": "]", "(": ")"}
 _CLOSING: Final = frozenset(_OPENING.values())
@@ -255,7 +256,8 @@ class _Parser:
 
     def _peek(self) -> str:
         """Return the next character after the token that is not white space."""
-        return self._text[self._at + len(self._word) :].lstrip()[:1]
+        found = _NEXT.match(self._text, self._at + len(self._word))
+        return found[1] if found else ""
 
     def _skip_statement(self) -> None:
         while self._word != ";":

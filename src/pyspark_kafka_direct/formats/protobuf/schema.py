@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")  # a .proto file has other characters
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+(=\s*){0,2}")  # a .proto file has other characters
 
 
 def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) -> ProtobufSchema:
