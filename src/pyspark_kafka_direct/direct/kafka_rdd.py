@@ -214,27 +214,32 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         valueFormat: str | None = None,  # noqa: N803
         keySchema: str | None = None,  # noqa: N803
         valueSchema: str | None = None,  # noqa: N803
+        keyMessage: str | None = None,  # noqa: N803
+        valueMessage: str | None = None,  # noqa: N803
         mode: str | None = None,
         columnNameOfCorruptRecord: str | None = None,  # noqa: N803
         options: Mapping[str, str] | None = None,
     ) -> RDD[pa.RecordBatch]:
         """Return the records as ``pyarrow.RecordBatch`` objects, without a Python object per record.
 
-        Keys and values are binary, or decoded as by the data source; docs/typed-json.md, docs/avro.md and
-        docs/schema-registry.md describe formats and modes.
+        Keys and values are binary, or decoded as by the data source; docs/typed-json.md, docs/avro.md,
+        docs/protobuf.md and docs/schema-registry.md describe formats and modes.
 
         Args:
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
                 the order of the result. Only these are decoded. By default the first seven, which are the columns of
-                the data source. With JSON and Avro also _error, which says why a record is malformed.
-            keyFormat: ``binary`` (default), ``string``, ``json``, ``avro``, or ``module:factory`` for a decoder of your
-                own.
+                the data source. With JSON, Avro and Protobuf also _error, which says why a record is malformed.
+            keyFormat: ``binary`` (default), ``string``, ``json``, ``avro``, ``protobuf``, or ``module:factory`` for a
+                decoder of your own.
             valueFormat: The same for values.
             keySchema: With ``keyFormat="json"``: the fields to decode, as DDL. With ``avro``: an Avro schema, as JSON.
-                With ``module:factory``: fields or any type.
+                With ``protobuf``: the text of a ``.proto`` file, or a set of descriptors in base64. With
+                ``module:factory``: fields or any type.
             valueSchema: The same for values.
+            keyMessage: With ``protobuf``: the full name of the message type. Default: the first one of the schema.
+            valueMessage: The same for values.
             mode: What to do with malformed records: ``PERMISSIVE`` (default for JSON), ``DROPMALFORMED`` or
-                ``FAILFAST`` (default for Avro).
+                ``FAILFAST`` (default for Avro and Protobuf).
             columnNameOfCorruptRecord: The name of the field for malformed records. Default: ``_corrupt_record``.
             options: Options of the data source for a schema registry, such as ``schema.registry.url``. The subject
                 follows from the topic if all ranges have the same one; otherwise, set ``valueSubject``.
@@ -252,6 +257,8 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             "valueFormat": valueFormat,
             "keySchema": keySchema,
             "valueSchema": valueSchema,
+            "keyMessage": keyMessage,
+            "valueMessage": valueMessage,
             "mode": mode,
             "columnNameOfCorruptRecord": columnNameOfCorruptRecord,
         }
