@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2, wrappers_pb2
@@ -17,6 +18,12 @@ from pyspark_kafka_direct.formats.protobuf.spark_types import TypeOptions, spark
 def ddl(text: str, name: str | None = None, options: TypeOptions | None = None) -> str:
     schema = parse_protobuf_schema(text)
     return spark_ddl(schema, schema.message(name), options or TypeOptions())
+
+
+def chain(length: int) -> str:
+    """Return a schema in which each message has the next one."""
+    messages = [f"message M{number} {{ optional M{number + 1} next = 1; }}" for number in range(length)]
+    return " ".join((*messages, f"message M{length} {{ optional int32 x = 1; }}"))
 
 
 @pytest.mark.parametrize("text", [ALL_TYPES, PROTO2])
@@ -112,6 +119,38 @@ def test_invalid_schemas_are_rejected(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"type": 11, "type_name": ""}, "field x of the message M has the type , which is not defined"),
+        ({"type": 11, "type_name": ".E"}, "field x of the message M has the type .E, which is not defined"),
+        ({"type": 14, "type_name": ".M"}, "field x of the message M has the type .M, which is not defined"),
+        ({"name": "y"}, "two fields of the message M have the same name"),
+        ({"name": "x` int"}, "the message M has a field with the invalid name 'x` int'"),
+    ],
+)
+def test_invalid_descriptors_are_rejected(damage: dict[str, Any], message: str) -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="m.proto")
+    file.enum_type.add(name="E").value.add(name="A", number=0)
+    fields = file.message_type.add(name="M").field
+    for number, name in enumerate("xy", 1):
+        fields.add(name=name, number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT32)
+    for attribute, value in damage.items():
+        setattr(fields[0], attribute, value)
+    with pytest.raises(ProtobufSchemaError) as caught:
+        parse_protobuf_schema(base64.b64encode(files.SerializeToString()).decode())
+    assert message in str(caught.value)
+
+
+def test_the_entry_of_a_map_has_a_key_and_a_value() -> None:
+    file = file_descriptor('syntax = "proto3"; message M { map<string, int32> m = 1; }')
+    assert parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode()).message("M")
+    del file.message_type[0].nested_type[0].field[1]
+    with pytest.raises(ProtobufSchemaError, match=r"the message M\.MEntry is not a valid entry of a map"):
+        parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode())
+
+
 def test_types_that_spark_lacks_are_rejected() -> None:
     with pytest.raises(ProtobufSchemaError, match=r"the message type test\.all\.Everything\.Inner contains itself"):
         ddl(ALL_TYPES)
@@ -121,6 +160,8 @@ def test_types_that_spark_lacks_are_rejected() -> None:
         ddl("message M { optional int32 x = 1; }", "Other")
     with pytest.raises(ProtobufSchemaError, match="the schema has no message type"):
         ddl("enum E { A = 1; }")
+    with pytest.raises(ProtobufSchemaError, match="the message type M0 has more than 60 levels of messages"):
+        ddl(chain(1000))
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,17 @@ def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> 
         column(registry, fails_at_new_fields=True).decode(value)
 
 
+def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:
+    levels = "".join(f"message M{number} {{ M{number + 1} next = 2; }} " for number in range(2000))
+    order = 'syntax = "proto3"; package shop; message Order { int32 id = 1; M0 next = 2; } '
+    text, new = (f"{order}{levels} message M2000 {{ {fields} }}" for fields in ("", "int32 count = 3;"))
+    schema_id = registry.add("orders-value", new, schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"\x08\x01")], pa.binary())
+    assert column(registry, text).decode(value).values.to_pylist() == [{"id": 1}]
+    with pytest.raises(SchemaError, match=r"lacks: next\.next\..*\.count\. To read"):
+        column(registry, text, fails_at_new_fields=True).decode(value)
+
+
 def test_a_registry_that_is_not_available_fails_the_task(registry: FakeRegistry) -> None:
     registry.stop()
     with pytest.raises(SchemaRegistryUnavailableError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings
-    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 _MAX_SHOWN_FIELDS: Final = 5
@@ -57,11 +57,11 @@ class WriterMessages:
             return f"schema id {schema_id} has no message with the indexes [{shown}{more}]"
         if writer.name != reader.name:
             return f"the value is a message {writer.name}, not {reader.name}"
-        misread = next(_misread_fields(schema, writer, reader_schema, reader, set()), None)
+        misread = next(_misread_fields(schema, writer, reader_schema, reader), None)
         if misread is not None:
             return f"schema id {schema_id}: {misread}"
         if self.fails_at_new_fields:
-            self._check_new_fields(schema_id, _new_fields(schema, writer, reader_schema, reader, set()))
+            self._check_new_fields(schema_id, _new_fields(schema, writer, reader_schema, reader))
         return None
 
     def _check_new_fields(self, schema_id: int | str, new_fields: Iterator[str]) -> None:
@@ -103,48 +103,42 @@ def _source(resolved: ResolvedSchema, where: str, message: str | None = None) ->
 
 
 def _misread_fields(
-    writer_schema: ProtobufSchema,
-    writer: ProtoMessage,
-    reader_schema: ProtobufSchema,
-    reader: ProtoMessage,
-    seen: set[tuple[str, str]],
+    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
 ) -> Iterator[str]:
-    """Yield the fields whose values would be other numbers; those with another wire type count as unknown."""
-    if (writer.name, reader.name) in seen:
-        return
-    seen.add((writer.name, reader.name))
-    targets = {field.number: field for field in reader.fields}
-    for field in writer.fields:
-        target = targets.get(field.number)
-        if target is None:
+    """Yield the fields whose values would be other numbers; most of those with another wire type count as unknown."""
+    for _, message, field, target in _fields(writer_schema, writer, reader_schema, reader):
+        if target is None or field.type == target.type == "message":
             continue
-        if field.type == target.type == "message":
-            inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
-            yield from _misread_fields(writer_schema, inner, reader_schema, inner_target, seen)
-        elif any((field.type in types) != (target.type in types) for types in (_ZIGZAG, _FLOATS)):
+        if any((field.type in types) != (target.type in types) for types in (_ZIGZAG, _FLOATS)):
             yield (
-                f"field {field.name} of {writer.name} is {field.type}, which cannot be read as the {target.type} of "
+                f"field {field.name} of {message} is {field.type}, which cannot be read as the {target.type} of "
                 "the schema of the query"
             )
 
 
 def _new_fields(
-    writer_schema: ProtobufSchema,
-    writer: ProtoMessage,
-    reader_schema: ProtobufSchema,
-    reader: ProtoMessage,
-    seen: set[tuple[str, str]],
+    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
 ) -> Iterator[str]:
     """Yield the paths of fields that only the writer's schema has."""
-    if (writer.name, reader.name) in seen:
-        return
-    seen.add((writer.name, reader.name))
-    targets = {field.number: field for field in reader.fields}
-    for field in writer.fields:
-        target = targets.get(field.number)
-        if target is None:
-            yield field.name
-        elif field.type == target.type == "message":
+    fields = _fields(writer_schema, writer, reader_schema, reader)
+    return (path for path, _, _, target in fields if target is None)
+
+
+def _fields(
+    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
+) -> Iterator[tuple[str, str, ProtoField, ProtoField | None]]:
+    """Yield the paths of the writer's fields, their messages, themselves and those of the reader; messages once."""
+    seen = {(writer.name, reader.name)}
+    pending = [("", writer, reader)]
+    while pending:  # a recursion would be as deep as the schemas
+        prefix, message, reader_message = pending.pop()
+        targets = {field.number: field for field in reader_message.fields}
+        for field in message.fields:
+            target = targets.get(field.number)
+            yield f"{prefix}{field.name}", message.name, field, target
+            if target is None or not field.type == target.type == "message":
+                continue
             inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
-            paths = _new_fields(writer_schema, inner, reader_schema, inner_target, seen)
-            yield from (f"{field.name}.{path}" for path in paths)
+            if (inner.name, inner_target.name) not in seen:
+                seen.add((inner.name, inner_target.name))
+                pending.append((f"{prefix}{field.name}.", inner, inner_target))

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.formats.protobuf.proto_parser import parse_proto
 from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FILES,
     MAX_TYPES,
+    SCALAR_TYPES,
     ProtobufSchema,
     ProtobufSchemaError,
     ProtoEnum,
@@ -103,16 +104,18 @@ def _all_messages(messages: list[ProtoMessage]) -> Iterator[ProtoMessage]:
 def _resolve_fields(
     message: ProtoMessage, messages: Mapping[str, ProtoMessage], enums: Mapping[str, ProtoEnum]
 ) -> None:
-    numbers = {field.number for field in message.fields}
-    if len(numbers) < len(message.fields):
-        raise ProtobufSchemaError(f"two fields of the message {message.name} have the same number")
+    for what in ("number", "name"):
+        if len({getattr(field, what) for field in message.fields}) < len(message.fields):
+            raise ProtobufSchemaError(f"two fields of the message {message.name} have the same {what}")
     for field in message.fields:
-        if not field.type_name:
+        if not field.name.isidentifier():
+            raise ProtobufSchemaError(f"the message {message.name} has a field with the invalid name {field.name!r}")
+        if field.type in SCALAR_TYPES:
             continue
         for name in _candidates(field.type_name, message.name):
-            if name in messages:
+            if name in messages and field.type in ("", "message", "group"):
                 field.type = field.type or "message"
-            elif name in enums:
+            elif name in enums and field.type in ("", "enum"):
                 field.type = "enum"
             else:
                 continue
@@ -124,6 +127,10 @@ def _resolve_fields(
             )
         if field.type == "message" and not field.repeated:
             field.has_presence = True
+    if message.is_map_entry:
+        entry = [(field.name, field.number, field.repeated) for field in message.fields]
+        if entry != [("key", 1, False), ("value", 2, False)] or message.fields[0].type not in SCALAR_TYPES:
+            raise ProtobufSchemaError(f"the message {message.name} is not a valid entry of a map")
 
 
 def _candidates(name: str, scope: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.formats.protobuf.proto_types import MAX_TYPES, ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
+from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
@@ -59,6 +60,11 @@ class _Types:
             raise ProtobufSchemaError(
                 f"the message type {message.name} contains itself, so it has no type in Spark; name the wanted fields "
                 "with .schema()"
+            )
+        if len(path) > MAX_SCHEMA_DEPTH:
+            raise ProtobufSchemaError(
+                f"the message type {path[0]} has more than {MAX_SCHEMA_DEPTH} levels of messages; name the wanted "
+                "fields with .schema()"
             )
         self._count += 1
         if self._count > MAX_TYPES:
