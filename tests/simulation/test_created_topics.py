@@ -9,7 +9,7 @@ from tests.simulation.history import Plan
 from tests.simulation.scheduler import World
 
 from pyspark_kafka_direct.client.admin import create_topic
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
 
 
 def create(brokers: int, seconds: float, replicas: int | None = None) -> float:
@@ -41,6 +41,11 @@ def create(brokers: int, seconds: float, replicas: int | None = None) -> float:
 
 def test_a_topic_is_created_as_soon_as_the_only_broker_is_unfenced() -> None:
     assert 7.0 < create(1, seconds=10.0) < 12.0
+
+
+def test_a_topic_is_not_created_while_the_only_broker_is_fenced() -> None:
+    with pytest.raises(TransientBrokerError, match="INVALID_REPLICATION_FACTOR while creating the topic"):
+        create(1, seconds=1_000.0)
 
 
 def test_a_topic_gets_as_many_replicas_as_there_are_usable_brokers() -> None:

@@ -50,10 +50,10 @@ def create_topic(
             is_new = _create_topic(cluster, name, partitions, factor, configs, deadline)
             break
         except _InvalidReplicationFactorError as error:
-            if factor > len(cluster.nodes):
+            if factor > max(1, len(cluster.nodes)):
                 raise
             if factor != _DEFAULT_REPLICATION_FACTOR:  # the controller has fenced a broker, for a moment or longer
-                retry.wait_or_raise(error)
+                retry.wait_or_raise(TransientBrokerError(error.message, topic=name, broker=error.broker))
                 cluster.refresh_brokers(deadline=deadline)
             factor = replicas or max(1, min(_MAX_REPLICATION_FACTOR, len(cluster.nodes)))
     retry = _retry(cluster, deadline)
