@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+import pyarrow as pa
 import pyarrow.compute as pc
+
+from pyspark_kafka_direct.records.json_values import MalformedValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
 
-    from pyspark_kafka_direct.records.json_values import MalformedValues
+NO_ID: Final = -1
+"""The schema id of values without a framing."""
+
+_MAX_INT32: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,24 @@ class FramedValues:
             self.schema_ids,
             None if self.malformed is None else self.malformed.slice(start, rows),
         )
+
+    def all_malformed(self, reasons: list[str | None], malformed: MalformedValues | None) -> MalformedValues | None:
+        """Return the malformed rows of the framing, those of a schema with a reason, and those of the decoder."""
+        found = [each for each in (self.malformed, malformed) if each is not None]
+        if not found and not any(reasons):
+            return None
+        first = pa.repeat(pa.scalar(0, pa.int32()), len(self.values))
+        is_null = self.values.is_null()
+        writers = pc.if_else(is_null, pa.scalar(None, pa.int32()), first if self.writers is None else self.writers)
+        if any(reasons):
+            messages = pa.array(reasons, pa.string()).take(writers)
+            positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
+            found.append(MalformedValues(messages.dictionary_encode(), positions))
+        # Records can contain any four bytes. An id of a registry has no more than 31 bits.
+        ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in self.schema_ids]
+        schema_ids = None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers)
+        texts = pc.coalesce(*(each.reasons.cast(pa.string()) for each in found))
+        return MalformedValues(texts.dictionary_encode(), pc.coalesce(*(each.positions for each in found)), schema_ids)
 
 
 class Framing(Protocol):

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.resolution import resolve
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
-from pyspark_kafka_direct.formats.writer_schemas import FramedValues, WriterSchemaError, most_frequent_first
+from pyspark_kafka_direct.formats.writer_schemas import NO_ID, FramedValues, WriterSchemaError, most_frequent_first
 from pyspark_kafka_direct.records import create_avro_decoder
-from pyspark_kafka_direct.records.json_values import DecodedValues, MalformedValues
+from pyspark_kafka_direct.records.json_values import DecodedValues
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.formats.writer_schemas import Framing
-
-
-NO_ID: Final = -1  # of the only schema
-
-_MAX_INT32: Final = 2**31 - 1
 
 
 class WriterSchemas(Protocol):
@@ -101,7 +95,7 @@ class AvroColumn:
             numbers = pa.array(programs, pa.int32()).take(writers)
         decoded = self._decoder.decode(values, framed.starts, numbers)
         return DecodedValues(
-            decoded.values, all_malformed(framed.slice(0, len(decoded.values)), reasons, decoded.malformed)
+            decoded.values, framed.slice(0, len(decoded.values)).all_malformed(reasons, decoded.malformed)
         )
 
     def with_original_bytes(
@@ -119,24 +113,3 @@ class AvroColumn:
             program = resolve(writer.root, self._settings.reader.root, self._fields)
             number = self._programs[schema_id] = self._decoder.add_program(program)
         return number
-
-
-def all_malformed(
-    framed: FramedValues, reasons: list[str | None], malformed: MalformedValues | None
-) -> MalformedValues | None:
-    """Return the malformed rows of the framing, those without a writer schema, and those of the decoder."""
-    found = [each for each in (framed.malformed, malformed) if each is not None]
-    if not found and not any(reasons):
-        return None
-    first = pa.repeat(pa.scalar(0, pa.int32()), len(framed.values))
-    is_null = framed.values.is_null()
-    writers = pc.if_else(is_null, pa.scalar(None, pa.int32()), first if framed.writers is None else framed.writers)
-    if any(reasons):
-        messages = pa.array(reasons, pa.string()).take(writers)
-        positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
-        found.append(MalformedValues(messages.dictionary_encode(), positions))
-    # Records can contain any four bytes. An id of a registry has no more than 31 bits.
-    ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in framed.schema_ids]
-    schema_ids = None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers)
-    texts = pc.coalesce(*(each.reasons.cast(pa.string()) for each in found))
-    return MalformedValues(texts.dictionary_encode(), pc.coalesce(*(each.positions for each in found)), schema_ids)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.formats.avro.avro_column import all_malformed
 from pyspark_kafka_direct.formats.framing import ConfluentFraming, split_message_indexes
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
 from pyspark_kafka_direct.formats.protobuf.program import make_program
@@ -58,7 +57,7 @@ class ProtobufColumn:
         schema_ids = tuple(schema_id for schema_id, _ in framed.messages)
         framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
         decoded_part = framed_values.slice(0, len(decoded.values))
-        return DecodedValues(decoded.values, all_malformed(decoded_part, problems, decoded.malformed))
+        return DecodedValues(decoded.values, decoded_part.all_malformed(problems, decoded.malformed))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
