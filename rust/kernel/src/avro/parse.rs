@@ -5,6 +5,9 @@ use arrow_schema::ArrowError;
 use super::columns::{Column, Values};
 use super::program::{CODES, Code, More, NO_UNION, Operation, Program};
 use super::reason::Reason;
+use crate::values::{ProgramNumbers, invalid_program};
+
+const FORMAT: &str = "Avro";
 
 const NULL_FIRST: i64 = 256;
 const NULL_LAST: i64 = 512;
@@ -15,13 +18,12 @@ const MAX_DEPTH: usize = 200;
 type Parsed<T> = Result<T, ArrowError>;
 
 struct Parser<'a> {
-    numbers: &'a [i64],
-    constants: &'a [Box<[u8]>],
+    input: ProgramNumbers<'a>,
     columns: &'a [Column],
 }
 
 pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]) -> Parsed<Program> {
-    Parser { numbers, constants, columns }.program(0)
+    Parser { input: ProgramNumbers::new(FORMAT, numbers, constants), columns }.program(0)
 }
 
 impl<'a> Parser<'a> {
@@ -30,8 +32,8 @@ impl<'a> Parser<'a> {
             return Err(invalid("it has too many levels"));
         }
         let mut operations = Vec::new();
-        while let Some(&number) = self.numbers.first() {
-            self.numbers = &self.numbers[1..];
+        while !self.input.is_empty() {
+            let number = self.input.number()?;
             operations.push(self.operation(number, depth)?);
         }
         Ok(operations.into())
@@ -48,9 +50,9 @@ impl<'a> Parser<'a> {
         let mut operation = Operation { code, null, column: 0, size: 0, more: More::Nothing };
         match code {
             Code::SkipVarint | Code::SkipLength | Code::SkipBoolean => {}
-            Code::SkipBytes | Code::SkipEnum => operation.size = self.size()?,
+            Code::SkipBytes | Code::SkipEnum => operation.size = self.input.size()?,
             Code::SkipItems => {
-                operation.size = self.size()?;
+                operation.size = self.input.size()?;
                 operation.more = More::Body(self.body(depth)?);
             }
             Code::Boolean
@@ -70,20 +72,20 @@ impl<'a> Parser<'a> {
             | Code::Present => operation.column = self.column(code)?,
             Code::Fixed | Code::FixedDecimal => {
                 operation.column = self.column(code)?;
-                operation.size = self.size()?;
+                operation.size = self.input.size()?;
             }
             Code::Enum => {
                 operation.column = self.column(code)?;
-                let count = self.size()?;
-                let symbols = (0..count).map(|_| match self.number()? {
+                let count = self.input.size()?;
+                let symbols = (0..count).map(|_| match self.input.number()? {
                     -1 => Ok(None),
-                    index => self.constant(index).map(Some),
+                    index => self.input.constant(index).map(|constant| Some(constant.into())),
                 });
                 operation.more = More::Symbols(symbols.collect::<Parsed<_>>()?);
             }
             Code::Items => {
                 operation.column = self.column(code)?;
-                operation.size = self.size()?;
+                operation.size = self.input.size()?;
                 operation.more = More::Body(self.body(depth)?);
             }
             Code::Group => operation.more = More::Body(self.body(depth)?),
@@ -94,57 +96,40 @@ impl<'a> Parser<'a> {
             }
             Code::IntegerConstant => {
                 operation.column = self.column(code)?;
-                operation.more = More::Integer(self.number()?);
+                operation.more = More::Integer(self.input.number()?);
             }
             Code::DoubleConstant => {
                 operation.column = self.column(code)?;
-                let index = self.number()?;
-                let bytes = self.constant(index)?;
+                let index = self.input.number()?;
+                let bytes = self.input.constant(index)?;
                 let bytes = bytes.first_chunk().ok_or_else(|| invalid("a number has less than eight bytes"))?;
                 operation.more = More::Double(f64::from_le_bytes(*bytes));
             }
             Code::BytesConstant => {
                 operation.column = self.column(code)?;
-                let index = self.number()?;
-                operation.more = More::Bytes(self.constant(index)?);
+                let index = self.input.number()?;
+                operation.more = More::Bytes(self.input.constant(index)?.into());
             }
             Code::Fail => {
-                let reason = Reason::from_number(self.number()?).ok_or_else(|| invalid("a reason is unknown"))?;
+                let reason = Reason::from_number(self.input.number()?).ok_or_else(|| invalid("a reason is unknown"))?;
                 operation.more = More::Reason(reason);
             }
         }
         Ok(operation)
     }
 
-    fn number(&mut self) -> Parsed<i64> {
-        let (&number, rest) = self.numbers.split_first().ok_or_else(|| invalid("it is incomplete"))?;
-        self.numbers = rest;
-        Ok(number)
-    }
-
-    fn size(&mut self) -> Parsed<usize> {
-        u32::try_from(self.number()?).map(|size| size as usize).map_err(|_| invalid("a size is out of range"))
-    }
-
-    fn constant(&self, index: i64) -> Parsed<Box<[u8]>> {
-        let constant = usize::try_from(index).ok().and_then(|index| self.constants.get(index));
-        constant.cloned().ok_or_else(|| invalid("there is no such constant"))
-    }
-
     fn body(&mut self, depth: usize) -> Parsed<Program> {
-        let length = self.size()?;
-        let (body, rest) = self.numbers.split_at_checked(length).ok_or_else(|| invalid("it is incomplete"))?;
-        self.numbers = rest;
-        Parser { numbers: body, constants: self.constants, columns: self.columns }.program(depth + 1)
+        let length = self.input.size()?;
+        Parser { input: self.input.split(length)?, columns: self.columns }.program(depth + 1)
     }
 
     fn bodies(&mut self, depth: usize) -> Parsed<More> {
-        let count = self.size()?;
+        let count = self.input.size()?;
         Ok(More::Programs((0..count).map(|_| self.body(depth)).collect::<Parsed<_>>()?))
     }
 
     fn column(&mut self, code: Code) -> Parsed<u32> {
-        let number = self.number()?;
+        let number = self.input.number()?;
         let column = usize::try_from(number).ok().and_then(|number| self.columns.get(number));
         let column = column.ok_or_else(|| invalid("there is no such column"))?;
         let fits = match &column.values {
@@ -171,5 +156,5 @@ impl<'a> Parser<'a> {
 }
 
 fn invalid(message: &str) -> ArrowError {
-    ArrowError::InvalidArgumentError(format!("not a program for Avro: {message}"))
+    invalid_program(FORMAT, message)
 }

@@ -9,6 +9,9 @@ use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 
 use super::node::{Field, Node, Values};
+use crate::values::{ProgramNumbers, invalid_program};
+
+const FORMAT: &str = "Avro";
 
 /// Levels of a schema, in which a map has two.
 const MAX_DEPTH: usize = 64;
@@ -16,16 +19,15 @@ const MAX_DEPTH: usize = 64;
 type Bound<T> = Result<T, ArrowError>;
 
 pub(super) struct Binder<'a> {
-    numbers: &'a [i64],
-    constants: &'a [Box<[u8]>],
+    input: ProgramNumbers<'a>,
     nodes: usize,
 }
 
 impl<'a> Binder<'a> {
     pub fn bind(numbers: &'a [i64], constants: &'a [Box<[u8]>], values: &'a dyn Array) -> Bound<Node<'a>> {
-        let mut binder = Binder { numbers, constants, nodes: 0 };
+        let mut binder = Binder { input: ProgramNumbers::new(FORMAT, numbers, constants), nodes: 0 };
         let root = binder.node(values, 0)?;
-        if binder.numbers.is_empty() { Ok(root) } else { Err(invalid("it has numbers behind its end")) }
+        if binder.input.is_empty() { Ok(root) } else { Err(invalid("it has numbers behind its end")) }
     }
 
     fn node(&mut self, array: &'a dyn Array, depth: usize) -> Bound<Node<'a>> {
@@ -34,7 +36,7 @@ impl<'a> Binder<'a> {
         }
         let number = self.nodes;
         self.nodes += 1;
-        let (code, null_branch, branch) = (self.number()?, self.number()?, self.number()?);
+        let (code, null_branch, branch) = (self.input.number()?, self.input.number()?, self.input.number()?);
         let values = match code {
             0 => Values::Null,
             1 => Values::Boolean(array.as_boolean_opt().ok_or_else(|| mismatch(array))?),
@@ -44,9 +46,9 @@ impl<'a> Binder<'a> {
             5 if *array.data_type() == DataType::Float32 => Values::FloatToDouble(floats(array)?),
             5 => Values::Double(array.as_primitive_opt::<Float64Type>().ok_or_else(|| mismatch(array))?.values()),
             6 => Values::Bytes(bytes(array)?),
-            7 => Values::Fixed(bytes(array)?, self.size()?),
+            7 => Values::Fixed(bytes(array)?, self.input.size()?),
             8 => Values::Decimal(decimals(array)?),
-            9 => Values::FixedDecimal(decimals(array)?, self.size()?),
+            9 => Values::FixedDecimal(decimals(array)?, self.input.size()?),
             10 => Values::Enum(bytes(array)?, self.symbols()?),
             11 => {
                 let list = array.as_list_opt::<i32>().ok_or_else(|| mismatch(array))?;
@@ -58,7 +60,7 @@ impl<'a> Binder<'a> {
             }
             13 => self.record(array, depth)?,
             14 => {
-                let count = self.size()?;
+                let count = self.input.size()?;
                 let members = (0..count).map(|_| {
                     let child = self.child(array)?;
                     self.node(child, depth + 1)
@@ -71,10 +73,10 @@ impl<'a> Binder<'a> {
     }
 
     fn record(&mut self, array: &'a dyn Array, depth: usize) -> Bound<Values<'a>> {
-        let count = self.size()?;
+        let count = self.input.size()?;
         let fields = (0..count).map(|_| {
-            if self.numbers.first() == Some(&-1) {
-                self.number()?;
+            if self.input.peek() == Some(-1) {
+                self.input.number()?;
                 return Ok(Field::Constant(self.constant()?));
             }
             let child = self.child(array)?;
@@ -84,13 +86,13 @@ impl<'a> Binder<'a> {
     }
 
     fn child(&mut self, array: &'a dyn Array) -> Bound<&'a dyn Array> {
-        let index = self.size()?;
+        let index = self.input.size()?;
         let columns = array.as_struct_opt().ok_or_else(|| mismatch(array))?.columns();
         columns.get(index).map(|column| column.as_ref()).ok_or_else(|| invalid("there is no such column"))
     }
 
     fn symbols(&mut self) -> Bound<Vec<(&'a [u8], i64)>> {
-        let count = self.size()?;
+        let count = self.input.size()?;
         let symbols = (0..count).map(|index| Ok((self.constant()?, index as i64)));
         let mut symbols = symbols.collect::<Bound<Vec<_>>>()?;
         symbols.sort_unstable();
@@ -98,18 +100,8 @@ impl<'a> Binder<'a> {
     }
 
     fn constant(&mut self) -> Bound<&'a [u8]> {
-        let constant = self.constants.get(self.size()?);
-        constant.map(|constant| constant.as_ref()).ok_or_else(|| invalid("there is no such constant"))
-    }
-
-    fn size(&mut self) -> Bound<usize> {
-        u32::try_from(self.number()?).map(|size| size as usize).map_err(|_| invalid("a size is out of range"))
-    }
-
-    fn number(&mut self) -> Bound<i64> {
-        let (&number, rest) = self.numbers.split_first().ok_or_else(|| invalid("it is incomplete"))?;
-        self.numbers = rest;
-        Ok(number)
+        let index = self.input.size()?;
+        self.input.constant(index as i64)
     }
 }
 
@@ -148,5 +140,5 @@ fn mismatch(array: &dyn Array) -> ArrowError {
 }
 
 fn invalid(message: &str) -> ArrowError {
-    ArrowError::InvalidArgumentError(format!("not a program for Avro: {message}"))
+    invalid_program(FORMAT, message)
 }

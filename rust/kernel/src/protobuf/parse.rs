@@ -5,6 +5,9 @@ use arrow_schema::ArrowError;
 use super::program::{Default, Enum, Field, KINDS, Kind, NO_COLUMN, Program, Table, UNKNOWN};
 use super::wire::{BYTES, FIXED32, FIXED64, VARINT};
 use crate::avro::columns::{Column, Values};
+use crate::values::{ProgramNumbers, invalid_program};
+
+const FORMAT: &str = "Protobuf";
 
 const REPEATED: i64 = 64;
 const IMPLICIT: i64 = 128;
@@ -19,8 +22,7 @@ const MAX_FIELDS: usize = 1 << 14;
 type Parsed<T> = Result<T, ArrowError>;
 
 struct Parser<'a> {
-    numbers: &'a [i64],
-    constants: &'a [Box<[u8]>],
+    input: ProgramNumbers<'a>,
     columns: &'a [Column],
     tables: usize,
 }
@@ -33,10 +35,10 @@ struct Numbered {
 }
 
 pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]) -> Parsed<Program> {
-    let mut parser = Parser { numbers, constants, columns, tables: 0 };
-    parser.tables = parser.size()?;
+    let mut parser = Parser { input: ProgramNumbers::new(FORMAT, numbers, constants), columns, tables: 0 };
+    parser.tables = parser.input.size()?;
     let mut tables = (0..parser.tables).map(|index| parser.table(index)).collect::<Parsed<Vec<_>>>()?;
-    let enums = (0..parser.size()?).map(|_| parser.an_enum()).collect::<Parsed<Box<_>>>()?;
+    let enums = (0..parser.input.size()?).map(|_| parser.an_enum()).collect::<Parsed<Box<_>>>()?;
     if tables.is_empty() {
         return Err(invalid("it has no table"));
     }
@@ -63,7 +65,7 @@ pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]
 
 impl Parser<'_> {
     fn table(&mut self, index: usize) -> Parsed<Table> {
-        let count = self.size()?;
+        let count = self.input.size()?;
         if count > MAX_FIELDS {
             return Err(invalid("a message has too many fields"));
         }
@@ -98,18 +100,18 @@ impl Parser<'_> {
     }
 
     fn field(&mut self, table: usize) -> Parsed<Numbered> {
-        let number = self.size()?;
+        let number = self.input.size()?;
         if number == 0 || number >= 1 << 29 {
             return Err(invalid("a field has no valid number"));
         }
-        let flags = self.number()?;
+        let flags = self.input.number()?;
         let kind = flags & !(REPEATED | IMPLICIT);
         let kind = usize::try_from(kind).ok().and_then(|kind| KINDS.get(kind).copied());
         let kind = kind.ok_or_else(|| invalid("a kind is unknown"))?;
         let repeated = flags & REPEATED != 0;
-        let column = self.number()?;
-        let argument = self.size()?;
-        let group = self.number()?;
+        let column = self.input.number()?;
+        let argument = self.input.size()?;
+        let group = self.input.number()?;
         let column = if column < 0 {
             NO_COLUMN
         } else {
@@ -126,7 +128,7 @@ impl Parser<'_> {
         if is_message(kind) && (argument >= self.tables || column != NO_COLUMN && argument <= table) {
             return Err(invalid("a table is not after that of its message"));
         }
-        let default = match self.number()? {
+        let default = match self.input.number()? {
             NOTHING => Default::Nothing,
             EMPTY if kind == Kind::Message => Default::Empty,
             index => self.default(index, column)?,
@@ -144,11 +146,11 @@ impl Parser<'_> {
     }
 
     fn default(&self, index: i64, column: u32) -> Parsed<Default> {
-        let constant = self.constant(index)?;
+        let constant = self.input.constant(index)?;
         let number = constant.first_chunk::<8>().copied();
         let number = || number.ok_or_else(|| invalid("a number has less than eight bytes"));
         Ok(match self.columns.get(column as usize).map(|column| &column.values) {
-            Some(Values::Bytes { .. }) => Default::Bytes(constant),
+            Some(Values::Bytes { .. }) => Default::Bytes(constant.into()),
             Some(Values::Float32(_) | Values::Float64(_)) => Default::Double(f64::from_le_bytes(number()?)),
             Some(Values::Boolean(_) | Values::Int32(_) | Values::Int64(_) | Values::Decimal { .. }) => {
                 Default::Integer(i64::from_le_bytes(number()?))
@@ -158,34 +160,20 @@ impl Parser<'_> {
     }
 
     fn an_enum(&mut self) -> Parsed<Enum> {
-        let closed = self.number()? != 0;
-        let index = self.number()?;
-        let prefix = self.constant(index)?;
-        let count = self.size()?;
+        let closed = self.input.number()? != 0;
+        let index = self.input.number()?;
+        let prefix = self.input.constant(index)?.into();
+        let count = self.input.size()?;
         let mut symbols = Vec::new();
         for _ in 0..count {
-            let number = i32::try_from(self.number()?).map_err(|_| invalid("a number of an enum is out of range"))?;
-            let index = self.number()?;
-            symbols.push((number, self.constant(index)?));
+            let number =
+                i32::try_from(self.input.number()?).map_err(|_| invalid("a number of an enum is out of range"))?;
+            let index = self.input.number()?;
+            symbols.push((number, self.input.constant(index)?.into()));
         }
         symbols.sort_by_key(|&(number, _)| number);
         let dense = symbols.iter().enumerate().all(|(index, &(number, _))| number as usize == index);
         Ok(Enum { closed, prefix, symbols: symbols.into(), dense })
-    }
-
-    fn number(&mut self) -> Parsed<i64> {
-        let (&number, rest) = self.numbers.split_first().ok_or_else(|| invalid("it is incomplete"))?;
-        self.numbers = rest;
-        Ok(number)
-    }
-
-    fn size(&mut self) -> Parsed<usize> {
-        u32::try_from(self.number()?).map(|size| size as usize).map_err(|_| invalid("a size is out of range"))
-    }
-
-    fn constant(&self, index: i64) -> Parsed<Box<[u8]>> {
-        let constant = usize::try_from(index).ok().and_then(|index| self.constants.get(index));
-        constant.cloned().ok_or_else(|| invalid("there is no such constant"))
     }
 }
 
@@ -233,5 +221,5 @@ fn fits(kind: Kind, values: &Values) -> bool {
 }
 
 fn invalid(message: &str) -> ArrowError {
-    ArrowError::InvalidArgumentError(format!("not a program for Protobuf: {message}"))
+    invalid_program(FORMAT, message)
 }

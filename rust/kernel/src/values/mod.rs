@@ -1,13 +1,15 @@
-//! What decoders of values have in common: the size of a batch, memory that is reserved and reused, malformed values, and
-//! parts of Arrow arrays.
+//! What decoders of values have in common: the size of a batch, memory that is reserved and reused, malformed values,
+//! the numbers of programs, and parts of Arrow arrays.
 
 mod arrays;
 mod decoded_size;
 mod malformed;
 mod memory;
+mod program_numbers;
 
 pub(crate) use arrays::{boolean_buffer, fits_column, null_buffer, replace_invalid, string_array};
 pub(crate) use decoded_size::{DecodedSize, check_limit, element_width, width};
 pub(crate) use malformed::MalformedRows;
 pub use malformed::{DecodedValues, MalformedValues};
 pub(crate) use memory::{MAX_RETAINED_BYTES, OutOfMemory, Spare, extend, push, push_rows, reserve, resize};
+pub(crate) use program_numbers::{ProgramNumbers, invalid_program};
