@@ -100,6 +100,35 @@ fn only_wanted_fields_become_columns() {
     assert!(column(&row, "l").is_null(0) && column(&row, "o").is_null(0) && column(&row, "a").is_null(0));
 }
 
+/// Keys of many lengths, each the beginning of the next one, in another order in each value, with and without blanks.
+#[test]
+fn keys_may_have_another_order_in_each_value() {
+    const NAMES: usize = 20;
+    let names: Vec<String> = (1..=NAMES).map(|length| "abcdefghijklmnopqrst"[..length].to_owned()).collect();
+    let wanted = Fields::from_iter(names.iter().map(|name| field(name, DataType::Int32)));
+    let mut decoder = JsonDecoder::new(wanted, "corrupt", &[], LIMIT).expect("the fields are supported");
+    let values: Vec<String> = (0..400)
+        .map(|row| {
+            let members = (0..NAMES).map(|place| {
+                let index = (place * [1, 3, 7, 9][row % 4] + row) % NAMES;
+                let blank = if row % 3 == 0 { "" } else { " " };
+                format!("\"{}\":{blank}{}", names[index], row * NAMES + index)
+            });
+            format!(
+                r#"{{{},"abcdefghijklmnop:7":0}}"#,
+                members.collect::<Vec<_>>().join(if row % 2 == 0 { "," } else { ", " })
+            )
+        })
+        .collect();
+    let decoded = decode(&mut decoder, &values.iter().map(String::as_bytes).collect::<Vec<_>>());
+    assert_eq!(malformed(&decoded), []);
+    for (index, name) in names.iter().enumerate() {
+        let found = column(structs(&decoded), name).as_primitive::<Int32Type>();
+        let expected = (0..values.len()).map(|row| (row * NAMES + index) as i32);
+        assert!(found.iter().eq(expected.map(Some)), "{name}");
+    }
+}
+
 #[test]
 fn the_last_duplicate_counts_unless_it_does_not_fit() {
     let row = valid(br#"{"i":1,"o":{"x":1},"s":"first","a":[1,2],"i":2,"o":{"t":"z"},"s":"","a":[3]}"#);

@@ -16,8 +16,8 @@ const UNWANTED: u32 = u32::MAX;
 /// Bounds of what is remembered of earlier objects: hostile ones cannot make it grow.
 const MAX_PREDICTIONS: usize = 4096;
 const KNOWN_KEYS: usize = 256;
-/// With separator, quotes, colon and a blank, such a key fits into 16 bytes.
-const MAX_KNOWN_KEY: usize = 10;
+/// With its closing quote, such a key fits into 16 bytes, and `before_quote` returns more for a longer one.
+const MAX_KNOWN_KEY: usize = 14;
 
 /// The fields of an object, one column each. A column has fewer rows than objects if its last ones are null: they are
 /// appended when it gets another value, or at the end (`Column::pad`).
@@ -154,7 +154,7 @@ impl Object {
         if word as u8 != b',' || (word >> (8 * quote)) as u8 != b'"' {
             return None;
         }
-        let rest = word >> (8 * (quote + 1));
+        let rest = load16(input.bytes, start + quote + 1);
         let length = before_quote(rest);
         let key = rest & low_bytes(length);
         let known = self.known_keys[known_index(key)];
@@ -166,11 +166,8 @@ impl Object {
         if at >= input.end {
             return None;
         }
-        let length = at - start;
-        if length <= 16
-            && let Some(prediction) = self.predictions.get_mut(slot)
-        {
-            *prediction = Prediction::short(word, length, known.column);
+        if let Some(prediction) = self.predictions.get_mut(slot) {
+            prediction.set(word, &input.bytes[start..at], known.column);
         }
         Some(Key::Value { at: input.blanks(at), column: known.column })
     }

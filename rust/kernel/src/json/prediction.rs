@@ -19,14 +19,20 @@ pub(super) struct Prediction {
 
 impl Prediction {
     pub fn new(bytes: &[u8], target: u32) -> Prediction {
-        let rest = bytes.get(16..).unwrap_or_default().to_vec();
-        Prediction { rest, ..Prediction::short(load16(bytes, 0), bytes.len(), target) }
+        let mut prediction = Prediction { first: 0, mask: 0, length: 0, rest: Vec::new(), target };
+        prediction.set(load16(bytes, 0), bytes, target);
+        prediction
     }
 
-    /// A prediction of at most 16 bytes.
-    pub fn short(bytes: u128, length: usize, target: u32) -> Prediction {
-        let mask = low_bytes(length);
-        Prediction { first: bytes & mask, mask, length, rest: Vec::new(), target }
+    /// Predicts other bytes; `first` begins with them.
+    #[inline(always)]
+    pub fn set(&mut self, first: u128, bytes: &[u8], target: u32) {
+        self.mask = low_bytes(bytes.len());
+        self.first = first & self.mask;
+        self.length = bytes.len();
+        self.rest.clear();
+        self.rest.extend_from_slice(bytes.get(16..).unwrap_or_default());
+        self.target = target;
     }
 
     #[inline(always)]
