@@ -1,4 +1,4 @@
-"""Finds Java, and runs its tools concurrently."""
+"""Finds Java, and runs its tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,34 +53,22 @@ def java_major_version(version_output: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def run_concurrently(commands: Sequence[Sequence[str]], seconds: float) -> list[tuple[int, str]]:
-    """Run programs concurrently; return the exit code and the output of each program.
-
-    If a program cannot be started or takes longer than ``seconds``, all programs are killed.
-    """
-    deadline = time.monotonic() + seconds
-    program = Path(commands[0][0])
-    children: list[subprocess.Popen[str]] = []
+def run_tool(command: Sequence[str], seconds: float) -> tuple[int, str]:
+    """Run a program, which is killed if it takes longer than ``seconds``; return its exit code and its output."""
     try:
-        children.extend(_start_process(command) for command in commands)
-        outputs = [child.communicate(timeout=max(0.0, deadline - time.monotonic()))[0] for child in children]
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
     except OSError as error:
         raise ExternalToolError(
-            f"{program} cannot be run: {error.strerror}. Set JAVA_HOME to a complete Java installation."
+            f"{command[0]} cannot be run: {error.strerror}. Set JAVA_HOME to a complete Java installation."
         ) from error
     except subprocess.TimeoutExpired:
-        raise ExternalToolError(f"{program} took longer than {seconds:g} s. Is this machine overloaded?") from None
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.communicate()
-            if child.stdout is not None:
-                child.stdout.close()  # of a finished child whose output was not read
-    return [(child.returncode, output) for child, output in zip(children, outputs, strict=True)]
-
-
-def _start_process(command: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        raise ExternalToolError(f"{command[0]} took longer than {seconds:g} s. Is this machine overloaded?") from None
+    return result.returncode, result.stdout

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.broker.java import find_java, run_concurrently
+from pyspark_kafka_direct.broker.java import find_java, run_tool
 from pyspark_kafka_direct.broker.maven import kafka_jars
 from pyspark_kafka_direct.broker.node_config import (
     CONTROLLER,
@@ -43,6 +43,8 @@ _FORMAT_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 
 _STARTED = "] Kafka Server started"  # logged by kafka.server.KafkaRaftServer when all listeners are bound
+
+_BOOTSTRAP = "bootstrap.checkpoint"  # a file of a formatted data folder
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -126,7 +128,7 @@ class KafkaCluster:
         deadline = time.monotonic() + self.config.start_timeout
         self.nodes = self._allocate_ports()
         self._reserve_ports()
-        self._cluster_id = _new_cluster_id()
+        self._cluster_id = _new_id()
         self._remove_data()
         for node in self.nodes:
             extra = self.config.properties
@@ -167,21 +169,56 @@ class KafkaCluster:
                 self._reservations.enter_context(reservation)
 
     def _format(self) -> None:
-        """Format the data folders of all nodes concurrently, because each takes a second."""
+        """Write what ``StorageTool format`` writes. Records are cached, because the tool takes a second to start."""
+        records = self._cached_bootstrap_records()
+        if records is None:
+            self._run_storage_tool()
+            records = (self._data(self.nodes[0].id) / _BOOTSTRAP).read_bytes()
+            self._cache_bootstrap_records(records)
+        for node in self.nodes:
+            data = self._data(node.id)
+            data.mkdir(exist_ok=True)
+            (data / _BOOTSTRAP).write_bytes(records)
+            (data / "meta.properties").write_text(
+                f"version=1\ncluster.id={self._cluster_id}\nnode.id={node.id}\ndirectory.id={_new_id()}\n"
+            )
+
+    def _cached_bootstrap_records(self) -> bytes | None:
+        """Return the metadata records of a new cluster without users: the levels of the version's features."""
+        try:
+            return ((self._jars / _BOOTSTRAP).read_bytes() or None) if self._has_default_features() else None
+        except OSError:
+            return None
+
+    def _cache_bootstrap_records(self, records: bytes) -> None:
+        if not self._has_default_features():
+            return
+        temporary = self._jars / f"{_BOOTSTRAP}.{os.getpid()}.{_new_id()}"
+        with contextlib.suppress(OSError):  # such as a cache that another user owns
+            temporary.write_bytes(records)
+            temporary.replace(self._jars / _BOOTSTRAP)
+
+    def _has_default_features(self) -> bool:
+        names = self.config.properties
+        return not self.config.scram and not any(
+            name.startswith(("unstable.", "inter.broker.protocol")) for name in names
+        )
+
+    def _run_storage_tool(self) -> None:
+        """Format the data folder of the first node."""
         tool = [str(find_java()), "-Xmx128m", *self._java_options, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
-        tool += ["format", "--cluster-id", self._cluster_id]
         # The tool reads arguments from a file, one a line: any user of this machine can see a process's arguments.
         scram = self.folder / "scram.arguments"
         scram.touch(mode=0o600)
         scram.write_text("".join(f"--add-scram\n{user}\n" for user in self.config.scram), encoding="utf-8")
-        commands = [[*tool, f"@{scram}", "--config", str(self._properties(node.id))] for node in self.nodes]
+        properties = str(self._properties(self.nodes[0].id))
+        command = [*tool, "format", "--cluster-id", self._cluster_id, f"@{scram}", "--config", properties]
         try:
-            results = run_concurrently(commands, _FORMAT_TIMEOUT_S)
+            code, output = run_tool(command, _FORMAT_TIMEOUT_S)
         finally:
             scram.unlink()
-        for node, (code, output) in zip(self.nodes, results, strict=True):
-            if code != 0:
-                raise BrokerError(f"Kafka's StorageTool could not format node {node.id}: {_error_lines(output)}")
+        if code != 0:
+            raise BrokerError(f"Kafka's StorageTool could not format the data folder: {_error_lines(output)}")
 
     def _launch(self, node: int) -> None:
         previous = self._running.pop(node, None)
@@ -335,12 +372,12 @@ class _PortInUseError(BrokerError):
     """Another program bound a port after it was chosen and before the broker started."""
 
 
-def _new_cluster_id() -> str:
+def _new_id() -> str:
     """Return a random id in Kafka's format: 16 bytes in 22 characters."""
     while True:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not cluster_id.startswith("-"):  # StorageTool would parse it as an option
-            return cluster_id
+        random_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not random_id.startswith("-"):  # StorageTool would parse it as an option
+            return random_id
 
 
 def _error_lines(output: str) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.broker.java import find_java, java_major_version, run_concurrently
+from pyspark_kafka_direct.broker.java import find_java, java_major_version, run_tool
 from pyspark_kafka_direct.errors import ExternalToolError
 
 if TYPE_CHECKING:
@@ -66,4 +66,9 @@ def test_a_missing_java_is_reported_with_the_search_path(tmp_path: Path, monkeyp
 
 def test_a_missing_program_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ExternalToolError, match=f"{tmp_path}/keytool cannot be run: No such file.*JAVA_HOME"):
-        run_concurrently([[str(tmp_path / "keytool")]], 60.0)
+        run_tool([str(tmp_path / "keytool")], 60.0)
+
+
+def test_a_program_that_takes_too_long_is_killed() -> None:
+    with pytest.raises(ExternalToolError, match=r"sleep took longer than 0\.1 s"):
+        run_tool(["sleep", "600"], 0.1)

@@ -12,11 +12,9 @@ import psutil
 import pytest
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.broker import java, kafka_cluster
-from pyspark_kafka_direct.broker.java import run_concurrently
+from pyspark_kafka_direct.broker import kafka_cluster
 from pyspark_kafka_direct.broker.kafka_cluster import ClusterConfig, KafkaCluster
 from pyspark_kafka_direct.broker.node_config import NodeConfig
-from pyspark_kafka_direct.errors import ExternalToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +76,7 @@ def test_passwords_are_in_a_private_file_and_not_in_arguments(tmp_path: Path, mo
         "#!/bin/sh\n"
         f'echo "$@" > {tmp_path}/arguments\n'
         f'for each; do case $each in @*) cat "${{each#@}}"; stat -c %a "${{each#@}}";; esac; done > {tmp_path}/file\n'
+        f"mkdir {tmp_path}/broker-1; echo records > {tmp_path}/broker-1/bootstrap.checkpoint\n"
     )
     program.chmod(0o755)
     monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
@@ -90,7 +89,38 @@ def test_passwords_are_in_a_private_file_and_not_in_arguments(tmp_path: Path, mo
     assert "hunter2" not in (tmp_path / "arguments").read_text()
     expected = "--add-scram\nSCRAM-SHA-256=[name=alice,password=hunter2]\n600\n"
     assert (tmp_path / "file").read_text() == expected
-    assert {path.name for path in set(tmp_path.iterdir()) - files_before} == {"arguments", "file"}
+    assert {path.name for path in set(tmp_path.iterdir()) - files_before} == {"arguments", "broker-1", "file"}
+
+
+def test_the_tool_runs_once_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "java"
+    program.write_text(
+        f"#!/bin/sh\necho run >> {tmp_path}/runs\n"
+        "for last; do :; done\n"
+        'data="${last%.properties}"; mkdir "$data"; echo records > "$data/bootstrap.checkpoint"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
+
+    def format_cluster(name: str, properties: dict[str, str]) -> list[str]:
+        (tmp_path / name).mkdir()
+        cluster = EmptyCluster(tmp_path / name)
+        cluster._jars = tmp_path
+        cluster.config = ClusterConfig(2, "4.3.0", (), properties)
+        cluster.nodes = (NodeConfig(1, {}), NodeConfig(2, {}))
+        cluster._cluster_id = name
+        cluster._format()
+        for node in (1, 2):
+            assert (tmp_path / name / f"broker-{node}/bootstrap.checkpoint").read_text() == "records\n"
+            lines = (tmp_path / name / f"broker-{node}/meta.properties").read_text().splitlines()
+            assert lines[:3] == ["version=1", f"cluster.id={name}", f"node.id={node}"]
+        return (tmp_path / "runs").read_text().split()
+
+    assert format_cluster("first", {}) == ["run"]
+    assert format_cluster("second", {"message.max.bytes": "1"}) == ["run"]
+    assert format_cluster("third", {"unstable.feature.versions.enable": "true"}) == ["run", "run"]
+    (tmp_path / "bootstrap.checkpoint").write_bytes(b"")  # the machine crashed
+    assert format_cluster("fourth", {}) == ["run"] * 3
 
 
 def test_an_interrupted_start_leaves_no_process(cluster: EmptyCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,20 +157,3 @@ def test_an_interrupted_start_leaves_no_process(cluster: EmptyCluster, monkeypat
     assert supervisor.stdin is not None
     assert supervisor.stdin.closed
     wait_until(lambda: has_exited(brokers[0]), "the end of the broker")
-
-
-def test_a_timeout_of_one_tool_closes_the_pipes_of_finished_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(command: Any) -> subprocess.Popen[str]:
-        started.append(plain_start(command))
-        if len(started) == 2:
-            started[1].wait(60)
-        return started[-1]
-
-    plain_start = java._start_process
-    monkeypatch.setattr(java, "_start_process", start)
-    with pytest.raises(ExternalToolError, match="took longer than 0"):
-        run_concurrently([["sleep", "100"], ["true"]], 0)
-    assert [each.returncode for each in started] == [-signal.SIGKILL, 0]
-    assert [each.stdout is not None and each.stdout.closed for each in started] == [True, True]
