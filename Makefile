@@ -225,6 +225,10 @@ bench-continuous: $(VENV)  ## compare continuous queries with Spark's JVM connec
 bench-typed: $(VENV)  ## compare typed JSON with Spark's JVM connector and from_json: ten minutes
 	$(BIN)/python -m bench.typed
 
+.PHONY: bench-schemas
+bench-schemas: $(VENV)  ## compare Avro and Protobuf with Spark's JVM connector, from_avro and to_avro: ten minutes
+	$(BIN)/python -m bench.schemas
+
 .PHONY: fmt
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .

