@@ -104,7 +104,7 @@ class InvalidOffsetsError(KafkaDirectError, ValueError):
 
 
 class TopicNotFoundError(KafkaDirectError, LookupError):
-    """A topic or partition does not exist, or the principal may not describe it."""
+    """A topic or partition does not exist. If the principal may not describe it, ``AuthorizationError`` says so."""
 
 
 class DataLossError(KafkaDirectError, RuntimeError):

@@ -350,7 +350,7 @@ class ClusterClient:
         topic = topics.get(partition.topic)
         if topic is None:
             raise TopicNotFoundError(
-                "The topic does not exist, or the principal may not describe it (brokers do not report which).",
+                "The topic does not exist.",
                 topic=partition.topic,
             )
         metadata = topic.partitions.get(partition.partition)

@@ -140,7 +140,7 @@ def _plan_existing_ranges(
     for tp in sorted(partitions):
         if tp.partition not in topics.get(tp.topic, ()):
             raise TopicNotFoundError(
-                "offsetRanges names a topic-partition that does not exist, or that you have no permission to describe",
+                "offsetRanges names a topic-partition that does not exist",
                 topic=tp.topic,
                 partition=tp.partition,
             )

@@ -147,8 +147,7 @@ def _check_exist(names: Collection[str], topics: Mapping[str, Collection[int]]) 
     missing = sorted(name for name in names if name not in topics)
     if missing:
         raise TopicNotFoundError(
-            f"no such topic, or no permission to describe it: {listed(missing)}{did_you_mean(missing[0], topics)}; "
-            "reading never creates topics",
+            f"no such topic: {listed(missing)}{did_you_mean(missing[0], topics)}; reading never creates topics",
             topic=missing[0],
         )
 
