@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.continuous.continuous_queries import await_failure
+from tests.integration.continuous.continuous_queries import LONG_LEASE, STOP_TIMEOUT, await_failure
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
@@ -206,11 +206,11 @@ def test_an_immediate_stop(queries: Queries, make_topic: MakeTopic) -> None:
     topic, output = make_topic(), make_topic()
     queries.put(topic, range(3))
     for pause in (0, 0.05, 0.2, 0.5):
-        query = queries.copy(topic, output)
+        query = queries.copy(topic, output, heartbeatTimeout=LONG_LEASE)
         time.sleep(pause)
         stopped_at = time.monotonic()
         query.stop()
-        assert time.monotonic() - stopped_at < 5
+        assert time.monotonic() - stopped_at < STOP_TIMEOUT
         assert query.exception() is None
     query = queries.copy(topic, output)
     query.processAllAvailable()

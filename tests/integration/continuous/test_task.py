@@ -262,7 +262,7 @@ class TestEpochRequests:
             aborted_at = time.monotonic()
             run.coordinator.abort(KeyError("the driver crashes"))
             run.join()
-            assert time.monotonic() - aborted_at < 20
+            assert time.monotonic() - aborted_at < 60  # the heartbeat timeout is longer
         assert "closed the connection" in str(run.failures[0])
         assert sink.calls in ([], ["closed"])  # depends on whether the sink was created
 
@@ -379,7 +379,7 @@ class TestFailures:
                 process.send_signal(signal.SIGKILL)
                 killed_at = time.monotonic()
                 assert "was lost: its process ended" in str(run.failure(QueryRunError))
-                assert time.monotonic() - killed_at < 5
+                assert time.monotonic() - killed_at < 60  # the heartbeat timeout is longer
             finally:
                 process.kill()
                 process.communicate()

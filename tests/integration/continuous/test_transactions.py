@@ -305,7 +305,7 @@ def test_open_transactions_of_the_query_are_aborted_at_once(query: Query) -> Non
     crash(driver, "offsets")
     started_at = time.monotonic()
     assert list(query.start().positions.values()) == [3, 3]
-    assert time.monotonic() - started_at < 10, "it does not wait for the transaction timeout"
+    assert time.monotonic() - started_at < 30, "it does not wait for the transaction timeout"
 
 
 def test_offsets_of_a_consumer_group_of_that_name_are_rejected(query: Query) -> None:

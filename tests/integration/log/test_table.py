@@ -193,7 +193,7 @@ def test_a_hundred_thousand_keys_are_read_within_seconds(bench: Workbench) -> No
     assert producer.flush(60) == 0
     started = time.monotonic()
     with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as table:
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
         assert len(table) == 100_000
         assert table[b"key-77777"] == b"value-77777"
 
