@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
-from tests.integration.sessions import SparkSessions
+from tests.integration.sessions import SPARK_JARS, SparkSessions
 from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
 from tests.integration.workbench import Workbench
@@ -17,6 +17,7 @@ from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.broker.maven import jars
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ def make_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def spark(make_spark: SparkSessions) -> SparkSession:
     """A plain local session with no jars, the same for all modules as long as no special one came between."""
     return make_spark()
+
+
+@pytest.fixture(scope="module")
+def session(make_spark: SparkSessions) -> SparkSession:
+    """A session with Spark's own Kafka connector and Avro functions, in a JVM that all modules with it share."""
+    return make_spark({"spark.sql.session.timeZone": "UTC"}, jars=jars(SPARK_JARS, transitive=False))
 
 
 @pytest.fixture

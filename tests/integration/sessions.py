@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pyspark
 from tests.shards import source_runners
 from tests.shards.jvm import executor_options
 from tests.shards.python import path_of_workers
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+# The newest connector of each release line; some later PySpark releases have none.
+_CONNECTORS = {"4.0": "4.0.4", "4.1": "4.1.3"}
+_CONNECTOR = _CONNECTORS.get(".".join(pyspark.__version__.split(".")[:2]), "4.2.0")
+SPARK_JARS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_CONNECTOR}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # 4.2.0's is not published
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.12.1",
+    "org.apache.spark:spark-avro_2.13:4.0.1",  # 4.2.0's is not published
+)
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",

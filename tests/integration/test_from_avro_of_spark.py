@@ -15,24 +15,15 @@ from tests.integration.from_avro_cases import DIFFERENCES, EVOLUTIONS, REJECTED,
 from tests.unit.formats.avro_data import encode, records
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.broker.maven import jars
 from pyspark_kafka_direct.functions import from_avro
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-    from tests.integration.sessions import SparkSessions
 
-AVRO = "org.apache.spark:spark-avro_2.13:4.0.1"  # 4.2.0's is not published
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "avro.md"
 _CASES_PER_QUERY = 12
-
-
-@pytest.fixture(scope="module")
-def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
-    yield make_spark({"spark.sql.session.timeZone": "UTC"}, jars=jars([AVRO], transitive=False))
-    make_spark.stop_jvm()
 
 
 @pytest.mark.parametrize("cases", [TYPES, EVOLUTIONS], ids=["types", "evolutions"])

@@ -10,27 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE, produce
-from tests.integration.test_stream_migration import CONNECTOR, DIRECT, JVM
-
-from pyspark_kafka_direct.broker.maven import jars
+from tests.integration.test_stream_migration import DIRECT, JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
-    from tests.integration.sessions import SparkSessions
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 FORMATS = (JVM, DIRECT)
-
-
-@pytest.fixture(scope="module")
-def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
-    yield make_spark(jars=jars(CONNECTOR, transitive=False))
-    make_spark.stop_jvm()
 
 
 def write(frame: DataFrame, form: str, kafka: EmbeddedKafka, topic: str) -> None:

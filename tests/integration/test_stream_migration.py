@@ -10,13 +10,11 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 from pyspark.sql import functions as f
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
 
-from pyspark_kafka_direct.broker.maven import jars
 from pyspark_kafka_direct.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -26,32 +24,15 @@ from pyspark_kafka_direct.offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
-    from tests.integration.sessions import SparkSessions
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-# The newest connector of each release line; some later PySpark releases have none.
-VERSIONS = {"4.0": "4.0.4", "4.1": "4.1.3"}
-VERSION = VERSIONS.get(".".join(pyspark.__version__.split(".")[:2]), "4.2.0")
-CONNECTOR = (
-    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # 4.2.0's is not published
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
-
 JVM, DIRECT = "kafka", "kafka-direct"
-
-
-@pytest.fixture(scope="module")
-def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
-    yield make_spark(jars=jars(CONNECTOR, transitive=False))
-    make_spark.stop_jvm()
 
 
 @pytest.mark.smoke

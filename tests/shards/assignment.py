@@ -47,6 +47,7 @@ COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 """All collected tests, including those of other shards."""
 
 _MAKER = "make_spark"
+_WITH_JARS = "session"  # the fixture of a session whose JVM has other jars
 _CLUSTERS = {"three_brokers": "cluster", "stoppable_kafka": "broker"}  # fixtures, and their shards
 _DIRECT = "direct"  # the shard, and its folder
 _SECONDS_PER_TEST = 1.0  # of a module of a shard without a recorded duration
@@ -115,10 +116,12 @@ def _module(item: pytest.Item) -> str:
 def _in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the tests with the modules that use the plain session first, so that it is created once.
 
-    The tests of a module stay together, and modules otherwise keep their order.
+    Modules that need a JVM with other jars come last. The tests of a module stay together, and modules otherwise keep
+    their order.
     """
     special = {item.path for item in items if _has_special_session(item)}
-    return sorted(items, key=lambda item: item.path in special)
+    other_jars = {item.path for item in items if _WITH_JARS in _fixtures(item)}
+    return sorted(items, key=lambda item: (item.path in other_jars, item.path in special))
 
 
 def _has_special_session(item: pytest.Item) -> bool:

@@ -52,7 +52,10 @@ def test_modules_with_special_sessions_come_last() -> None:
     plain = [item("a", "spark", "make_spark"), item("d", "spark", "make_spark"), item("e", "kafka")]
     first, second = special
     mixed = item("c", "kafka")
-    assert of_shard([plain[0], first, second, mixed, plain[1], plain[2]], None) == [*plain, first, second, mixed]
+    items = [plain[0], first, second, mixed, plain[1], plain[2]]
+    assert of_shard(items, None) == [*plain, first, second, mixed]
+    other_jvm = item("0", "session", "make_spark")
+    assert of_shard([other_jvm, *items], None) == [*plain, first, second, mixed, other_jvm]
 
 
 def test_each_module_is_in_the_part_with_the_least_work() -> None:
