@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, parse_payload_arguments
 from pyspark_kafka_direct.errors import OptionError
@@ -77,23 +77,24 @@ def from_avro(
 
     Args:
         data: A column of bytes, each of which is one datum.
-        jsonFormatSchema: The Avro schema with which the datums were written, as JSON. It is a record. With a registry,
-            the schema whose fields the column has.
+        jsonFormatSchema: The Avro schema with which the datums were written, as JSON. With a registry, the schema whose
+            fields the column has.
         options: ``mode`` (``FAILFAST``, the default, or ``PERMISSIVE``), and ``avroSchema``: a compatible Avro schema
             of which the column has the fields. With a registry, also the options ``schema.registry.*``.
         subject: A subject of the registry. The column has the fields of its latest schema.
         schemaRegistryAddress: The URL of a registry. The id of its schema is in front of each datum.
 
     Returns:
-        A column of structs with all fields.
+        A column of structs with all fields, or of another type if the schema is not a record.
 
     Raises:
         OptionError: A schema is not valid, or an option is not known.
         SchemaRegistryError: The registry does not have the schema, or is not available.
         SparkVersionError: PySpark is older than 4.1.
     """
-    struct, settings, failing = parse_from_avro(jsonFormatSchema, options or {}, subject, schemaRegistryAddress)
-    return arrow_udf(from_avro_function(arrow_schema_in_utc(struct), settings, failing=failing), struct)(data)
+    data_type, settings, failing = parse_from_avro(jsonFormatSchema, options or {}, subject, schemaRegistryAddress)
+    field = arrow_schema_in_utc(StructType([StructField("value", data_type)])).field(0)
+    return arrow_udf(from_avro_function(field, settings, failing=failing), data_type)(data)
 
 
 def to_avro(

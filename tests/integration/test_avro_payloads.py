@@ -149,3 +149,34 @@ def test_keys_in_a_stream(spark: SparkSession, kafka: EmbeddedKafka, flights: st
     query = frame.writeStream.format("memory").queryName("avro_keys").trigger(availableNow=True).start()
     assert query.awaitTermination(120)
     assert [row.id for row in spark.table("avro_keys").collect()] == ["abc"] * 5
+
+
+def test_keys_that_are_no_records(spark: SparkSession, kafka: EmbeddedKafka, flights: str) -> None:
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": flights, "keyFormat": "avro"}
+    batch = spark.read.format("kafka-direct").options(**options, keySchema='["null", "string"]', mode="PERMISSIVE")
+    wrong = batch.schema(f"key string, _error {ERROR}").load()
+    assert {row._error.stage for row in wrong.collect()} == {"parse"}  # 6 is not a branch of the union
+    given = spark.read.format("kafka-direct").options(**options, keySchema='"string"')
+    frame = given.load()
+    assert frame.schema["key"].dataType.simpleString() == "string"
+    assert [row.key for row in frame.select("key").collect()] == ["abc"] * 5
+    assert [bytes(row.k) for row in given.schema("key binary").load().toDF("k").collect()] == [b"abc"] * 5
+    with pytest.raises(Exception, match="the Avro schema is string, which cannot be read as int64"):
+        given.schema("key bigint").load().collect()
+    stream = spark.readStream.format("kafka-direct").options(**options, keySchema='"string"')
+    query = (stream.option("startingOffsets", "earliest").load().select("key").writeStream.format("memory")).queryName(
+        "avro_strings"
+    )
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert [row.key for row in spark.table("avro_strings").collect()] == ["abc"] * 5
+
+
+@pytest.mark.parametrize(("mode", "rows"), [("PERMISSIVE", [None] * 5), ("DROPMALFORMED", [])])
+def test_malformed_keys_that_are_no_records(
+    spark: SparkSession, kafka: EmbeddedKafka, flights: str, mode: str, rows: list[None]
+) -> None:
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": flights, "keyFormat": "avro"}
+    reader = spark.read.format("kafka-direct").options(**options, keySchema='"long"')
+    assert [row.key for row in reader.option("mode", mode).load().select("key").collect()] == rows
+    with pytest.raises(Exception, match="The key cannot be decoded as Avro: bytes after the end of the datum"):
+        reader.option("mode", "FAILFAST").load().select("key").collect()

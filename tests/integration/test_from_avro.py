@@ -40,7 +40,7 @@ def test_the_function_decodes_a_column_with_another_schema(spark: SparkSession) 
         ("{", {}, "from_avro: an Avro schema is JSON"),
         (json.dumps(WRITER), {"mode": "DROPMALFORMED"}, "mode must be PERMISSIVE or FAILFAST"),
         (json.dumps(WRITER), {"Compression": "x"}, "the option Compression is not supported"),
-        ('"int"', {}, "is not a record"),
+        ('{"type": "record", "name": "R", "fields": []}', {}, "the record R has no fields"),
     ],
 )
 def test_an_invalid_argument_is_rejected(

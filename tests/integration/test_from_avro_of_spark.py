@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 from tests.integration.from_avro_cases import DIFFERENCES, EVOLUTIONS, REJECTED, TYPES, Case
 from tests.unit.formats.avro_data import encode, records
 
@@ -133,7 +134,7 @@ def decode_with_both(
     rows = sorted(read.collect(), key=lambda row: int(row.row))
     values = {
         name: [
-            (datum, *(value and value.asDict(True) for value in (row[f"spark{index}"], row[f"ours{index}"])))
+            (datum, *(map(_without_rows, (row[f"spark{index}"], row[f"ours{index}"]))))
             for datum, row in zip(cases[name].datums, rows, strict=False)
         ]
         for index, name in enumerate(names)
@@ -146,6 +147,10 @@ def comparable(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {comparable(value[key])}' for key in sorted(value))}}}"
     return f"[{', '.join(map(comparable, value))}]" if isinstance(value, list) else repr(value)
+
+
+def _without_rows(value: Any) -> Any:
+    return value.asDict(True) if isinstance(value, Row) else value
 
 
 def _frame(session: SparkSession, cases: list[Case]) -> DataFrame:

@@ -107,6 +107,12 @@ def test_a_batch_with_the_schemas_of_subjects(target: Target, registry: FakeRegi
     assert [target.deserialized(record)["delay"] for record in (first, second)] == [1.5, None]
     assert target.deserialized(first, MessageField.KEY) == 7
     assert [row and row["source"] for row in target.read()] == ["spark", "spark", None]
+    options = {**target.options, "subscribe": target.topic, "keyFormat": "avro"}
+    del options["topic"]
+    keys = target.spark.read.format("kafka-direct").options(**options).load().select("key")
+    assert keys.schema["key"].dataType.simpleString() == "bigint"
+    assert keys.schema["key"].metadata["comment"] == f"version 1 of {target.topic}-key, schema id {key_id}"
+    assert sorted(row.key for row in keys.collect()) == [7, 7, 8]
     assert registry.paths.count(f"GET /subjects/{target.topic}-value/versions/latest") <= 4  # tasks request nothing
 
 

@@ -140,6 +140,11 @@ def _original_bytes(schema: StructType, name: str, side: str, corrupt_record: st
             f"records; read a struct with the field '{corrupt_record} binary', or read {side} as binary and use "
             "try_parse_json"
         )
+    if not isinstance(data_type, StructType):
+        raise OptionError(
+            f"dead_letters(): the column {name} is {data_type.simpleString()}, which does not have the original bytes "
+            f"of malformed records; read {side} as binary, and decode it in the query"
+        )
     raise OptionError(
         f"dead_letters(): the column {name} is {data_type.simpleString()}, which does not have the original bytes of "
         f"malformed records; add the field '{corrupt_record} binary' to {side}Schema, or to the struct in .schema()"

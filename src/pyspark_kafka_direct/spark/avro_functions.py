@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
@@ -38,7 +38,7 @@ _OTHER_PREFIX: Final = "confluent."  # of the same options elsewhere
 class FromAvroArguments(NamedTuple):
     """What ``from_avro`` decodes."""
 
-    struct: StructType
+    data_type: DataType  # of the decoded column
     settings: AvroSettings
     failing: bool  # whether a malformed datum fails the query
 
@@ -57,24 +57,22 @@ def parse_from_avro(
     from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 
     try:
-        struct = DataType.fromDDL(spark_ddl(settings.reader.root))
+        data_type = DataType.fromDDL(spark_ddl(settings.reader.root))
     except AvroSchemaError as error:
         raise OptionError(f"from_avro: {error}") from None
-    return FromAvroArguments(cast("StructType", struct), settings, mode == "FAILFAST")
+    return FromAvroArguments(data_type, settings, mode == "FAILFAST")
 
 
-def from_avro_function(fields: pa.Schema, settings: AvroSettings, *, failing: bool) -> Callable[[pa.Array], pa.Array]:
+def from_avro_function(field: pa.Field, settings: AvroSettings, *, failing: bool) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
     column: AvroColumn | None = None  # of one task, because it cannot be pickled
 
     def from_avro(values: pa.Array) -> pa.Array:
         nonlocal column
-        import pyarrow as pa
-
         from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn
         from pyspark_kafka_direct.formats.whole_column import decode_all
 
-        column = column or AvroColumn(pa.struct(list(fields)), settings)
+        column = column or AvroColumn(field.type, settings)
         return decode_all(column, values, "Avro", failing=failing)
 
     return from_avro

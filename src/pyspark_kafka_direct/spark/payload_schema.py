@@ -151,16 +151,25 @@ def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings)
     from pyspark.errors import PySparkException
 
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-    from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted
-    from pyspark_kafka_direct.formats.payload_column import wanted_fields
+    from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted, check_wanted_type
+    from pyspark_kafka_direct.formats.avro.whole_values import column_fields, is_record
     from pyspark_kafka_direct.records.avro_values import AvroRequest
 
     schema = _avro_schema(column, payloads.avro_schema_of(column), payloads.references_of(column))
-    kind = _struct_of(column, field, payloads)
+    has_fields = is_record(schema.root)
+    kind = _struct_of(column, field, payloads) if has_fields else field.dataType
     try:
-        fields = wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields
+        if not has_fields and isinstance(kind, StructType) and payloads.corrupt_record in kind.names:
+            raise ValueError(
+                f"the Avro schema is not a record, so the struct cannot have the field {payloads.corrupt_record!r}"
+            )
+        data_type = _arrow_field(field).type
+        fields = column_fields(schema.root, data_type, payloads.corrupt_record).fields
+        if not has_fields:
+            check_wanted_type(schema.root, data_type)
         AvroRequest(fields)
-        check_wanted(schema.root, list(fields))
+        if has_fields:
+            check_wanted(schema.root, list(fields))
     except (AvroSchemaError, ValueError, TypeError, NotImplementedError, PySparkException) as error:
         raise OptionError(f"schema: column {field.name!r}: {error}.") from None
 

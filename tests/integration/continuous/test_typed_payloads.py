@@ -149,3 +149,17 @@ def test_values_are_decoded_by_a_function_of_the_user(
     typed = queries.read(subscribe=source, valueFormat="upper_case_decoder:create", valueSchema="string")
     query = queries.start(typed.select("value").to_kafka(output))
     queries.expect(output, ["ONE", "TWO"], query)
+
+
+def numbers_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.record_batch({"value": batch.column("value").cast(pa.string())})
+
+
+def test_avro_that_is_no_record(queries: Queries, make_topic: MakeTopic) -> None:
+    source, output = make_topic(), make_topic()
+    queries.put(source, ["\2", "\4"])
+    typed = queries.read(subscribe=source, valueFormat="avro", valueSchema='"long"')
+    query = queries.start(typed.select("value").map_batches(numbers_as_text).to_kafka(output))
+    queries.expect(output, ["1", "2"], query)

@@ -67,6 +67,14 @@ def test_a_given_schema_needs_no_registry(spark: SparkSession, kafka: EmbeddedKa
     assert values(rdd.arrow(["value"], valueFormat="avro", valueSchema=V1).collect()) == [{"id": 7}]
 
 
+def test_values_that_are_no_records(spark: SparkSession, kafka: EmbeddedKafka, orders: Orders) -> None:
+    orders.write_bytes(b"\2a")
+    orders.write_bytes(b"\2")
+    rdd = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 2))
+    decoded = rdd.arrow(["value"], valueFormat="avro", valueSchema='"string"', mode="PERMISSIVE")
+    assert values(decoded.collect()) == ["a", None]
+
+
 def test_options_of_an_rdd_that_are_rejected(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, orders: Orders, registry: FakeRegistry
 ) -> None:

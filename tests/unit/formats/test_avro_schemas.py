@@ -10,7 +10,6 @@ import pytest
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 
 
 def fields(*types: Any) -> dict[str, Any]:
@@ -75,11 +74,6 @@ def test_size_is_limited() -> None:
         parse_avro_schema(json.dumps(fields("int")) + " " * (1 << 20))
     with pytest.raises(AvroSchemaError, match="1 MiB"):
         parse_avro_schema('"int"', ['"int"' + " " * (1 << 20)])
-
-
-def test_only_a_record_has_fields() -> None:
-    with pytest.raises(AvroSchemaError, match="is not a record"):
-        spark_ddl(parse_avro_schema('"int"').root)
 
 
 def test_a_schema_is_pickled_as_its_text() -> None:

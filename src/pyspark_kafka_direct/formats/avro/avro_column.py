@@ -1,4 +1,4 @@
-"""A column of Avro that is decoded to structs: a framing, writer schemas, and a reader schema."""
+"""A column of Avro that is decoded: a framing, writer schemas, and a reader schema."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-from pyspark_kafka_direct.formats.avro.resolution import resolve
-from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
+from pyspark_kafka_direct.formats.avro.whole_values import column_fields, is_record, resolve_column
+from pyspark_kafka_direct.formats.payload_column import add_original_bytes
 from pyspark_kafka_direct.formats.writer_schemas import NO_ID, FramedValues, WriterSchemaError, most_frequent_first
 from pyspark_kafka_direct.records import create_avro_decoder
 from pyspark_kafka_direct.records.json_values import DecodedValues
@@ -64,14 +64,15 @@ def given_schema(schema: AvroSchema) -> AvroSettings:
 
 
 class AvroColumn:
-    """A ``PayloadColumn`` of Avro."""
+    """A ``PayloadColumn`` of Avro. Its values are structs if the reader schema is a record."""
 
     format_name = "Avro"
 
-    def __init__(self, data_type: pa.StructType, settings: AvroSettings, corrupt_record: str = "") -> None:
+    def __init__(self, data_type: pa.DataType, settings: AvroSettings, corrupt_record: str = "") -> None:
         self._type = data_type
         self._settings = settings
-        self._fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
+        self._fields, self._bytes_index = column_fields(settings.reader.root, data_type, corrupt_record)
+        self._has_structs = is_record(settings.reader.root)
         self.shows_malformed = self._bytes_index is not None
         self._decoder = create_avro_decoder(self._fields)
         self._programs: dict[int | str, int] = {}
@@ -94,9 +95,8 @@ class AvroColumn:
             writers = pa.repeat(pa.scalar(0, pa.int32()), len(values)) if framed.writers is None else framed.writers
             numbers = pa.array(programs, pa.int32()).take(writers)
         decoded = self._decoder.decode(values, framed.starts, numbers)
-        return DecodedValues(
-            decoded.values, framed.slice(0, len(decoded.values)).all_malformed(reasons, decoded.malformed)
-        )
+        malformed = framed.slice(0, len(decoded.values)).all_malformed(reasons, decoded.malformed)
+        return DecodedValues(decoded.values if self._has_structs else decoded.values.flatten()[0], malformed)
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
@@ -110,6 +110,6 @@ class AvroColumn:
         number = self._programs.get(schema_id)
         if number is None:
             writer = self._settings.writers.writer_schema(schema_id)
-            program = resolve(writer.root, self._settings.reader.root, self._fields)
+            program = resolve_column(writer.root, self._settings.reader.root, self._fields)
             number = self._programs[schema_id] = self._decoder.add_program(program)
         return number

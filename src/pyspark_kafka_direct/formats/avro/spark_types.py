@@ -15,7 +15,6 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     PrimitiveType,
     RecordType,
     UnionType,
-    type_name,
     without_null,
 )
 
@@ -40,15 +39,11 @@ _LOGICAL_TYPES: Final = {
 
 
 def spark_ddl(avro_type: AvroType) -> str:
-    """Return the DDL of a record. All its fields may be null, because a malformed datum has no values."""
-    record = without_null(avro_type).type
-    if not isinstance(record, RecordType):
-        raise AvroSchemaError(
-            f"the schema {type_name(avro_type)} is not a record, so its values are no structs with named fields"
-        )
-    if not record.fields:
-        raise AvroSchemaError(f"the record {record.name} has no fields")
-    return _ddl(record)
+    """Return the DDL of a schema. All fields of a record may be null, because a malformed datum has no values."""
+    value_type = without_null(avro_type).type
+    if isinstance(value_type, RecordType) and not value_type.fields:
+        raise AvroSchemaError(f"the record {value_type.name} has no fields")
+    return _ddl(value_type)
 
 
 def logical_type(avro_type: AvroType) -> LogicalType | None:

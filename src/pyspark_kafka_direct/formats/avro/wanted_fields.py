@@ -1,4 +1,4 @@
-"""Whether wanted fields can be read with a reader schema."""
+"""Whether a column, or its wanted fields, can be read with a reader schema."""
 
 from __future__ import annotations
 
@@ -48,11 +48,16 @@ _LOGICAL_TARGETS: Final = {
 
 
 def check_wanted(reader: AvroType, fields: Sequence[pa.Field]) -> None:
-    """Raise an error if a wanted field has another type than the schema; one that the schema lacks is null."""
+    """Raise an error if a wanted field has another type than the record; one that the record lacks is null."""
     record = without_null(reader).type
     if not isinstance(record, RecordType):
         raise AvroSchemaError(f"the Avro schema {type_name(reader)} is not a record, so it has no fields")
     _check_record(record, fields, "")
+
+
+def check_wanted_type(reader: AvroType, data_type: pa.DataType) -> None:
+    """Raise an error if a column has another type than the schema, which is not a record."""
+    _check_type(reader, data_type, "")
 
 
 def find_field(record: RecordType, name: str) -> RecordField | None:
@@ -98,24 +103,29 @@ def _check_type(reader: AvroType, data_type: pa.DataType, path: str) -> None:
     reader_type = without_null(reader).type
     match reader_type:
         case RecordType() if pa.types.is_struct(data_type):
-            _check_record(reader_type, list(data_type), f"{path}.")
+            _check_record(reader_type, list(data_type), _joined(path, ""))
         case UnionType(branches) if pa.types.is_struct(data_type):
             members = {f"member{index}": branch for index, branch in enumerate(branches)}
             for field in data_type:
                 if field.name in members:
-                    _check_type(members[field.name], field.type, f"{path}.{field.name}")
+                    _check_type(members[field.name], field.type, _joined(path, field.name))
         case ArrayType(items) if pa.types.is_list(data_type):
-            _check_type(items, data_type.value_type, f"{path}.element")
+            _check_type(items, data_type.value_type, _joined(path, "element"))
         case MapType(values) if pa.types.is_map(data_type):
-            _check_type(values, data_type.item_type, f"{path}.value")
+            _check_type(values, data_type.item_type, _joined(path, "value"))
         case None if pa.types.is_null(data_type):
             pass
         case PrimitiveType() | FixedType() | EnumType() if _fits(reader_type, data_type):
             pass
         case _:
+            is_type = f"field {path!r} is {type_name(reader)} in the Avro schema"
             raise AvroSchemaError(
-                f"field {path!r} is {type_name(reader)} in the Avro schema, which cannot be read as {data_type}"
+                f"{is_type if path else f'the Avro schema is {type_name(reader)}'}, which cannot be read as {data_type}"
             )
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _fits(reader: AvroType, data_type: pa.DataType) -> bool:
