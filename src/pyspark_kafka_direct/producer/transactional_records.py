@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
-from pyspark_kafka_direct.records import create_decoder
+from pyspark_kafka_direct.records import create_decoder, is_valid_batch
 from pyspark_kafka_direct.records.python.batch_format import HEADER, MAGIC, BadRecordError, read_header
 from pyspark_kafka_direct.records.python.batch_reader import is_abort_marker, validate_batch
 from pyspark_kafka_direct.records.python.batch_scan import scan_batches
@@ -93,7 +93,9 @@ class TransactionalRecords:
     def _handle(self, extent: BatchExtent, batch: bytes) -> None:
         header = read_header(batch[: HEADER.size]) if extent.magic == MAGIC else None
         if header is not None and header.is_control:
-            validate_batch(header, batch, crc=True)
+            if not is_valid_batch(batch):
+                raise BadRecordError("the CRC of the control batch does not match its bytes", offset=header.base_offset)
+            validate_batch(header, batch, crc=False)
             if header.records:
                 self._end_transaction(header, batch)
             return
