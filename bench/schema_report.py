@@ -82,7 +82,7 @@ def evaluate_goals(series: Sequence[Series], decoders: dict[str, float]) -> list
         share = decoders[case] / decoders[base]
         found.append((case, f">= {least:g}x of {base}", f"{share:.2f}x", share >= least))
     microseconds = decoders[HOSTILE_US]
-    found.append((HOSTILE_US, f"< {MAX_HOSTILE_US} us", f"{microseconds:.0f} us", microseconds < MAX_HOSTILE_US))
+    found.append((HOSTILE_US, f"< {MAX_HOSTILE_US} us", f"{microseconds:.1f} us", microseconds < MAX_HOSTILE_US))
     return found
 
 

@@ -78,6 +78,11 @@ def test_ids_of_one_schema() -> None:
 
 
 def test_ids_guids_and_values_with_another_framing() -> None:
+    two = split_ids(column(framed(7, b"a"), framed(9, b"b"), framed(7, b"c")))
+    assert (rows(two), two.schema_ids, two.malformed) == ([(7, b"a"), (9, b"b"), (7, b"c")], (7, 9), None)
+    three = split_ids(column(framed(7, b"a"), framed(9, b"b"), framed(8, b"c")))
+    assert rows(three) == [(7, b"a"), (9, b"b"), (8, b"c")]
+    assert rows(split_ids(column(framed(7), b"\0\0\0"))) == [(7, b"data"), (NO_ID, 3)]
     values = [
         framed(7),
         None,

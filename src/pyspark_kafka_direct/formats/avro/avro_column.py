@@ -84,7 +84,8 @@ class AvroColumn:
         count = len(framed.schema_ids)
         programs: list[int | None] = [None] * count
         reasons: list[str | None] = [None] * count  # why the datums of a writer schema cannot be decoded
-        for index in most_frequent_first(framed.writers, count):
+        are_known = all(schema_id in self._programs for schema_id in framed.schema_ids)
+        for index in range(count) if are_known else most_frequent_first(framed.writers, count):
             try:
                 programs[index] = self._program(framed.schema_ids[index])
             except (WriterSchemaError, AvroSchemaError) as error:
