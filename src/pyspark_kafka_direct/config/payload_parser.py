@@ -12,7 +12,7 @@ from pyspark_kafka_direct.config.option_parser import environment_list, parse_co
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import NO_PROTOBUF, PayloadSettings, ProtobufSource
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
-from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads
+from pyspark_kafka_direct.config.registry_parser import REGISTRY_URL, parse_registry_payloads, parse_subject
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import ConfigOption
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.config.registry_settings import FramingName
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
+    from pyspark_kafka_direct.config.subject_names import Side
 
 PAYLOAD_OPTIONS: Final = (
     "keyFormat",
@@ -39,6 +41,7 @@ PAYLOAD_OPTIONS: Final = (
     "columnNameOfCorruptRecord",
 )
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
+_SIDES: Final[tuple[Side, ...]] = ("key", "value")
 _TYPED_FORMATS: Final = ("json", "avro", "protobuf")
 _SCHEMA_FORMATS: Final = ("avro", "protobuf")
 
@@ -72,8 +75,8 @@ def parse_payloads(
     ``security`` are the settings of the brokers, which a registry may use too. ``topic`` is the one that is read, if
     the options do not contain it.
     """
-    formats = {side: parsed.get_string(f"{side}Format") or "" for side in ("key", "value")}
-    schemas = {side: parsed.get_string(f"{side}Schema") for side in ("key", "value")}
+    formats: dict[Side, str] = {side: parsed.get_string(f"{side}Format") or "" for side in _SIDES}
+    schemas = {side: parsed.get_string(f"{side}Schema") for side in _SIDES}
     for side, payload_format in formats.items():
         if is_factory(payload_format):
             if not from_python:
@@ -98,6 +101,7 @@ def parse_payloads(
             for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
+    json_framings = {side: _json_framing(parsed, side) for side in _SIDES if formats[side] == "json"}
     for side, payload_format in formats.items():
         if payload_format == "protobuf" and parsed.values.get(f"{side}Framing") in ("header", "single-object"):
             raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")
@@ -115,6 +119,8 @@ def parse_payloads(
         key_avro_schema=avro_schemas.get("key"),
         value_avro_schema=avro_schemas.get("value"),
         single_object=tuple(side for side in avro_schemas if parsed.values.get(f"{side}Framing") == "single-object"),
+        key_json_framing=json_framings.get("key", "none"),
+        value_json_framing=json_framings.get("value", "none"),
         key_protobuf=protobuf.get("key", NO_PROTOBUF),
         value_protobuf=protobuf.get("value", NO_PROTOBUF),
         registry=parse_registry_payloads(
@@ -122,6 +128,7 @@ def parse_payloads(
             security,
             warnings,
             has_schemas=any(payload_format in _SCHEMA_FORMATS for payload_format in formats.values()),
+            json_framings=json_framings,
             topic=topic,
         ),
     )
@@ -157,6 +164,14 @@ def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
     names = {name.lower() for name in PAYLOAD_OPTIONS}
     given = {name: value for name, value in options.items() if name.strip().lower() in names}
     return parse_payloads(_parse(given, [OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS]), [])
+
+
+def _json_framing(parsed: ParsedConfig, side: Side) -> FramingName:
+    """Return where the schema id of JSON is. No schema is requested, so a registry only changes the default."""
+    framing = parse_subject(parsed, side, has_registry=bool(parsed.values.get(REGISTRY_URL))).framing
+    if framing == "single-object":
+        raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent, header or none with {side}Format=json")
+    return framing
 
 
 def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
+    from pyspark_kafka_direct.config.registry_settings import FramingName, RegistryPayloads
 
 PayloadFormat: TypeAlias = str
 """``binary``, ``string``, ``json``, ``avro``, ``protobuf``, or ``module:factory`` for a decoder of the user."""
@@ -43,6 +43,8 @@ class PayloadSettings:
     value_protobuf: ProtobufSource = NO_PROTOBUF
     registry: RegistryPayloads | None = None  # of writers' schemas
     single_object: tuple[str, ...] = ()  # the columns in Avro's single-object encoding
+    key_json_framing: FramingName = "none"  # of JSON, where a schema id is
+    value_json_framing: FramingName = "none"
 
     def format_of(self, column: str) -> PayloadFormat:
         """Return the format of a column of Kafka records."""
@@ -67,6 +69,10 @@ class PayloadSettings:
     def references_of(self, column: str) -> tuple[str, ...]:
         """Return the schemas that the Avro schema of a column refers to."""
         return () if self.registry is None else self.registry.side(column).references
+
+    def json_framing_of(self, column: str) -> FramingName:
+        """Return where the schema id of a column of JSON is."""
+        return self.key_json_framing if column == "key" else self.value_json_framing
 
     @property
     def decodes(self) -> bool:

@@ -23,11 +23,13 @@ from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName, SubjectNameStrategy
     from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
 
-_URL: Final = "schema.registry.url"
+REGISTRY_URL: Final = "schema.registry.url"
 _BASIC: Final = "schema.registry.basic.auth."
 _BASIC_SOURCE: Final = f"{_BASIC}credentials.source"
 _USER_INFO: Final = f"{_BASIC}user.info"
@@ -49,13 +51,13 @@ _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
 
 def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> RegistrySettings | None:
     """Return the settings of the registry, or None if there is none; ``security`` are the settings of the brokers."""
-    urls = parsed.get_list(_URL)
+    urls = parsed.get_list(REGISTRY_URL)
     if not urls:
         for name, given_name in parsed.given_names.items():
-            if name.startswith(REGISTRY_PREFIX) and name != _URL:
-                raise OptionError(f"{given_name} needs a registry; set {parsed.name_of(_URL)}")
+            if name.startswith(REGISTRY_PREFIX) and name != REGISTRY_URL:
+                raise OptionError(f"{given_name} needs a registry; set {parsed.name_of(REGISTRY_URL)}")
         return None
-    split_urls = [_parse_url(url, parsed.name_of(_URL)) for url in urls]
+    split_urls = [_parse_url(url, parsed.name_of(REGISTRY_URL)) for url in urls]
     tls = replace(parse_tls(parsed.below(REGISTRY_PREFIX), warnings), prefix=REGISTRY_PREFIX)
     settings = RegistrySettings(
         urls=tuple(dict.fromkeys(url for url, _ in split_urls)),
@@ -76,22 +78,29 @@ def parse_registry_payloads(
     warnings: list[str],
     *,
     has_schemas: bool,
+    json_framings: Mapping[Side, FramingName],
     topic: str | None = None,
 ) -> RegistryPayloads | None:
     """Return the registry of keys and values, or None if there is none or if nothing is Avro or Protobuf.
 
-    ``topic`` is the one that is read, if the options do not contain it.
+    ``topic`` is the one that is read, if the options do not contain it. ``json_framings`` are those of keys and values
+    that are JSON, for which nothing is requested.
     """
     settings = parse_registry(parsed, security, warnings)
+    used_by_json = {f"{side}Framing" for side in json_framings}
+    if any(framing != "none" for framing in json_framings.values()):
+        used_by_json.add(REGISTRY_URL)
     given = [
         name
-        for name in (_URL, *_SUBJECT_OPTIONS)
-        if name in parsed.given_names and not (has_schemas and parsed.values[name] == "single-object")
+        for name in (REGISTRY_URL, *_SUBJECT_OPTIONS)
+        if name in parsed.given_names
+        and name not in used_by_json
+        and not (has_schemas and parsed.values[name] == "single-object")
     ]
     if given and (settings is None or not has_schemas):
         given_name = parsed.given_names[given[0]]
         nothing = "nothing is decoded from Avro or Protobuf"
-        reason = nothing if settings is not None else f"{parsed.name_of(_URL)} is not set"
+        reason = nothing if settings is not None else f"{parsed.name_of(REGISTRY_URL)} is not set"
         warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
     if settings is None or not has_schemas:
         return None
@@ -161,8 +170,8 @@ def _parse_credentials(
     bearer = [given for name, given in parsed.given_names.items() if name.startswith(_BEARER)]
     if bearer and (basic or any(url_infos)):
         raise OptionError(
-            f"{bearer[0]} and {basic[0] if basic else f'the user in {parsed.name_of(_URL)}'} exclude each other; set "
-            "only one of them"
+            f"{bearer[0]} and {basic[0] if basic else f'the user in {parsed.name_of(REGISTRY_URL)}'} exclude each "
+            "other; set only one of them"
         )
     return _parse_bearer(parsed, security, tls) if bearer else _parse_basic(parsed, security, url_infos)
 
@@ -175,14 +184,14 @@ def _parse_basic(
     if user_info is not None and source != "USER_INFO":
         raise OptionError(f"{parsed.name_of(_USER_INFO)} has no effect with {parsed.name_of(_BASIC_SOURCE)}={source}")
     if source != "URL" and any(url_infos):
-        raise OptionError(f"{parsed.name_of(_URL)} contains a user, but the credentials are given otherwise")
+        raise OptionError(f"{parsed.name_of(REGISTRY_URL)} contains a user, but the credentials are given otherwise")
     if source == "SASL_INHERIT":
         if security.sasl is None or not security.sasl.username:
             raise OptionError(f"{parsed.name_of(_BASIC_SOURCE)}=SASL_INHERIT needs kafka.sasl.username, or JAAS")
         return RegistryCredentials(security.sasl.username, security.sasl.password)
     if source == "URL":
         if len(set(url_infos)) > 1:
-            raise OptionError(f"{parsed.name_of(_URL)}: the user and the password of all URLs must be the same")
+            raise OptionError(f"{parsed.name_of(REGISTRY_URL)}: the user and the password of all URLs must be the same")
         if url_infos[0] is None:
             if _BASIC_SOURCE in parsed.given_names:
                 raise OptionError(f"{parsed.name_of(_BASIC_SOURCE)}=URL needs https://user:password@host:8081")
@@ -257,9 +266,11 @@ def _network_warnings(parsed: ParsedConfig, settings: RegistrySettings) -> list[
     if settings.credentials != RegistryCredentials() and any(
         urlsplit(url).hostname not in LOOPBACK_HOSTS for url in plain
     ):
-        warnings.append(f"{parsed.name_of(_URL)} sends credentials unencrypted over the network; use https")
+        warnings.append(f"{parsed.name_of(REGISTRY_URL)} sends credentials unencrypted over the network; use https")
     oauth = settings.credentials.oauth
     token_urls = [] if oauth is None or oauth.endpoint_tls is not settings.tls else [oauth.token_endpoint_url or ""]
     if tls_names and not any(url.startswith("https:") for url in (*settings.urls, *token_urls)):
-        warnings.append(f"No URL of {parsed.name_of(_URL)} is https, so this has no effect: {', '.join(tls_names)}")
+        warnings.append(
+            f"No URL of {parsed.name_of(REGISTRY_URL)} is https, so this has no effect: {', '.join(tls_names)}"
+        )
     return warnings

@@ -1,26 +1,36 @@
-"""A column of JSON that is decoded to structs or VARIANTs."""
+"""A column of JSON that is decoded to structs or VARIANTs, with or without the header of a registry in front of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
-from pyspark_kafka_direct.records import create_json_decoder
+from pyspark_kafka_direct.records import DecodedValues, MalformedValues, create_json_decoder
 from pyspark_kafka_direct.records.json_values import is_variant
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.records import DecodedValues
+    from pyspark_kafka_direct.formats.writer_schemas import FramedValues, Framing
+
+_MAX_INT32: Final = 2**31 - 1
+_NO_JSON: Final = b"\0"  # a malformed value
 
 
 class JsonColumn:
-    """A ``PayloadColumn`` of JSON. A field of type string has the text of a malformed value, as in Spark."""
+    """A ``PayloadColumn`` of JSON. A field of type string has the text of a malformed value, as in Spark.
+
+    With a framing, the schema of an id is not requested, because the wanted fields say how to decode the JSON.
+    """
 
     format_name = "JSON"
-    needs_headers = False
 
-    def __init__(self, data_type: pa.StructType, corrupt_record: str, time_zone: str) -> None:
+    def __init__(
+        self, data_type: pa.StructType, corrupt_record: str, time_zone: str, framing: Framing | None = None
+    ) -> None:
+        self._framing = framing
+        self.needs_headers = framing is not None and framing.needs_headers
         self._type = data_type
         fields: pa.Schema | None = None
         self._bytes_index: int | None = None
@@ -32,7 +42,17 @@ class JsonColumn:
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
-        return self._decoder.decode(values)
+        if self._framing is None:
+            return self._decoder.decode(values)
+        framed = self._framing.split(values, headers)
+        decoded = self._decoder.decode(_without_header(framed))
+        part = framed.slice(0, len(decoded.values))
+        malformed = decoded.malformed
+        if malformed is not None and part.starts is not None:
+            positions = pc.add(malformed.positions, part.starts)
+            malformed = MalformedValues(malformed.reasons, positions)
+        reasons: list[str | None] = [None] * len(part.schema_ids)
+        return DecodedValues(decoded.values, part.all_malformed(reasons, malformed))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
@@ -41,3 +61,16 @@ class JsonColumn:
         if self._bytes_index is None:
             return structs
         return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
+
+
+def _without_header(framed: FramedValues) -> pa.BinaryArray:
+    """Return the JSON of values. Values with another framing are replaced, because they might be valid JSON."""
+    data = framed.values
+    if framed.starts is not None:
+        for start in pc.unique(framed.starts).drop_null().to_pylist():
+            # Without an end, Arrow fails at values that are shorter than start.
+            after = pc.binary_slice(framed.values, start, _MAX_INT32)
+            data = pc.if_else(pc.equal(framed.starts, start), after, data)
+    if framed.malformed is not None:
+        data = pc.if_else(framed.malformed.reasons.is_valid(), _NO_JSON, data)
+    return data

@@ -108,6 +108,11 @@ def check_payload_type(column: str, field: StructField, payloads: PayloadSetting
         )
     if payloads.corrupt_record in kind.names:
         _check_mode(f"{field.name}.{payloads.corrupt_record}", payloads)
+        if payloads.json_framing_of(column) != "none" and kind[payloads.corrupt_record].dataType == StringType():
+            raise OptionError(
+                f"schema: with {column}Framing={payloads.json_framing_of(column)}, the field "
+                f"{payloads.corrupt_record!r} for malformed data is binary, because a schema id is no text."
+            )
     from pyspark.errors import PySparkException
 
     from pyspark_kafka_direct.formats.payload_column import wanted_fields

@@ -175,6 +175,32 @@ def test_options_of_a_registry_without_effect() -> None:
     assert warnings(AVRO) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "framing"),
+    [
+        ({}, "none"),
+        ({"valueFraming": "confluent"}, "confluent"),
+        ({"valueFraming": "header"}, "header"),
+        ({"schema.registry.url": "https://one:8081"}, "confluent"),
+        ({"schema.registry.url": "https://one:8081", "valueFraming": "none"}, "none"),
+    ],
+)
+def test_where_the_schema_id_of_json_is(options: dict[str, str], framing: str) -> None:
+    given = {**BASE, "valueFormat": "json", "valueSchema": "a int", **options}
+    for parse in (parse_batch_options, parse_stream_options):
+        parsed = parse(given)
+        settings = parsed.payloads.settings
+        assert (settings.json_framing_of("value"), settings.json_framing_of("key")) == (framing, "none")
+        assert settings.registry is None
+        ignored = [warning for warning in parsed.warnings if "ignored" in warning]
+        assert bool(ignored) == (options.get("valueFraming") == "none" and len(options) > 1)
+
+
+def test_json_has_no_single_object_encoding() -> None:
+    with pytest.raises(OptionError, match="valueFraming is confluent, header or none with valueFormat=json"):
+        parse_batch_options({**BASE, "valueFormat": "json", "valueFraming": "single-object"})
+
+
 def test_the_error_about_another_option_is_not_one_about_a_schema_that_the_registry_has() -> None:
     # A batch does not start at latest, and a stream does not have these limits: the errors differ.
     invalid = {**AVRO, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many"}
