@@ -110,8 +110,8 @@ SUBJECT_OPTIONS: Final = (
         doc="Where the schema id of a value is: `confluent` (in front of it; the default with `schema.registry.url`), "
             "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's own "
             "fingerprint of `valueSchema` is in front of it), or `none` (the default without a registry: the values "
-            "are written with the schema that they are read with). For JSON, the default is `none`, and `single-object` "
-            "is not possible."),
+            "are written with the schema that they are read with). For JSON, the default is `none`, and `single-object`"
+            " is not possible."),
     _registry("auto.register.schemas", BOOLEAN, "false", apis=SINK_API, unsupported={},
         doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else that "
             "of the column's type (`true` in Confluent's serializers)."),
