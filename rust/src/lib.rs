@@ -6,9 +6,9 @@
 #![deny(unsafe_code)]
 
 mod avro;
-mod avro_encoder;
 mod encoder;
 mod json;
+mod payload_encoders;
 mod protobuf;
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pyo3::create_exception!(
 
 /// Python rejects a kernel with another number. Increase it here and in `native_kernel.py` when the arguments or the
 /// results of a function change.
-const INTERFACE_VERSION: u32 = 2;
+const INTERFACE_VERSION: u32 = 3;
 
 /// Decodes one range of one partition; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -158,10 +158,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
     module.add_class::<encoder::Encoder>()?;
     module.add_class::<avro::AvroDecoder>()?;
-    module.add_class::<avro_encoder::AvroEncoder>()?;
+    module.add_class::<payload_encoders::AvroEncoder>()?;
     module.add_class::<json::JsonDecoder>()?;
     module.add_class::<json::VariantDecoder>()?;
     module.add_class::<protobuf::ProtobufDecoder>()?;
+    module.add_class::<payload_encoders::ProtobufEncoder>()?;
     module.add_function(wrap_pyfunction!(json::encode_json, module)?)?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
     module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;

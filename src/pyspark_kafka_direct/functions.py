@@ -15,7 +15,7 @@ from pyspark_kafka_direct.spark.avro_functions import (
     to_avro_function,
 )
 from pyspark_kafka_direct.spark.json_inference import infer_fields
-from pyspark_kafka_direct.spark.protobuf_functions import from_protobuf_function
+from pyspark_kafka_direct.spark.protobuf_functions import from_protobuf_function, to_protobuf_function
 from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
     from pyspark_kafka_direct.records import JsonDecoder
 
-__all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro"]
+__all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro", "to_protobuf"]
 
 _MODES: Final[tuple[MalformedMode, ...]] = ("PERMISSIVE", "FAILFAST")
 _FROM_JSON_OPTIONS: Final = ("mode", "columnnameofcorruptrecord")
@@ -163,6 +163,39 @@ def from_protobuf(
         raise OptionError("from_protobuf: give one of descFilePath and binaryDescriptorSet")
     struct, function = from_protobuf_function(messageName, descFilePath, options or {}, binaryDescriptorSet)
     return arrow_udf(function, struct)(data)
+
+
+def to_protobuf(
+    data: Column | str,
+    messageName: str,  # noqa: N803 (Spark's name)
+    descFilePath: str | None = None,  # noqa: N803
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | None = None,  # noqa: N803
+) -> Column:
+    """Encode a column as Protobuf, as the sink does with ``valueFormat=protobuf``, without Spark's jar for Protobuf.
+
+    It encodes in Python workers. With ``valueFormat=protobuf``, the workers that write the records encode them, which
+    is faster; use this function for other columns. docs/protobuf.md lists the types and the rules.
+
+    Args:
+        data: A column of structs.
+        messageName: The full name of the message type.
+        descFilePath: A file with a set of descriptors, which ``protoc --include_imports --descriptor_set_out`` writes.
+            The driver reads it.
+        options: None are supported.
+        binaryDescriptorSet: The set of descriptors itself, instead of a file.
+
+    Returns:
+        A column of bytes. Null is null.
+
+    Raises:
+        OptionError: The descriptors lack the message type, or an option is given.
+        SparkVersionError: PySpark is older than 4.1.
+    """
+    if (descFilePath is None) == (binaryDescriptorSet is None):
+        raise OptionError("to_protobuf: give one of descFilePath and binaryDescriptorSet")
+    function = to_protobuf_function(messageName, descFilePath, options or {}, binaryDescriptorSet)
+    return arrow_udf(function, BinaryType())(data)
 
 
 def infer_schema(

@@ -9,7 +9,7 @@ from tests.srfake import build_srfake, run_srfake
 
 from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings, SubjectSettings
 from pyspark_kafka_direct.config.security_settings import Secret
-from pyspark_kafka_direct.config.sink_payloads import AvroSinkColumn, SinkPayloads
+from pyspark_kafka_direct.config.sink_payloads import SinkColumn, SinkPayloads
 from pyspark_kafka_direct.errors import SchemaNotFoundError, SchemaRegistryError
 from pyspark_kafka_direct.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.registry.registry_client import RegistryClient
@@ -63,7 +63,7 @@ def test_the_schemas_that_a_sink_writes_with(program: Path) -> None:
         settings = RegistrySettings((url,))
 
         def prefix(schema: str | None, *, auto_register: bool = False) -> bytes:
-            column = AvroSinkColumn("value", SubjectSettings(framing="confluent"), schema)
+            column = SinkColumn("value", SubjectSettings(framing="confluent"), schema)
             payloads = SinkPayloads((column,), settings, auto_register)
             return resolve_writer_schemas(payloads, None, "t")["value"].prefix
 

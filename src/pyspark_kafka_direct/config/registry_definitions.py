@@ -100,8 +100,8 @@ SUBJECT_OPTIONS: Final = (
             "`valueSubjectNameStrategy`."),
     _registry("keySubjectNameStrategy", _STRATEGY, "topic", doc="The same as `valueSubjectNameStrategy`, for keys."),
     _registry("valueSubjectNameStrategy", _STRATEGY, "topic",
-        doc="Name of the subject: `topic` (`orders-value`), `record` (the full name of the record in `valueSchema`) or "
-            "`topic-record` (both, with `-` between them)."),
+        doc="Name of the subject: `topic` (`orders-value`), `record` (the full name of the record in `valueSchema`, "
+            "or of the message) or `topic-record` (both, with `-` between them)."),
     _registry("keySchemaVersion", _VERSION, LATEST_VERSION, doc="The same as `valueSchemaVersion`, for keys."),
     _registry("valueSchemaVersion", _VERSION, LATEST_VERSION,
         doc="Version of the subject: `latest` when the query is planned, or a number."),
@@ -113,12 +113,12 @@ SUBJECT_OPTIONS: Final = (
             "are written with the schema that they are read with). For JSON, the default is `none`, and `single-object`"
             " is not possible."),
     _registry("auto.register.schemas", BOOLEAN, "false", apis=SINK_API, unsupported={},
-        doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else that "
-            "of the column's type (`true` in Confluent's serializers)."),
+        doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else, "
+            "with Avro, that of the column's type (`true` in Confluent's serializers)."),
     _registry("use.latest.version", BOOLEAN, apis=SINK_API, unsupported={},
         doc="Whether to write with the latest schema of the subject, or with `valueSchemaVersion`. The default is "
             "`true`, unless `valueSchema` or `auto.register.schemas` is given (`false` in Confluent's serializers). "
-            "With `false`, the schema of the column's type has to be in the subject."),
+            "With `false` and Avro, the schema of the column's type has to be in the subject."),
     _registry("schemaEvolutionMode", Enum(("none", "restart")), "none", apis=SOURCE_APIS,
         doc="What to do if a writer's schema has fields that the schema of the query lacks: `none` ignores the fields. "
             "`restart` fails the query, so that it can be started again with the new version."),

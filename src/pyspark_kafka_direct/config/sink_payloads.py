@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_subject
@@ -17,36 +17,41 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
     from pyspark_kafka_direct.config.subject_names import Side
 
+SinkFormat: TypeAlias = Literal["avro", "protobuf"]
+
 AUTO_REGISTER: Final = "auto.register.schemas"
 USE_LATEST: Final = "use.latest.version"
 
 _SIDES: Final[tuple[Side, ...]] = ("key", "value")
 _BY_TYPE: Final = ("binary", "string", "json")  # the type of the column says how it is written
+_SCHEMA_FORMATS: Final[tuple[SinkFormat, ...]] = ("avro", "protobuf")
 _REGISTRY_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
 _SCHEMA_OPTIONS: Final = ("Schema", "Framing", *_REGISTRY_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class AvroSinkColumn:
-    """How keys or values are encoded as Avro."""
+class SinkColumn:
+    """How keys or values are encoded."""
 
     side: Side
     subject: SubjectSettings
-    schema: str | None  # the JSON of an Avro schema; None: that of the subject, or that of the column's type
+    schema: str | None  # None: that of the subject, or that of the column's type
+    payload_format: SinkFormat = "avro"
+    message: str | None = None  # the message type of Protobuf; None: the first one of the schema
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPayloads:
-    """The columns that a sink encodes as Avro. A sink writes others by their types."""
+    """The columns that a sink encodes as Avro or Protobuf. A sink writes others by their types."""
 
-    columns: tuple[AvroSinkColumn, ...] = ()
+    columns: tuple[SinkColumn, ...] = ()
     registry: RegistrySettings | None = None
     auto_register: bool = False
     use_latest: bool = True  # otherwise, the schema of the column's type has to be in the subject
 
     @property
     def sides(self) -> frozenset[str]:
-        """The columns that are Avro."""
+        """The columns that are encoded."""
         return frozenset(column.side for column in self.columns)
 
 
@@ -54,8 +59,9 @@ NO_SINK_PAYLOADS: Final = SinkPayloads()
 
 
 def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> SinkPayloads:
-    """Return what is encoded as Avro; ``security`` are the settings of the brokers, which a registry may use too."""
-    sides = tuple(side for side in _SIDES if _format(parsed, side) == "avro")
+    """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
+    formats = {side: _format(parsed, side) for side in _SIDES}
+    sides = tuple(side for side in _SIDES if formats[side] in _SCHEMA_FORMATS)
     registry = parse_registry(parsed, security, warnings)
     warnings += _ignored_options(parsed, sides, has_registry=registry is not None)
     if not sides:
@@ -67,56 +73,72 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
             f"{parsed.name_of(AUTO_REGISTER)} and {parsed.name_of(USE_LATEST)} exclude each other: the one registers a "
             "schema, the other writes with the latest one of the subject. Set only one of them"
         )
-    columns = tuple(_column(parsed, side, has_registry=registry is not None) for side in sides)
+    columns = tuple(_column(parsed, side, formats[side], has_registry=registry is not None) for side in sides)
     for column in columns:
         if use_latest and column.schema is not None:
             raise OptionError(
                 f"{parsed.name_of(f'{column.side}Schema')} and {parsed.name_of(USE_LATEST)} exclude each other; set "
                 "only one of them"
             )
-    return SinkPayloads(columns, registry, auto_register, use_latest is not False and not auto_register)
+    use_latest = use_latest is not False and not auto_register
+    for column in columns:
+        if column.payload_format == "protobuf" and column.schema is None and registry is not None and not use_latest:
+            given = AUTO_REGISTER if auto_register else USE_LATEST
+            raise OptionError(
+                f"{parsed.name_of(given)} needs {column.side}Schema with {column.side}Format=protobuf: the types of "
+                "columns do not define a Protobuf schema. Set it to the text of a .proto file"
+            )
+    return SinkPayloads(columns, registry, auto_register, use_latest)
 
 
 def _format(parsed: ParsedConfig, side: Side) -> str:
     payload_format = parsed.get_string(f"{side}Format") or ""
-    if payload_format not in (*_BY_TYPE, "avro"):
+    if payload_format not in (*_BY_TYPE, *_SCHEMA_FORMATS):
         raise OptionError(
-            f"{parsed.name_of(f'{side}Format')} must be {', '.join(_BY_TYPE)} or avro in a write, got "
+            f"{parsed.name_of(f'{side}Format')} must be {', '.join(_BY_TYPE)}, avro or protobuf in a write, got "
             f"{payload_format!r}"
         )
     return payload_format
 
 
-def _column(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> AvroSinkColumn:
+def _column(parsed: ParsedConfig, side: Side, payload_format: str, *, has_registry: bool) -> SinkColumn:
     schema = parsed.get_string(f"{side}Schema")
     subject = parse_subject(parsed, side, has_registry=has_registry)
     if not has_registry:
         if schema is None:
+            kind = "an Avro schema, which is JSON" if payload_format == "avro" else "the text of a .proto file"
             raise OptionError(
-                f"{side}Format=avro needs the schema: set {side}Schema to an Avro schema, which is JSON, or "
+                f"{side}Format={payload_format} needs the schema: set {side}Schema to {kind}, or "
                 "schema.registry.url to a schema registry"
             )
-        if subject.framing in ("confluent", "header"):
+        if subject.framing == "confluent" or (subject.framing == "header" and payload_format == "avro"):
             raise OptionError(
                 f"{parsed.name_of(f'{side}Framing')}={subject.framing} needs a registry, which has the id; set "
                 "schema.registry.url"
             )
-    return AvroSinkColumn(side, subject, schema)
+    if payload_format == "avro":
+        return SinkColumn(side, subject, schema)
+    if subject.framing in ("header", "single-object"):
+        raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")
+    return SinkColumn(side, subject, schema, "protobuf", parsed.get_string(f"{side}Message") or None)
 
 
 def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> Iterator[str]:
     """Yield warnings about options that have no effect."""
     reasons: dict[str, str] = {}
+    nothing = "nothing is written as Avro or Protobuf"
     for side in _SIDES:
+        if parsed.get_string(f"{side}Format") != "protobuf":
+            reasons[f"{side}Message"] = f"{side}Format is not protobuf"
         if side not in sides:
-            reason = "the key or value is not written as Avro" if sides else "nothing is written as Avro"
+            reason = "the key or value is not written as Avro or Protobuf" if sides else nothing
             reasons |= {f"{side}{name}": reason for name in _SCHEMA_OPTIONS}
         elif not has_registry:
             reasons |= {f"{side}{name}": "schema.registry.url is not set" for name in _REGISTRY_OPTIONS}
         elif parsed.get_string(f"{side}Schema") or parsed.get_boolean(AUTO_REGISTER) or not _uses_latest(parsed):
             reasons[f"{side}SchemaVersion"] = "the schema is not that of a version of the subject"
     if not sides:
-        reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST, "schema.registry.url"), "nothing is written as Avro")
+        reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST, "schema.registry.url"), nothing)
     elif not has_registry:
         reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST), "schema.registry.url is not set")
     for name, reason in reasons.items():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.sink_options import SinkOptions
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
-    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
+    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
@@ -55,7 +55,7 @@ class KafkaWriterFactory:
     stamp: bool
     transactional_id_prefix: str | None  # None: at-least-once
     transaction_timeout_ms: int
-    encoders: Mapping[str, AvroWriteSettings]  # of keys and values that are Avro
+    encoders: Mapping[str, WriteSettings]  # of keys and values that have a schema
 
     @classmethod
     def of(cls, options: SinkOptions) -> KafkaWriterFactory:

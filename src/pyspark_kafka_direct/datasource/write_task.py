@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
-    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
+    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
@@ -112,7 +112,7 @@ class KafkaWriteTask:
     topic: str | None  # None: rows name their topics
     stamp: bool  # add the headers of stampBatch
     job: BatchWriteJob | None  # None in a stream
-    encoders: Mapping[str, AvroWriteSettings] = field(default_factory=dict)  # of keys and values that are Avro
+    encoders: Mapping[str, WriteSettings] = field(default_factory=dict)  # of keys and values that have a schema
 
     def write(
         self,

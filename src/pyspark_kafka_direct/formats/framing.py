@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.formats.writer_schemas import FramedValues
+from pyspark_kafka_direct.records.avro_encoding import zigzag
 from pyspark_kafka_direct.records.json_values import MalformedValues
 
 if TYPE_CHECKING:
@@ -159,6 +160,11 @@ def schema_id_prefix(schema_id: int | UUID) -> bytes:
     if isinstance(schema_id, UUID):
         return _MAGIC_GUID + schema_id.bytes
     return _MAGIC_ID + schema_id.to_bytes(_ID_BYTES - 1, "big")
+
+
+def message_indexes_prefix(indexes: tuple[int, ...]) -> bytes:
+    """Return the bytes between the schema id and a Protobuf message."""
+    return zigzag(0) if indexes == FIRST_MESSAGE else b"".join(map(zigzag, (len(indexes), *indexes)))
 
 
 def single_object_prefix(fingerprint: bytes) -> bytes:

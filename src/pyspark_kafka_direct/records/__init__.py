@@ -23,8 +23,8 @@ A JSON decoder turns a column of values into a column of structs with the wanted
     structs, malformed = decoder.decode(batch.column("value"))
 
 An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py), and a Protobuf
-decoder for messages, by the program of their type (records/protobuf_values.py). An Avro encoder writes a column as
-datums (records/avro_encoding.py).
+decoder for messages, by the program of their type (records/protobuf_values.py). Encoders write a column as datums
+(records/avro_encoding.py) or messages (records/protobuf_encoding.py).
 
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
 replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.config.client_settings import CompressionType
-    from pyspark_kafka_direct.records.avro_encoding import AvroEncoder, AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroDecoder
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoder, PayloadEncoding
     from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder, ProtobufProgram
 
 __all__ = [
@@ -87,6 +87,7 @@ __all__ = [
     "create_encoder",
     "create_json_decoder",
     "create_protobuf_decoder",
+    "create_protobuf_encoder",
     "encode_json",
     "is_valid_batch",
     "partition_for_key",
@@ -182,8 +183,8 @@ def create_avro_decoder(fields: pa.Schema) -> AvroDecoder:
     return _selected.create_avro_decoder(AvroRequest(fields))
 
 
-def create_avro_encoder(encoding: AvroEncoding) -> AvroEncoder:
-    """Create an encoder of one Arrow type, whose columns have the types that ``encodable`` returns."""
+def create_avro_encoder(encoding: PayloadEncoding) -> PayloadEncoder:
+    """Create an encoder of Avro for one Arrow type, whose columns have the types that ``encodable`` returns."""
     return _selected.create_avro_encoder(encoding)
 
 
@@ -192,3 +193,8 @@ def create_protobuf_decoder(fields: pa.Schema, program: ProtobufProgram) -> Prot
     from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest  # most tasks do not need it
 
     return _selected.create_protobuf_decoder(ProtobufRequest(fields, program))
+
+
+def create_protobuf_encoder(encoding: PayloadEncoding) -> PayloadEncoder:
+    """Create an encoder of Protobuf for one Arrow type, whose columns have the types that ``encodable`` returns."""
+    return _selected.create_protobuf_encoder(encoding)

@@ -82,14 +82,24 @@ class AvroDecoder:
 class AvroEncoder:
     """Encodes columns as Avro datums."""
 
-    def __init__(self, numbers: list[int], constants: list[bytes], prefix: bytes) -> None: ...
-    def encode(self, values: pa.RecordBatch) -> tuple[pa.RecordBatch | None, tuple[int, int, int] | None]: ...
+    def __init__(self, numbers: list[int], constants: list[bytes], prefix: bytes, max_bytes: int) -> None: ...
+    def encode(
+        self, values: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch | None, tuple[int, int, int | None, int] | None]: ...
 
 class ProtobufDecoder:
     """Decodes Protobuf messages to structs."""
 
     def __init__(self, fields: pa.Schema, numbers: list[int], constants: list[bytes], max_bytes: int) -> None: ...
     def decode(self, values: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]: ...
+
+class ProtobufEncoder:
+    """Encodes columns as Protobuf messages."""
+
+    def __init__(self, numbers: list[int], constants: list[bytes], prefix: bytes, max_bytes: int) -> None: ...
+    def encode(
+        self, values: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch | None, tuple[int, int, int | None, int] | None]: ...
 
 def encode_json(
     values: pa.RecordBatch, types: pa.Schema, zones: dict[str, list[tuple[int, int]]]

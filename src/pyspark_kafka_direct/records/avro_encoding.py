@@ -1,4 +1,4 @@
-"""The interface of Avro encoders: programs, which are lists of numbers, and the reasons why a value is not written.
+"""The programs of Avro encoders, which are lists of numbers.
 
 A program writes the values of one Arrow type by one writer schema. It is a tree of nodes, each of which writes the
 values of an array: the column itself, a child of a struct, the elements of a list, or the items of a map. A node is the
@@ -9,10 +9,7 @@ there is none: null is then an error, and a value is not in a union. Nodes are c
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import Final
 
 NO_BRANCH: Final = -1
 
@@ -38,51 +35,6 @@ class Op(IntEnum):
     MAP = 12  # node of the items
     RECORD = 13  # number of fields, for each one a child and its node, or NO_COLUMN and a constant
     UNION = 14  # of several types: number of members, for each one a child and its node
-
-
-class InvalidReason(IntEnum):
-    """Why a value is not written; the index of its message."""
-
-    NULL = 0
-    SYMBOL = 1
-    SIZE = 2
-    MEMBERS = 3
-    KEY = 4
-
-
-MESSAGES: Final = (
-    "is null, which the Avro schema does not allow",
-    "is not a symbol of the enum",
-    "does not have the size of the fixed type",
-    "has values for several members of a union",
-    "has a null key",
-)
-
-
-class AvroEncoding(NamedTuple):
-    """Writes the values of one Arrow type."""
-
-    numbers: tuple[int, ...]
-    constants: tuple[bytes, ...] = ()  # of enums and defaults
-    prefix: bytes = b""  # written in front of each datum
-
-
-class InvalidValueError(ValueError):
-    """A value that the writer schema does not allow: its row, its node, and the reason."""
-
-    def __init__(self, row: int, node: int, reason: InvalidReason) -> None:
-        super().__init__(row, node, reason)
-        self.row = row
-        self.node = node
-        self.reason = reason
-
-
-class AvroEncoder(Protocol):
-    """Encodes columns of one type as Avro datums."""
-
-    def encode(self, values: pa.Array) -> pa.BinaryArray:
-        """Encode each value of a column; a null value is null. Raises ``InvalidValueError``."""
-        ...
 
 
 def zigzag(number: int) -> bytes:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.records.avro_encoding import AvroEncoder, AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroDecoder, AvroRequest
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoder, PayloadEncoding
     from pyspark_kafka_direct.records.interfaces import (
         DecodeRequest,
         EncodeRequest,
@@ -53,8 +53,9 @@ class Implementation:
     create_json_decoder: Callable[[JsonRequest], JsonDecoder]
     encode_json: Callable[[pa.Array], pa.BinaryArray]
     create_avro_decoder: Callable[[AvroRequest], AvroDecoder]
-    create_avro_encoder: Callable[[AvroEncoding], AvroEncoder]
+    create_avro_encoder: Callable[[PayloadEncoding], PayloadEncoder]
     create_protobuf_decoder: Callable[[ProtobufRequest], ProtobufDecoder]
+    create_protobuf_encoder: Callable[[PayloadEncoding], PayloadEncoder]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
 
@@ -99,6 +100,7 @@ def _native() -> Implementation:
         NativeEncoder,
         NativeJsonDecoder,
         NativeProtobufDecoder,
+        NativeProtobufEncoder,
         encode_json,
     )
 
@@ -116,6 +118,7 @@ def _native() -> Implementation:
         NativeAvroDecoder,
         NativeAvroEncoder,
         NativeProtobufDecoder,
+        NativeProtobufEncoder,
     )
 
 
@@ -136,6 +139,7 @@ def _python() -> Implementation:
         python.PythonAvroDecoder,
         python.PythonAvroEncoder,
         python.PythonProtobufDecoder,
+        python.PythonProtobufEncoder,
     )
 
 
@@ -159,6 +163,9 @@ def _python_with_warning(reason: str) -> Implementation:
         ),
         create_protobuf_decoder=_warn_on_first_use(
             python.create_protobuf_decoder, "Protobuf is decoded in Python", "Protobuf decoder", reason
+        ),
+        create_protobuf_encoder=_warn_on_first_use(
+            python.create_protobuf_encoder, "Protobuf is encoded in Python", "Protobuf encoder", reason
         ),
     )
 

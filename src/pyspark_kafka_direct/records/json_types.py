@@ -1,4 +1,4 @@
-"""The types that are encoded as JSON or Avro."""
+"""The types that are encoded as JSON, Avro or Protobuf."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MILLIONTHS: Final = "us"
+
+_WITH_DURATIONS: Final = "Protobuf"
 
 
 def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
@@ -62,6 +64,8 @@ def _encodable_type(data_type: pa.DataType, format_name: str, path: str = "", de
         return _encodable_type(data_type.value_type, format_name, path, depth)
     if types.is_timestamp(data_type):
         return pa.timestamp(MILLIONTHS, data_type.tz)
+    if types.is_duration(data_type) and format_name == _WITH_DURATIONS:
+        return pa.duration(MILLIONTHS)
     if types.is_date(data_type):
         return pa.date32()
     if types.is_signed_integer(data_type) or types.is_boolean(data_type) or types.is_null(data_type):

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.errors import RecordError
-    from pyspark_kafka_direct.records.avro_encoding import AvroEncoding
     from pyspark_kafka_direct.records.avro_values import AvroProgram, AvroRequest
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoding
     from pyspark_kafka_direct.records.interfaces import RecordDecoder
     from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
 
 
-_INTERFACE_VERSION: Final = 2
+_INTERFACE_VERSION: Final = 3
 """The same number as in ``rust/src/lib.rs``."""
 
 if getattr(_native, "INTERFACE_VERSION", 1) != _INTERFACE_VERSION:
@@ -187,22 +187,14 @@ class NativeAvroDecoder:
 
 
 class NativeAvroEncoder:
-    """An ``AvroEncoder`` implemented in Rust."""
+    """A ``PayloadEncoder`` of Avro implemented in Rust."""
 
-    def __init__(self, encoding: AvroEncoding) -> None:
-        self._native = _native.AvroEncoder(list(encoding.numbers), list(encoding.constants), encoding.prefix)
+    def __init__(self, encoding: PayloadEncoding) -> None:
+        numbers, constants, prefix, max_bytes = encoding
+        self._native = _native.AvroEncoder(list(numbers), list(constants), prefix, max_bytes)
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
-        import pyarrow as pa
-
-        encoded, invalid = self._native.encode(strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"])))
-        if invalid is not None:
-            from pyspark_kafka_direct.records.avro_encoding import InvalidReason, InvalidValueError
-
-            row, node, reason = invalid
-            raise InvalidValueError(row, node, InvalidReason(reason))
-        assert encoded is not None
-        return encoded.column(0)
+        return _encode(self._native, values)
 
 
 class NativeProtobufDecoder:
@@ -222,6 +214,17 @@ class NativeProtobufDecoder:
         return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
 
 
+class NativeProtobufEncoder:
+    """A ``PayloadEncoder`` of Protobuf implemented in Rust."""
+
+    def __init__(self, encoding: PayloadEncoding) -> None:
+        numbers, constants, prefix, max_bytes = encoding
+        self._native = _native.ProtobufEncoder(list(numbers), list(constants), prefix, max_bytes)
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        return _encode(self._native, values)
+
+
 def encode_json(values: pa.Array) -> pa.BinaryArray:
     """Encode each value of a column as JSON; a null value is null."""
     import pyarrow as pa
@@ -232,3 +235,16 @@ def encode_json(values: pa.Array) -> pa.BinaryArray:
     types = pa.schema([pa.field("value", values.type)])
     batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"]))
     return _native.encode_json(batch, types, time_zones(values.type)).column(0)
+
+
+def _encode(encoder: _native.AvroEncoder | _native.ProtobufEncoder, values: pa.Array) -> pa.BinaryArray:
+    import pyarrow as pa
+
+    encoded, invalid = encoder.encode(strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"])))
+    if invalid is not None:
+        from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError
+
+        row, node, other, reason = invalid
+        raise InvalidValueError(row, node, InvalidReason(reason), other)
+    assert encoded is not None
+    return encoded.column(0)

@@ -14,8 +14,9 @@ from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, S
 from pyspark_kafka_direct.config.registry_parser import parse_registry
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION, SubjectSettings
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
-from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, AvroSinkColumn, SinkPayloads
+from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, SinkColumn, SinkPayloads
 from pyspark_kafka_direct.errors import ColumnError, OptionError
+from pyspark_kafka_direct.spark.payload_encoders import FunctionEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
-    from pyspark_kafka_direct.formats.avro.column_encoder import AvroColumnEncoder, AvroWriteSettings
     from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
 
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
 _REGISTRY_TABLE: Final = OptionTable(
@@ -80,9 +81,9 @@ def from_avro_function(field: pa.Field, settings: AvroSettings, *, failing: bool
 
 def parse_to_avro(
     schema: str | None, options: Mapping[str, str], subject: str | None, address: str | None
-) -> AvroWriteSettings | None:
+) -> WriteSettings | None:
     """Parse the arguments of ``to_avro``; None if the schema follows from the type of the column."""
-    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
+    from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
     from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
     registry, auto_register = _parse_registry("to_avro", options, subject, address, ())
@@ -92,30 +93,24 @@ def parse_to_avro(
         raise OptionError("to_avro: schemaRegistryAddress needs the subject")
     if auto_register and not schema:
         raise OptionError(f"to_avro: {AUTO_REGISTER} needs jsonFormatSchema, which is registered")
-    column = AvroSinkColumn(_COLUMN, SubjectSettings(subject, framing="confluent"), schema or None)
+    column = SinkColumn(_COLUMN, SubjectSettings(subject, framing="confluent"), schema or None)
     return resolve_writer_schemas(SinkPayloads((column,), registry, auto_register), None, None)[_COLUMN]
 
 
-def to_avro_function(settings: AvroWriteSettings | None) -> Callable[[pa.Array], pa.Array]:
+def to_avro_function(settings: WriteSettings | None) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
-    encoder: AvroColumnEncoder | None = None
+    encoder: FunctionEncoder | None = None  # of one task, because it cannot be pickled
 
     def to_avro(values: pa.Array) -> pa.Array:
         nonlocal encoder
         from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-        from pyspark_kafka_direct.formats.avro.column_encoder import (
-            AvroColumnEncoder,
-            InvalidRowError,
-            derived_write_settings,
-        )
+        from pyspark_kafka_direct.formats.avro.write_settings import derived_write_settings
 
         try:
-            encoder = encoder or AvroColumnEncoder(_COLUMN, settings or derived_write_settings(values.type))
-            return encoder.encode(values)
-        except InvalidRowError as error:
-            raise ColumnError(f"A value cannot be encoded as Avro: {error.reason}") from None
+            encoder = encoder or FunctionEncoder("to_avro", settings or derived_write_settings(values.type))
         except (AvroSchemaError, ValueError) as error:
             raise ColumnError(f"to_avro: {error}") from None
+        return encoder.encode(values)
 
     return to_avro
 

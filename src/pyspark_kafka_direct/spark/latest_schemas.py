@@ -24,13 +24,13 @@ _log = logging.getLogger("pyspark_kafka_direct.spark")
 
 
 class FoundSchema(NamedTuple):
-    """The text of an Avro schema and those that it refers to, and its identity."""
+    """A schema with the names and texts of those that it refers to, and its identity if it is in a registry."""
 
     text: str
-    references: tuple[str, ...]
-    schema_id: int
-    guid: str | None
-    source: str  # for errors
+    references: tuple[tuple[str, str], ...] = ()
+    schema_id: int | None = None
+    guid: str | None = None
+    source: str = ""  # for errors
 
 
 def save_latest(registry: RegistrySettings, subject: str, found: FoundSchema) -> None:
@@ -53,7 +53,7 @@ def load_latest(registry: RegistrySettings, subject: str) -> FoundSchema | None:
     except (OSError, ValueError, TypeError):
         return None
     _log.warning("no schema registry is available; writing with the last known schema: %s", source)
-    return FoundSchema(text, tuple(references), schema_id, guid, source)
+    return FoundSchema(text, tuple((name, reference) for name, reference in references), schema_id, guid, source)
 
 
 def _file(registry: RegistrySettings, subject: str) -> Path | None:

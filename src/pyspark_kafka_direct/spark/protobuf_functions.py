@@ -1,4 +1,4 @@
-"""The type and the function of ``functions.from_protobuf``."""
+"""The types and the functions of ``functions.from_protobuf`` and ``to_protobuf``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.spark.payload_encoders import FunctionEncoder
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -34,15 +35,46 @@ def from_protobuf_function(
 ) -> tuple[StructType, Callable[[pa.Array], pa.Array]]:
     """Return the type of the column, and the function that tasks call; the descriptors may be in a file."""
     mode, flags = _parse_protobuf_options(options)
-    if path is not None:
-        try:
-            descriptors = Path(path).read_bytes()
-        except OSError as error:
-            raise OptionError(f"from_protobuf: {path} cannot be read: {error.strerror}") from None
-    struct, source = _protobuf_type(bytes(descriptors or b""), message_name, flags)
+    struct, source = _protobuf_type(_read("from_protobuf", path, descriptors), message_name, flags)
     fields = arrow_schema_in_utc(struct)
     emits_defaults = flags["emit.default.values"]
     return struct, _decode_protobuf_function(fields, source, emits_defaults=emits_defaults, failing=mode == "FAILFAST")
+
+
+def to_protobuf_function(
+    message_name: str, path: str | None, options: Mapping[str, str], descriptors: bytes | None
+) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that tasks call; the descriptors may be in a file."""
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+    from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+    from pyspark_kafka_direct.formats.protobuf.write_settings import ProtobufWriteSettings
+
+    if options:
+        raise OptionError(f"to_protobuf: the option {next(iter(options))} is not supported; there are no options")
+    source = ProtobufSource(base64.b64encode(_read("to_protobuf", path, descriptors)).decode(), message_name)
+    try:
+        source_schema(source).message(message_name)
+    except ProtobufSchemaError as error:
+        raise OptionError(f"to_protobuf: {error}") from None
+    settings = ProtobufWriteSettings(source)
+    encoder: FunctionEncoder | None = None  # of one task, because it cannot be pickled
+
+    def to_protobuf(values: pa.Array) -> pa.Array:
+        nonlocal encoder
+        encoder = encoder or FunctionEncoder("to_protobuf", settings)
+        return encoder.encode(values)
+
+    return to_protobuf
+
+
+def _read(function: str, path: str | None, descriptors: bytes | None) -> bytes:
+    """Return the descriptors, which may be in a file."""
+    if path is None:
+        return bytes(descriptors or b"")
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(f"{function}: {path} cannot be read: {error.strerror}") from None
 
 
 def _parse_protobuf_options(options: Mapping[str, str]) -> tuple[str, dict[str, bool]]:

@@ -1,10 +1,10 @@
-"""Finds the Avro schemas that a query writes with, on the driver: given ones, those of a subject, or of the columns."""
+"""Finds the schemas that a query writes with, on the driver: given ones, those of a subject, or of the columns."""
 
 from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
@@ -16,6 +16,7 @@ from pyspark_kafka_direct.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnavailableError,
 )
+from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,70 +25,95 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings
-    from pyspark_kafka_direct.config.sink_payloads import AvroSinkColumn, SinkPayloads
-    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings
-    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
-    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
+    from pyspark_kafka_direct.config.sink_payloads import SinkColumn, SinkFormat, SinkPayloads
+    from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
+    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
+    from pyspark_kafka_direct.formats.protobuf.write_settings import ProtobufWriteSettings
 
-_NO_ENCODERS: Final[Mapping[str, AvroWriteSettings]] = {}
-
-
-class WriterSchema(NamedTuple):
-    """A schema, and its identity in a registry if it has one."""
-
-    schema: AvroSchema
-    schema_id: int | None = None
-    guid: UUID | None = None
-    source: str = ""  # for errors
+_NO_ENCODERS: Final[Mapping[str, WriteSettings]] = {}
 
 
 def resolve_writer_schemas(
     payloads: SinkPayloads, columns: StructType | None, topic: str | None
-) -> Mapping[str, AvroWriteSettings]:
-    """Return how keys and values are encoded as Avro, by column; ``columns`` are those of the frame, if known."""
+) -> Mapping[str, WriteSettings]:
+    """Return how keys and values are encoded, by column; ``columns`` are those of the frame, if known."""
     if not payloads.columns:
         return _NO_ENCODERS
-    settings: dict[str, AvroWriteSettings] = {}
+    settings: dict[str, WriteSettings] = {}
     for column in payloads.columns:
         data_type = None if columns is None else _arrow_type(columns, column.side)
         if columns is not None and data_type is None:
             if column.side == "value":
                 continue  # an error that names all columns follows
-            raise ColumnError("keyFormat=avro needs a column named key: add it, or remove keyFormat")
+            raise ColumnError(
+                f"keyFormat={column.payload_format} needs a column named key: add it, or remove keyFormat"
+            )
         settings[column.side] = _write_settings(payloads, column, data_type, topic)
     return settings
 
 
 def _write_settings(
-    payloads: SinkPayloads, column: AvroSinkColumn, data_type: pa.DataType | None, topic: str | None
-) -> AvroWriteSettings:
-    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-    from pyspark_kafka_direct.formats.avro.column_encoder import AvroWriteSettings, check_encodable
-    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, schema_id_prefix, single_object_prefix
+    payloads: SinkPayloads, column: SinkColumn, data_type: pa.DataType | None, topic: str | None
+) -> WriteSettings:
+    from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, check_encodable
 
-    writer = _writer_schema(payloads, column, data_type, topic)
-    prefix, header = b"", None
-    match column.subject.framing:
-        case "confluent" if writer.schema_id is not None:
-            prefix = schema_id_prefix(writer.schema_id)
-        case "header" if writer.schema_id is not None:
-            header = (HEADER_NAMES[column.side], schema_id_prefix(writer.guid or writer.schema_id))
-        case "single-object":
-            from pyspark_kafka_direct.formats.avro.canonical_form import fingerprint
-
-            prefix = single_object_prefix(fingerprint(writer.schema.root))
-    settings = AvroWriteSettings(writer.schema, prefix, header, writer.source)
+    found = _find_schema(payloads, column, data_type, topic)
+    settings = _avro_settings(column, found) if column.payload_format == "avro" else _protobuf_settings(column, found)
     if data_type is not None:
         try:
             check_encodable(column.side, settings, data_type)
-        except (AvroSchemaError, ValueError) as error:
-            raise ColumnError(f"{column.side} attribute cannot be written as Avro: {error}") from None
+        except (SchemaMismatchError, ValueError) as error:
+            raise ColumnError(f"{column.side} attribute cannot be written as {settings.format_name}: {error}") from None
     return settings
 
 
-def _writer_schema(
-    payloads: SinkPayloads, column: AvroSinkColumn, data_type: pa.DataType | None, topic: str | None
-) -> WriterSchema:
+def _avro_settings(column: SinkColumn, found: FoundSchema) -> AvroWriteSettings:
+    from pyspark_kafka_direct.formats.avro.canonical_form import fingerprint
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
+    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, schema_id_prefix, single_object_prefix
+
+    schema = parse_avro_schema(found.text, [text for _, text in found.references])
+    prefix, header = b"", None
+    match column.subject.framing:
+        case "confluent" if found.schema_id is not None:
+            prefix = schema_id_prefix(found.schema_id)
+        case "header" if found.schema_id is not None:
+            guid = None if found.guid is None else UUID(found.guid)
+            header = (HEADER_NAMES[column.side], schema_id_prefix(guid or found.schema_id))
+        case "single-object":
+            prefix = single_object_prefix(fingerprint(schema.root))
+    return AvroWriteSettings(schema, prefix, header, found.source)
+
+
+def _protobuf_settings(column: SinkColumn, found: FoundSchema) -> ProtobufWriteSettings:
+    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+    from pyspark_kafka_direct.formats.framing import message_indexes_prefix, schema_id_prefix
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+    from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+    from pyspark_kafka_direct.formats.protobuf.write_settings import ProtobufWriteSettings
+
+    source = ProtobufSource(found.text, column.message, found.references)
+    schema = source_schema(source)
+    try:
+        name = schema.message(column.message).name
+    except ProtobufSchemaError as error:
+        raise OptionError(f"{column.side}Message: {error}") from None
+    prefix = b""
+    if column.subject.framing == "confluent" and found.schema_id is not None:
+        indexes = schema.message_indexes(name)
+        if indexes is None:
+            raise OptionError(
+                f"{column.side}Message: {name} is in a file that the schema imports, so it has no message indexes; "
+                "write with the schema that defines it"
+            )
+        prefix = schema_id_prefix(found.schema_id) + message_indexes_prefix(indexes)
+    return ProtobufWriteSettings(source, prefix, None, found.source)
+
+
+def _find_schema(
+    payloads: SinkPayloads, column: SinkColumn, data_type: pa.DataType | None, topic: str | None
+) -> FoundSchema:
     schema = column.schema
     if schema is None and not payloads.use_latest:
         if data_type is None:
@@ -96,38 +122,38 @@ def _writer_schema(
                 "they do not define a schema. Set it to an Avro schema, or write with the latest one of the subject"
             )
         schema = _derived(column.side, data_type)
-    if payloads.registry is None:
+    registry = payloads.registry
+    if registry is None:
         assert schema is not None, "the parser of the options requires it"
-        return WriterSchema(_parse(f"{column.side}Schema", schema), source=f"{column.side}Schema")
-    if schema is None:
-        if column.subject.subject is None and column.subject.strategy != "topic":
-            raise OptionError(
-                f"{column.side}SubjectNameStrategy={column.subject.strategy} needs the name of the record; set "
-                f"{column.side}Subject, or {column.side}Schema to an Avro schema"
-            )
-        return _of_subject(payloads.registry, _subject(column, topic, ""), column.subject.version)
-    parsed = _parse(f"{column.side}Schema", schema)
-    subject = _subject(column, topic, getattr(parsed.root, "name", ""))
-    return _registered(payloads.registry, subject, schema, payloads.auto_register)
+        _type_name(column, schema)
+        return FoundSchema(schema, source=f"{column.side}Schema")
+    if schema is not None:
+        subject = _subject(column, topic, _type_name(column, schema))
+        return _registered(registry, subject, schema, payloads.auto_register, column.payload_format)
+    if column.subject.subject is None and column.subject.strategy != "topic" and column.message is None:
+        kind, option = ("record", "Schema to an Avro schema")
+        if column.payload_format == "protobuf":
+            kind, option = ("message", "Message")
+        raise OptionError(
+            f"{column.side}SubjectNameStrategy={column.subject.strategy} needs the name of the {kind}; set "
+            f"{column.side}Subject, or {column.side}{option}"
+        )
+    subject, version = _subject(column, topic, column.message or ""), column.subject.version
+    if version != LATEST_VERSION:
+        return _fetch_version(registry, subject, version, column.payload_format)
+    return _found(registry, subject, lambda: _fetch(registry, subject, version, column.payload_format))
 
 
-def _subject(column: AvroSinkColumn, topic: str | None, record_name: str) -> str:
+def _subject(column: SinkColumn, topic: str | None, record_name: str) -> str:
     settings = column.subject
     if settings.subject is not None:
         return settings.subject
     if topic is None and settings.strategy != "record":
         raise OptionError(
-            f"{column.side}Format=avro: the subject follows from the option topic, but rows name their topics; set "
-            f"{column.side}Subject"
+            f"{column.side}Format={column.payload_format}: the subject follows from the option topic, but rows name "
+            f"their topics; set {column.side}Subject"
         )
     return subject_name(settings.strategy, topic or "", column.side, record_name)
-
-
-def _of_subject(registry: RegistrySettings, subject: str, version: str) -> WriterSchema:
-    """Return a version of a subject. If the registry is down, ``latest`` is the one that was found before."""
-    if version != LATEST_VERSION:
-        return _fetch_version(registry, subject, version)
-    return _as_writer_schema(_found(registry, subject, lambda: _fetch(registry, subject, version)))
 
 
 def _found(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
@@ -145,53 +171,55 @@ def _found(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema
     return found
 
 
-def _fetch(registry: RegistrySettings, subject: str, version: str) -> FoundSchema:
-    from pyspark_kafka_direct.formats.avro.registry_schemas import avro_schema
+def _fetch(registry: RegistrySettings, subject: str, version: str, payload_format: SinkFormat) -> FoundSchema:
     from pyspark_kafka_direct.registry.registered_schema import invalid_response
     from pyspark_kafka_direct.registry.registry_client import registry_client
-    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
 
     try:
         resolved = registry_client(registry).schema_of_subject(subject, version)
     except SchemaNotFoundError as error:
         raise type(error)(
-            f"{error.message.rstrip('.')}. Register a schema, or set auto.register.schemas=true to register that of "
-            "the column."
+            f"{error.message.rstrip('.')}. Register a schema, or set auto.register.schemas=true to register "
+            f"{'that of the column' if payload_format == 'avro' else 'that of the option for the schema'}."
         ) from None
     registered = resolved.registered
     if registered.schema_id is None:
         raise invalid_response(f"Subject {subject!r}", "without an id")
     source = f"version {registered.version} of {subject}, schema id {registered.schema_id}"
-    schema = avro_schema(resolved, source)
-    return FoundSchema(schema.text, schema.references, registered.schema_id, _text(registered.guid), source)
+    if payload_format == "avro":
+        from pyspark_kafka_direct.formats.avro.registry_schemas import avro_schema
+
+        avro_schema(resolved, source)
+    else:
+        from pyspark_kafka_direct.formats.protobuf.registry_messages import message_source
+
+        message_source(resolved, source)
+    references = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
+    return FoundSchema(resolved.text, references, registered.schema_id, _text(registered.guid), source)
 
 
 @functools.lru_cache(maxsize=64)  # a version does not change
-def _fetch_version(registry: RegistrySettings, subject: str, version: str) -> WriterSchema:
+def _fetch_version(registry: RegistrySettings, subject: str, version: str, payload_format: SinkFormat) -> FoundSchema:
     key = json.dumps([subject, version])
-    return _as_writer_schema(_found(registry, key, lambda: _fetch(registry, subject, version)))
-
-
-def _as_writer_schema(found: FoundSchema) -> WriterSchema:
-    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-
-    guid = None if found.guid is None else UUID(found.guid)
-    return WriterSchema(parse_avro_schema(found.text, found.references), found.schema_id, guid, found.source)
+    return _found(registry, key, lambda: _fetch(registry, subject, version, payload_format))
 
 
 @functools.lru_cache(maxsize=64)  # the id of a schema does not change
-def _registered(registry: RegistrySettings, subject: str, text: str, auto_register: bool) -> WriterSchema:
+def _registered(
+    registry: RegistrySettings, subject: str, text: str, auto_register: bool, payload_format: SinkFormat
+) -> FoundSchema:
     """Look a schema up in a subject, or register it."""
     key = json.dumps([subject, "schema", text])
-    return _as_writer_schema(_found(registry, key, lambda: _identify(registry, subject, text, auto_register)))
+    return _found(registry, key, lambda: _identify(registry, subject, text, auto_register, payload_format))
 
 
-def _identify(registry: RegistrySettings, subject: str, text: str, auto_register: bool) -> FoundSchema:
+def _identify(
+    registry: RegistrySettings, subject: str, text: str, auto_register: bool, payload_format: SinkFormat
+) -> FoundSchema:
     from pyspark_kafka_direct.registry.registered_schema import Schema, invalid_response
     from pyspark_kafka_direct.registry.registry_client import registry_client
-    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
 
-    client, schema = registry_client(registry), Schema(text)
+    client, schema = registry_client(registry), Schema(text, payload_format.upper())
     if auto_register:
         schema_id = client.register(subject, schema)
         guid = client.schema_by_id(schema_id).registered.guid  # raises SchemaError if the subject encrypts fields
@@ -217,14 +245,23 @@ def _text(guid: UUID | None) -> str | None:
     return None if guid is None else str(guid)
 
 
-def _parse(name: str, text: str) -> AvroSchema:
+def _type_name(column: SinkColumn, text: str) -> str:
+    """Return the name of the record or message of a given schema, or raise an error if it is not valid."""
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+    from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
 
     try:
-        return parse_avro_schema(text)
-    except AvroSchemaError as error:
-        raise OptionError(f"{name}: {error}") from None
+        if column.payload_format == "avro":
+            return getattr(parse_avro_schema(text).root, "name", "")
+        schema = parse_protobuf_schema(text)
+    except (AvroSchemaError, ProtobufSchemaError) as error:
+        raise OptionError(f"{column.side}Schema: {error}") from None
+    try:
+        return schema.message(column.message).name
+    except ProtobufSchemaError as error:
+        raise OptionError(f"{column.side}Message: {error}") from None
 
 
 def _derived(side: str, data_type: pa.DataType) -> str:

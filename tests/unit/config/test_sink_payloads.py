@@ -21,7 +21,10 @@ def parse(**options: str) -> SinkOptions:
     [
         ({"valueFormat": "avro"}, "valueFormat=avro needs the schema: set valueSchema"),
         ({"valueFormat": "avro", "valueSchema": SCHEMA, "valueFraming": "header"}, "valueFraming=header needs a regis"),
-        ({"keyFormat": "my:decoder"}, "keyFormat must be binary, string, json or avro in a write, got 'my:decoder'"),
+        (
+            {"keyFormat": "my:decoder"},
+            "keyFormat must be binary, string, json, avro or protobuf in a write",
+        ),
         (
             {"valueFormat": "avro", **REGISTRY, "auto.register.schemas": "true", "use.latest.version": "true"},
             "auto.register.schemas and use.latest.version exclude each other",
@@ -56,9 +59,9 @@ def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, 
 def test_options_without_effect_are_warned_of() -> None:
     parsed = parse(keyFormat="json", valueSubject="s", **REGISTRY)
     assert parsed.payloads.columns == ()
-    assert [warning for warning in parsed.warnings if "nothing is written as Avro" in warning] == [
-        "the option valueSubject is ignored: nothing is written as Avro",
-        "the option schema.registry.url is ignored: nothing is written as Avro",
+    assert [warning for warning in parsed.warnings if "nothing is written as" in warning] == [
+        "the option valueSubject is ignored: nothing is written as Avro or Protobuf",
+        "the option schema.registry.url is ignored: nothing is written as Avro or Protobuf",
     ]
     without = parse(valueFormat="avro", valueSchema=SCHEMA, **{"auto.register.schemas": "true"})
     assert "the option auto.register.schemas is ignored: schema.registry.url is not set" in without.warnings

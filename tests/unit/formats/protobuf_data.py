@@ -310,7 +310,9 @@ def _field(
     each: ProtoField, message: descriptor_pb2.DescriptorProto, syntax: str, *, in_map: bool
 ) -> descriptor_pb2.FieldDescriptorProto:
     field = descriptor_pb2.FieldDescriptorProto(name=each.name, number=each.number, type=_TYPES[each.type])
-    field.label = 3 if each.repeated else 1
+    field.label = 3 if each.repeated else 2 if each.required else 1
+    if each.repeated and each.type not in ("string", "bytes", "message", "group"):
+        field.options.packed = each.packed
     if each.type_name:
         field.type_name = f".{each.type_name}"
     if each.default is not None:

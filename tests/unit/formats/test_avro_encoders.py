@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from tests.unit.formats.avro_data import arrow_type, encode, parse, read, records, spark_value
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
-from pyspark_kafka_direct.formats.avro.column_encoder import (
-    AvroColumnEncoder,
-    AvroWriteSettings,
-    InvalidRowError,
-    check_encodable,
-)
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
+from pyspark_kafka_direct.formats.column_encoder import (
+    ColumnEncoder,
+    InvalidRowError,
+    check_encodable,
+    encode_all,
+)
 from pyspark_kafka_direct.records import create_avro_encoder
-from pyspark_kafka_direct.records.avro_encoding import MESSAGES, AvroEncoding, InvalidValueError
+from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError, PayloadEncoding
 from pyspark_kafka_direct.records.json_types import encodable
 from pyspark_kafka_direct.records.python import PythonAvroEncoder
 
@@ -33,7 +34,7 @@ UTC = dt.UTC
 def written(schema: Any, values: pa.Array) -> list[bytes | None]:
     """Encode a column with both encoders, which have to agree."""
     program = compile_encoder(parse(schema), values.type, "value")
-    encoding = AvroEncoding(program.numbers, program.constants, b"\1\2")
+    encoding = PayloadEncoding(program.numbers, program.constants, b"\1\2")
     datums = create_avro_encoder(encoding).encode(values)
     datums.validate(full=True)
     assert datums == PythonAvroEncoder(encoding).encode(values)
@@ -174,7 +175,7 @@ def test_a_column_of_the_type_null_has_nulls_and_no_datums() -> None:
     for schema in ("null", ["null", "string"], "string"):
         write_settings = AvroWriteSettings(AvroSchema(json.dumps(schema), (), parse(schema)), b"\0\0\0\0\1")
         check_encodable("key", write_settings, pa.null())
-        assert AvroColumnEncoder("key", write_settings).encode(pa.nulls(2)).to_pylist() == [None, None]
+        assert ColumnEncoder("key", write_settings).encode(pa.nulls(2)).to_pylist() == [None, None]
 
 
 def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> None:
@@ -196,7 +197,7 @@ def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> No
         ),
         (record(field("int")), pa.struct({"v": pa.int32(), "w": pa.int32()}), "R has no field for value.w"),
         (record(field("int")), pa.struct({"V": pa.int32(), "v": pa.int32()}), "R has no field for value.V"),
-        (record(field("int", "V")), pa.struct([("v", pa.int32())] * 2), "value.V of the Avro schema fits several"),
+        (record(field("int", "V")), pa.struct([("v", pa.int32())] * 2), "value.V of the Avro schema R fits several"),
         (
             record(field("int", "id"), field("int", "ID")),
             pa.struct({"Id": pa.int32()}),
@@ -257,7 +258,7 @@ def test_a_value_that_the_schema_does_not_allow(
         column = pa.array([None, value], data_type)
     rows = pa.StructArray.from_arrays([column], ["v"], mask=pa.array([True, False]))
     program = compile_encoder(parse(record(field(avro_type))), rows.type, "value")
-    encoding = AvroEncoding(program.numbers, program.constants)
+    encoding = PayloadEncoding(program.numbers, program.constants)
     for encoder in (create_avro_encoder(encoding), PythonAvroEncoder(encoding)):
         with pytest.raises(InvalidValueError) as raised:
             encoder.encode(rows)
@@ -267,10 +268,48 @@ def test_a_value_that_the_schema_does_not_allow(
 def test_an_error_has_the_path_of_the_value() -> None:
     schema = record(field({"type": "array", "items": {"type": "record", "name": "S", "fields": [field("int", "n")]}}))
     text = json.dumps(schema)
-    encoder = AvroColumnEncoder("value", AvroWriteSettings(AvroSchema(text, (), parse(schema))))
+    encoder = ColumnEncoder("value", AvroWriteSettings(AvroSchema(text, (), parse(schema))))
     column = struct_of(pa.list_(pa.struct({"n": pa.int32()})), [{"n": 1}], [{"n": None}])
-    with pytest.raises(InvalidRowError, match=f"value.v.element.n {MESSAGES[0]}") as raised:
+    with pytest.raises(InvalidRowError, match=r"value\.v\.element\.n is null, which the Avro schema does") as raised:
         encoder.encode(column)
     assert raised.value.row == 1
     # The type may change from batch to batch.
     assert encoder.encode(struct_of(pa.list_(pa.struct({"n": pa.int8()})), [{"n": 1}])).to_pylist() == [b"\2\2\0"]
+
+
+def test_a_large_fixed_type_does_not_fill_the_memory() -> None:
+    schema = record(field({"type": "fixed", "name": "F", "size": 1 << 24, **DECIMAL}))
+    column = struct_of(pa.decimal128(10, 2), *[decimal.Decimal(1)] * 9)
+    program = compile_encoder(parse(schema), column.type, "value")
+    encoding = PayloadEncoding(program.numbers, program.constants)
+    for encoder in (create_avro_encoder(encoding), PythonAvroEncoder(encoding)):
+        with pytest.raises(InvalidValueError) as raised:
+            encoder.encode(column)
+        assert raised.value.reason is InvalidReason.LIMIT
+    with pytest.raises(
+        InvalidRowError, match=r"value\.v needs more than 128 MiB of Avro together with the rows"
+    ) as row:
+        ColumnEncoder("value", AvroWriteSettings(AvroSchema("", (), parse(schema)))).encode(column)
+    assert "maxRecordsPerBatch" in row.value.advice
+
+
+def test_the_items_of_a_row_have_a_limit() -> None:
+    items = {"type": "record", "name": "I", "fields": [field("string", default="x" * 1000)]}
+    column = struct_of(pa.list_(pa.struct([])), [{}] * 200)
+    program = compile_encoder(parse(record(field({"type": "array", "items": items}))), column.type, "value")
+    for max_bytes in (100_000, 300_000):
+        encoding = PayloadEncoding(program.numbers, program.constants, b"", max_bytes)
+        for encoder in (create_avro_encoder(encoding), PythonAvroEncoder(encoding)):
+            if max_bytes == 300_000:
+                assert encoder.encode(column).nbytes > 200_000
+                continue
+            with pytest.raises(InvalidValueError) as raised:
+                encoder.encode(column)
+            assert raised.value.reason is InvalidReason.LIMIT
+
+
+def test_a_large_column_is_encoded_in_parts() -> None:
+    text = json.dumps(record(field("string")))
+    encoder = ColumnEncoder("value", AvroWriteSettings(AvroSchema(text, (), parse(json.loads(text)))))
+    column = struct_of(pa.string(), *("x" * 100_000 for _ in range(100)))
+    assert [len(datum) for datum in encode_all(encoder, column).to_pylist()] == [100_003] * 100

@@ -3,8 +3,6 @@
 use arrow_array::{BinaryArray, BooleanArray};
 use arrow_buffer::NullBuffer;
 
-use super::InvalidReason;
-
 /// How the values of a column are written. Rows outside of the column are not written.
 pub(super) struct Node<'a> {
     pub number: usize,
@@ -45,10 +43,4 @@ pub(super) enum Field<'a> {
     Column(Node<'a>),
     /// The default of a field that the columns lack.
     Constant(&'a [u8]),
-}
-
-/// A value that the writer schema does not allow.
-pub(super) struct Invalid {
-    pub node: usize,
-    pub reason: InvalidReason,
 }

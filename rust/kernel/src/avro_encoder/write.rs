@@ -2,16 +2,16 @@
 
 use arrow_array::Array;
 
-use super::InvalidReason;
-use super::node::{Field, Invalid, Node, Values};
-
-type Written = Result<(), Invalid>;
+use super::node::{Field, Node, Values};
+use crate::values::{Invalid, InvalidReason, Output, Written, write_varint};
+use crate::varint::zigzag;
 
 impl Node<'_> {
-    pub fn write(&self, row: usize, out: &mut Vec<u8>) -> Written {
+    pub fn write(&self, row: usize, output: &mut Output) -> Written {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            return self.write_null(out);
+            return self.write_null(&mut output.bytes);
         }
+        let out = &mut output.bytes;
         if self.branch >= 0 && !matches!(self.values, Values::Union(_)) {
             write_long(self.branch, out);
         }
@@ -43,6 +43,8 @@ impl Node<'_> {
                 if bytes.len() - redundant_bytes(&bytes) > *size {
                     return Err(self.invalid(InvalidReason::Size));
                 }
+                output.check(*size, self.number)?;
+                let out = &mut output.bytes;
                 let sign = if values[row] < 0 { 0xff } else { 0 };
                 out.resize(out.len() + size.saturating_sub(bytes.len()), sign);
                 out.extend_from_slice(&bytes[bytes.len().saturating_sub(*size)..]);
@@ -59,10 +61,11 @@ impl Node<'_> {
                 if end > start {
                     write_long(i64::from(end - start), out);
                     for item in start..end {
-                        element.write(item as usize, out)?;
+                        element.write(item as usize, output)?;
+                        output.check(0, self.number)?;
                     }
                 }
-                out.push(0);
+                output.bytes.push(0);
             }
             Values::Map(offsets, keys, item) => {
                 let (start, end) = (offsets[row], offsets[row + 1]);
@@ -72,24 +75,25 @@ impl Node<'_> {
                         if keys.is_null(entry as usize) {
                             return Err(self.invalid(InvalidReason::Key));
                         }
-                        write_bytes(keys.value(entry as usize), out);
-                        item.write(entry as usize, out)?;
+                        write_bytes(keys.value(entry as usize), &mut output.bytes);
+                        item.write(entry as usize, output)?;
+                        output.check(0, self.number)?;
                     }
                 }
-                out.push(0);
+                output.bytes.push(0);
             }
             Values::Record(fields) => {
                 for field in fields {
                     match field {
-                        Field::Column(node) => node.write(row, out)?,
-                        Field::Constant(bytes) => out.extend_from_slice(bytes),
+                        Field::Column(node) => node.write(row, output)?,
+                        Field::Constant(bytes) => output.bytes.extend_from_slice(bytes),
                     }
                 }
             }
             Values::Union(members) => {
                 let mut present = members.iter().filter(|member| !member.is_null(row));
                 match (present.next(), present.next()) {
-                    (Some(member), None) => return member.write(row, out),
+                    (Some(member), None) => return member.write(row, output),
                     (None, _) => return self.write_null(out),
                     _ => return Err(self.invalid(InvalidReason::Members)),
                 }
@@ -113,7 +117,7 @@ impl Node<'_> {
 
     #[cold]
     fn invalid(&self, reason: InvalidReason) -> Invalid {
-        Invalid { node: self.number, reason }
+        Invalid { node: self.number, other: None, reason }
     }
 }
 
@@ -123,23 +127,9 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Writes a zigzag varint.
 #[inline]
 fn write_long(value: i64, out: &mut Vec<u8>) {
-    let mut rest = ((value << 1) ^ (value >> 63)) as u64;
-    if rest < 0x80 {
-        out.push(rest as u8);
-        return;
-    }
-    let mut bytes = [0; 10];
-    let mut length = 0;
-    while rest >= 0x80 {
-        bytes[length] = rest as u8 | 0x80;
-        rest >>= 7;
-        length += 1;
-    }
-    bytes[length] = rest as u8;
-    out.extend_from_slice(&bytes[..=length]);
+    write_varint(zigzag(value), out);
 }
 
 /// Returns how many bytes at the start of a big-endian number only repeat its sign.

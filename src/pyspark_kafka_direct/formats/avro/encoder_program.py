@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark_kafka_direct.formats.avro.avro_types import (
     NO_DEFAULT,
@@ -23,6 +23,8 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
 from pyspark_kafka_direct.formats.avro.default_datum import DefaultDatums
 from pyspark_kafka_direct.formats.avro.defaults import Constants
 from pyspark_kafka_direct.formats.avro.spark_types import logical_type
+from pyspark_kafka_direct.formats.column_encoder import EncoderProgram
+from pyspark_kafka_direct.formats.struct_fields import UnmatchedFieldError, match_fields
 from pyspark_kafka_direct.records.avro_encoding import NO_BRANCH, NO_COLUMN, Op
 
 if TYPE_CHECKING:
@@ -41,14 +43,6 @@ _OPERATIONS: Final = {
 
 _TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros")
 _LOCAL_TIMESTAMPS: Final = ("local-timestamp-millis", "local-timestamp-micros")
-
-
-class EncoderProgram(NamedTuple):
-    """A program, and the paths of its nodes for errors."""
-
-    numbers: tuple[int, ...]
-    constants: tuple[bytes, ...]
-    paths: tuple[str, ...]
 
 
 def compile_encoder(writer: AvroType, data_type: pa.DataType, path: str) -> EncoderProgram:
@@ -111,7 +105,13 @@ class _Compiler:
 
     def _record(self, record: RecordType, data_type: pa.StructType, path: str) -> list[int]:
         """Return the arguments of the operation: fields are found by name, as in Spark."""
-        children = _children(record, data_type, path)
+        names = [field.name for field in data_type]
+        try:
+            children = match_fields(
+                [field.name for field in record.fields], names, path, f"the Avro schema {record.name}"
+            )
+        except UnmatchedFieldError as error:
+            raise AvroSchemaError(str(error)) from None
         numbers = [len(record.fields)]
         for field in record.fields:
             field_path = f"{path}.{field.name}"
@@ -146,31 +146,6 @@ class _Compiler:
             branches = (NO_BRANCH, writer.branches.index(branch))
             numbers += [child, *self._operation(branch, *branches, field.type, self.paths[-1])]
         return numbers
-
-
-def _children(record: RecordType, data_type: pa.StructType, path: str) -> dict[str, int]:
-    """Return the children of a struct by the names of fields; as in Spark, case matters only if it has to."""
-    names = [field.name for field in data_type]
-    exact = {field.name for field in record.fields}.intersection(names)
-    found: dict[str, int] = {}
-    for field in record.fields:
-        matches = [child for child, name in enumerate(names) if name == field.name]
-        if field.name not in exact:
-            lower = field.name.lower()
-            matches = [child for child, name in enumerate(names) if name.lower() == lower and name not in exact]
-        if len(matches) > 1:
-            raise AvroSchemaError(f"{path}.{field.name} of the Avro schema fits several fields of the struct")
-        if matches and matches[0] in found.values():
-            raise AvroSchemaError(f"{path}.{names[matches[0]]} fits several fields of the Avro schema {record.name}")
-        if matches:
-            found[field.name] = matches[0]
-    unknown = [name for child, name in enumerate(names) if child not in found.values()]
-    if unknown:
-        raise AvroSchemaError(
-            f"the Avro schema {record.name} has no field for {path}.{unknown[0]}: remove it from the struct, or write "
-            "with a schema that has it"
-        )
-    return found
 
 
 def _branch(writer: UnionType, inner: AvroType) -> int:

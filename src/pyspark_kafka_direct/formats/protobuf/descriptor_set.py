@@ -24,6 +24,7 @@ _TYPES: Final = (
     *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string"),
     *("group", "message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
 )
+_REQUIRED: Final = 2
 _REPEATED: Final = 3
 
 
@@ -96,6 +97,7 @@ def _field(content: _Content, proto3: bool) -> ProtoField:
         raise ProtobufSchemaError(f"field {content.text(1)} has no valid number or type")
     repeated = content.integers.get(4) == _REPEATED
     in_oneof = 9 in content.integers
+    packed = [options.integers[2] != 0 for options in content.parts(8) if 2 in options.integers]
     return ProtoField(
         content.text(1),
         number,
@@ -105,6 +107,8 @@ def _field(content: _Content, proto3: bool) -> ProtoField:
         has_presence=not repeated and (not proto3 or in_oneof),
         oneof=content.integers[9] if in_oneof and not content.integers.get(17) else -1,
         default=content.text(7) if 7 in content.data else None,
+        required=content.integers.get(4) == _REQUIRED,
+        packed=repeated and (packed[-1] if packed else proto3),
     )
 
 

@@ -136,12 +136,14 @@ class _Parser:
         else:
             type_name = self._full_name()
             name = self._name()
-            field = ProtoField(name, self._number_of_field(), "", type_name)
+            field = ProtoField(name, self._number_of_field(), "", type_name, packed=self._proto3)
             if type_name in SCALAR_TYPES:
                 field.type, field.type_name = type_name, ""
             self._options(field)
             self._expect(";")
         field.repeated = label == "repeated"
+        field.packed = field.repeated and field.packed
+        field.required = label == "required"
         field.has_presence = not field.repeated and (not self._proto3 or label != "")
         field.oneof = oneof
         message.fields.append(field)
@@ -165,7 +167,9 @@ class _Parser:
                 "value", 2, value if is_scalar else "", "" if is_scalar else value, has_presence=not self._proto3
             ),
         ]
-        field = ProtoField(name, self._number_of_field(), "message", f".{entry.name}", repeated=True)
+        field = ProtoField(
+            name, self._number_of_field(), "message", f".{entry.name}", repeated=True, packed=self._proto3
+        )
         field.has_presence = False
         self._options(field)
         self._expect(";")
@@ -191,16 +195,20 @@ class _Parser:
         return enum
 
     def _options(self, field: ProtoField | None) -> None:
-        """Skip the options of a field except its default."""
+        """Skip the options of a field except its default, and whether it is packed."""
         if self._word != "[":
             return
         self._next()
         while True:
-            is_default = self._word == "default"
-            if is_default and field is not None:
+            option = self._word
+            if option in ("default", "packed") and field is not None:
                 self._next()
                 self._expect("=")
-                field.default = self._constant()
+                value = self._constant()
+                if option == "packed":
+                    field.packed = value == "true"
+                else:
+                    field.default = value
             while self._word not in (",", "]"):
                 self._skip_token()
             if self._next() == "]":

@@ -40,6 +40,8 @@ class ProtoField:
     has_presence: bool = True  # whether a field that is 0 is another thing than one that is missing
     oneof: int = -1
     default: str | None = None  # as in the schema; bytes are escaped
+    required: bool = False
+    packed: bool = False  # how the elements of a repeated field are written if they are numbers
 
 
 @dataclass(slots=True)
@@ -105,3 +107,18 @@ class ProtobufSchema:
             found = messages[index]
             messages = [each for each in found.messages if not each.is_map_entry]
         return found
+
+    def message_indexes(self, name: str) -> tuple[int, ...] | None:
+        """Return Confluent's message indexes of a type by its full name, or None if an imported file defines it."""
+        messages = self.main.messages
+        indexes: list[int] = []
+        while True:
+            for index, each in enumerate(messages):
+                if each.name == name:
+                    return (*indexes, index)
+                if name.startswith(f"{each.name}."):
+                    indexes.append(index)
+                    messages = [inner for inner in each.messages if not inner.is_map_entry]
+                    break
+            else:
+                return None

@@ -45,7 +45,7 @@ class WriterMessages:
                 resolved = client.schema_by_id(schema_id)
             else:
                 resolved = client.schema_by_guid(UUID(schema_id))
-            schema = source_schema(_source(resolved, f"schema id {schema_id}"))
+            schema = source_schema(message_source(resolved, f"schema id {schema_id}"))
         except (SchemaNotFoundError, SchemaError) as error:
             return error.message.rstrip(".")
         writer = schema.message_at(indexes)
@@ -81,16 +81,17 @@ def fetch_source(
     """Return the schema of a subject's version, which may be ``latest``, and where it is from."""
     resolved = registry_client(settings).schema_of_subject(subject, version)
     registered = resolved.registered
-    source = _source(resolved, f"subject {subject!r}", message)
+    source = message_source(resolved, f"subject {subject!r}", message)
     return source, f"version {registered.version} of {subject}, schema id {registered.schema_id}"
 
 
 def fetch_source_by_id(settings: RegistrySettings, schema_id: int, message: str | None) -> ProtobufSource:
     """Return the schema with an id that was resolved before."""
-    return _source(registry_client(settings).schema_by_id(schema_id), f"schema id {schema_id}", message)
+    return message_source(registry_client(settings).schema_by_id(schema_id), f"schema id {schema_id}", message)
 
 
-def _source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
+def message_source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
+    """Return the message type of a schema; a SchemaError if it is not Protobuf, or lacks the type."""
     if resolved.schema_type != "PROTOBUF":
         raise SchemaError(f"{where} is a schema of {resolved.schema_type}, not of Protobuf")
     imports = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)

@@ -9,6 +9,7 @@ from pyspark_kafka_direct.records.python.encoder import PythonEncoder
 from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder
 from pyspark_kafka_direct.records.python.json_encoder import encode_json
 from pyspark_kafka_direct.records.python.protobuf_decoder import PythonProtobufDecoder
+from pyspark_kafka_direct.records.python.protobuf_encoder import PythonProtobufEncoder
 
 __all__ = [
     "PythonAvroDecoder",
@@ -16,6 +17,7 @@ __all__ = [
     "PythonDecoder",
     "PythonEncoder",
     "PythonProtobufDecoder",
+    "PythonProtobufEncoder",
     "create_json_decoder",
     "encode_json",
     "is_valid_batch",

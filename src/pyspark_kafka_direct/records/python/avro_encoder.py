@@ -6,21 +6,15 @@ import struct
 from decimal import Context
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.records.avro_encoding import (
-    NO_BRANCH,
-    NO_COLUMN,
-    InvalidReason,
-    InvalidValueError,
-    Op,
-    zigzag,
-)
+from pyspark_kafka_direct.records.avro_encoding import NO_BRANCH, NO_COLUMN, Op, zigzag
+from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.records.avro_encoding import AvroEncoding
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoding
 
     _Write = Callable[[int, bytearray], None]  # the row, and what it is appended to
 
@@ -30,14 +24,15 @@ _EXACT: Final = Context(prec=100)
 class PythonAvroEncoder:
     """An ``AvroEncoder`` without the kernel."""
 
-    def __init__(self, encoding: AvroEncoding) -> None:
+    def __init__(self, encoding: PayloadEncoding) -> None:
         self._encoding = encoding
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column; a null value is null."""
         import pyarrow as pa
 
-        write = _Binder(self._encoding).bind(values)
+        binder = _Binder(self._encoding)
+        write = binder.bind(values)
         encoded: list[bytes | None] = []
         for row, valid in enumerate(values.is_valid().to_pylist()):
             if not valid:
@@ -46,6 +41,9 @@ class PythonAvroEncoder:
             out = bytearray(self._encoding.prefix)
             try:
                 write(row, out)
+                binder.bytes_left -= len(out)
+                if binder.bytes_left < 0:
+                    raise _InvalidError(0, InvalidReason.LIMIT)
             except _InvalidError as error:
                 raise InvalidValueError(row, *error.args) from None
             encoded.append(bytes(out))
@@ -59,10 +57,11 @@ class _InvalidError(Exception):
 class _Binder:
     """Binds the nodes of a program to the columns of a batch."""
 
-    def __init__(self, encoding: AvroEncoding) -> None:
+    def __init__(self, encoding: PayloadEncoding) -> None:
         self._numbers: Iterator[int] = iter(encoding.numbers)
         self._constants = encoding.constants
         self._nodes = 0
+        self.bytes_left = encoding.max_bytes
 
     def bind(self, array: pa.Array) -> _Write:
         """Return the function of the next node, and of those within it."""
@@ -91,7 +90,7 @@ class _Binder:
         """Return the function that writes values that are not null."""
         match op:
             case Op.ARRAY:
-                return _items(array.offsets.to_pylist(), self.bind(array.values))
+                return _items(array.offsets.to_pylist(), self._limited(node, self.bind(array.values)))
             case Op.MAP:
                 keys, write_item = _plain(array.keys).to_pylist(), self.bind(array.items)
 
@@ -101,7 +100,7 @@ class _Binder:
                     _write_bytes(keys[row], out)
                     write_item(row, out)
 
-                return _items(array.offsets.to_pylist(), write_entry)
+                return _items(array.offsets.to_pylist(), self._limited(node, write_entry))
             case Op.RECORD:
                 fields = [self._field(array) for _ in range(self._next())]
 
@@ -165,14 +164,33 @@ class _Binder:
                 size = self._next()
                 written = [value if value is not None and len(value) == size else None for value in values]
             case _:
-                size = self._next()
-                written = [_fixed(number, size) for number in _unscaled(values, array.type.scale)]
+                return self._fixed_decimal(node, _unscaled(values, array.type.scale), self._next())
         reason = InvalidReason.SYMBOL if op is Op.ENUM else InvalidReason.SIZE
 
         def write(row: int, out: bytearray) -> None:
             if written[row] is None:
                 raise _InvalidError(node, reason)
             out += written[row]
+
+        return write
+
+    def _fixed_decimal(self, node: int, numbers: list[int | None], size: int) -> _Write:
+        def write(row: int, out: bytearray) -> None:
+            number = numbers[row]
+            assert number is not None
+            if (number if number >= 0 else ~number).bit_length() >= 8 * size:
+                raise _InvalidError(node, InvalidReason.SIZE)
+            if len(out) + size > self.bytes_left:
+                raise _InvalidError(node, InvalidReason.LIMIT)
+            out += number.to_bytes(size, "big", signed=True)
+
+        return write
+
+    def _limited(self, node: int, write_item: _Write) -> _Write:
+        def write(row: int, out: bytearray) -> None:
+            write_item(row, out)
+            if len(out) > self.bytes_left:
+                raise _InvalidError(node, InvalidReason.LIMIT)
 
         return write
 
@@ -221,11 +239,3 @@ def _twos_complement(number: int | None) -> bytes:
     assert number is not None
     bits = (number if number >= 0 else ~number).bit_length()
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
-
-
-def _fixed(number: int | None, size: int) -> bytes | None:
-    """Return a decimal in a number of bytes, or None if it does not fit."""
-    try:
-        return None if number is None else number.to_bytes(size, "big", signed=True)
-    except OverflowError:
-        return None

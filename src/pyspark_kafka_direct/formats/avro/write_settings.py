@@ -1,0 +1,55 @@
+"""How tasks encode a column as Avro."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, type_name
+from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
+from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
+from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError
+from pyspark_kafka_direct.records import create_avro_encoder
+from pyspark_kafka_direct.records.json_types import encodable
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+    from pyspark_kafka_direct.formats.column_encoder import EncoderProgram
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoder, PayloadEncoding
+
+
+@dataclass(frozen=True, slots=True)
+class AvroWriteSettings:
+    """``WriteSettings`` with an Avro schema."""
+
+    schema: AvroSchema
+    prefix: bytes = b""
+    header: tuple[str, bytes] | None = None
+    source: str = ""  # where the schema is from, for errors
+
+    format_name: ClassVar[str] = "Avro"
+
+    @property
+    def schema_name(self) -> str:
+        """The schema, or where it is from, for errors."""
+        return self.source or f"the Avro schema {type_name(self.schema.root)}"
+
+    def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
+        """Return the program for a type."""
+        try:
+            return compile_encoder(self.schema.root, data_type, column)
+        except AvroSchemaError as error:
+            raise SchemaMismatchError(str(error)) from None
+
+    def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
+        """Return the encoder of a program."""
+        return create_avro_encoder(encoding)
+
+
+def derived_write_settings(data_type: pa.DataType) -> AvroWriteSettings:
+    """Return the settings with the schema that Spark's ``to_avro`` gives a type."""
+    plain = encodable(pa.nulls(0, data_type), AvroWriteSettings.format_name).type
+    return AvroWriteSettings(parse_avro_schema(derived_schema(plain, null_first=False)))

@@ -1,0 +1,126 @@
+"""A column that is encoded as Avro or Protobuf: a schema, and the bytes in front of each value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError, PayloadEncoding
+from pyspark_kafka_direct.records.json_types import encodable
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoder
+
+_PART_BYTES: Final = 2 << 20
+
+_ALLOW_VALUE: Final = "Filter out such rows, or write with a schema that allows the value."
+_FEWER_ROWS: Final = (
+    "Write fewer rows in a batch (spark.sql.execution.arrow.maxRecordsPerBatch), or with a schema whose values are "
+    "smaller."
+)
+
+
+class EncoderProgram(NamedTuple):
+    """A program, and the paths of its nodes for errors."""
+
+    numbers: tuple[int, ...]
+    constants: tuple[bytes, ...]
+    paths: tuple[str, ...]
+
+
+class WriteSettings(Protocol):
+    """How tasks encode a column. Pickled into them."""
+
+    @property
+    def format_name(self) -> str:
+        """Return ``Avro`` or ``Protobuf``."""
+        ...
+
+    @property
+    def prefix(self) -> bytes:
+        """What is in front of each value."""
+        ...
+
+    @property
+    def header(self) -> tuple[str, bytes] | None:
+        """The name and the value of a header that each record has."""
+        ...
+
+    @property
+    def schema_name(self) -> str:
+        """The schema, or where it is from, for errors."""
+        ...
+
+    def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
+        """Return the program for a type, or raise a ``SchemaMismatchError``."""
+        ...
+
+    def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
+        """Return the encoder of a program."""
+        ...
+
+
+class SchemaMismatchError(ValueError):
+    """A schema does not fit the type of a column."""
+
+
+class InvalidRowError(ValueError):
+    """A row that the schema does not allow; ``row`` counts from the start of the array."""
+
+    def __init__(self, row: int, reason: str, advice: str = _ALLOW_VALUE) -> None:
+        super().__init__(reason)
+        self.row = row
+        self.reason = reason
+        self.advice = advice
+
+
+class ColumnEncoder:
+    """Encodes the batches of a task, whose column may change its type."""
+
+    def __init__(self, column: str, settings: WriteSettings) -> None:
+        self._column = column
+        self._settings = settings
+        self._type: pa.DataType | None = None
+        self._paths: tuple[str, ...] = ()
+        self._encoder: PayloadEncoder | None = None
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        """Encode each value of a column; a null value is null.
+
+        Raises:
+            SchemaMismatchError: The schema does not fit the type of the column.
+            InvalidRowError: It does not allow a value.
+        """
+        format_name = self._settings.format_name
+        values = encodable(values, format_name)
+        if pa.types.is_null(values.type):
+            return pa.nulls(len(values), pa.binary())
+        if self._encoder is None or values.type != self._type:
+            program = self._settings.compile(values.type, self._column)
+            self._type, self._paths = values.type, program.paths
+            encoding = PayloadEncoding(program.numbers, program.constants, self._settings.prefix)
+            self._encoder = self._settings.create_encoder(encoding)
+        try:
+            return self._encoder.encode(values)
+        except InvalidValueError as error:
+            advice = _FEWER_ROWS if error.reason is InvalidReason.LIMIT else _ALLOW_VALUE
+            raise InvalidRowError(error.row, error.message(self._paths, format_name), advice) from None
+
+
+def check_encodable(column: str, settings: WriteSettings, data_type: pa.DataType) -> None:
+    """Raise a SchemaMismatchError if a column of a type cannot be encoded."""
+    if pa.types.is_null(data_type):
+        return  # each value is null, and stays null
+    plain = encodable(pa.nulls(0, data_type), settings.format_name).type
+    try:
+        settings.compile(plain, column)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"{error} ({settings.schema_name})") from None
+
+
+def encode_all(encoder: ColumnEncoder, values: pa.Array) -> pa.BinaryArray:
+    """Encode a column that may be larger than the rows that a sink encodes together."""
+    rows = len(values) if values.nbytes <= _PART_BYTES else max(1, len(values) * _PART_BYTES // values.nbytes)
+    parts = [encoder.encode(values.slice(start, rows)) for start in range(0, len(values), max(1, rows))]
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], pa.binary())])

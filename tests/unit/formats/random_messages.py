@@ -1,0 +1,63 @@
+"""Messages of Google's library with random fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import random
+
+    from google.protobuf.message import Message
+
+
+def random_message(cls: type[Message], source: random.Random, depth: int = 0) -> Message:
+    """Return a message with random fields."""
+    message = cls()
+    for each in cls.DESCRIPTOR.fields:
+        if source.random() < 0.4 or each.type == each.TYPE_GROUP:
+            continue
+        if each.message_type is not None and each.message_type.GetOptions().map_entry:
+            entries, value_field = getattr(message, each.name), each.message_type.fields_by_name["value"]
+            for _ in range(source.randrange(4)):
+                key = _random_value(each.message_type.fields_by_name["key"], source)
+                if value_field.message_type is None:
+                    entries[key] = _random_value(value_field, source)
+                else:
+                    _fill(entries[key], source, depth)
+        elif each.is_repeated:
+            for _ in range(source.randrange(4)):
+                if each.message_type is None:
+                    getattr(message, each.name).append(_random_value(each, source))
+                else:
+                    _fill(getattr(message, each.name).add(), source, depth)
+        elif each.message_type is not None:
+            _fill(getattr(message, each.name), source, depth)
+        else:
+            setattr(message, each.name, _random_value(each, source))
+    return message
+
+
+def _fill(target: Message, source: random.Random, depth: int) -> None:
+    target.SetInParent()
+    if depth < 3:
+        target.MergeFrom(random_message(type(target), source, depth + 1))
+
+
+def _random_value(each: Any, source: random.Random) -> Any:
+    cpp = each.cpp_type
+    if each.enum_type is not None:
+        numbers = [value.number for value in each.enum_type.values]
+        return source.choice(numbers if each.enum_type.is_closed else [*numbers, 77])
+    if cpp == each.CPPTYPE_STRING:
+        text = source.choice(["", "a", "é€", "x" * 15, "y" * 16, "z" * 17, "0" * 200])
+        return text if each.type == each.TYPE_STRING else text.encode() + b"\xff"
+    if cpp == each.CPPTYPE_BOOL:
+        return source.random() < 0.5
+    if cpp in (each.CPPTYPE_FLOAT, each.CPPTYPE_DOUBLE):
+        return source.choice([0.0, -0.0, 1.5, -2.25, float("inf")])
+    bits = 32 if cpp in (each.CPPTYPE_INT32, each.CPPTYPE_UINT32) else 64
+    if each.containing_type.full_name.startswith("google.protobuf."):
+        bits = 30  # seconds whose microseconds have 64 bits
+    unsigned = cpp in (each.CPPTYPE_UINT32, each.CPPTYPE_UINT64)
+    low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return source.choice([0, 1, 127, 128, low, high, source.randint(low, high)])
