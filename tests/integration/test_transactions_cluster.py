@@ -60,9 +60,10 @@ def leader_of_sink_state(committer: BatchCommitter) -> int:
 
 def test_the_sink_state_topic_has_three_replicas(replicated: BatchCommitter) -> None:
     cluster = cluster_of(replicated.servers)
-    partition = cluster.topics([replicated.sink_state_topic])[replicated.sink_state_topic].partitions[0]
-    assert len(partition.replicas) == 3
-    configs = describe_topic_config(cluster, replicated.sink_state_topic, ["min.insync.replicas", "cleanup.policy"])
+    topic = replicated.sink_state_topic
+    wait_until(lambda: topic in cluster.topics([topic]), "the metadata of the new topic")  # a broker may lag behind
+    assert len(cluster.topics([topic])[topic].partitions[0].replicas) == 3
+    configs = describe_topic_config(cluster, topic, ["min.insync.replicas", "cleanup.policy"])
     assert configs == {"min.insync.replicas": "2", "cleanup.policy": "compact"}
 
 
