@@ -129,6 +129,7 @@ def _find_schema(
         return FoundSchema(schema, source=f"{column.side}Schema")
     if schema is not None:
         subject = _subject(column, topic, _type_name(column, schema))
+        _check_registrable(column, schema)
         return _registered(registry, subject, schema, payloads.auto_register, column.payload_format)
     if column.subject.subject is None and column.subject.strategy != "topic" and column.message is None:
         kind, option = ("record", "Schema to an Avro schema")
@@ -262,6 +263,18 @@ def _type_name(column: SinkColumn, text: str) -> str:
         return schema.message(column.message).name
     except ProtobufSchemaError as error:
         raise OptionError(f"{column.side}Message: {error}") from None
+
+
+def _check_registrable(column: SinkColumn, text: str) -> None:
+    """Raise an error if a registry does not take a given schema that is valid."""
+    from pyspark_kafka_direct.formats.protobuf.schema import is_descriptor_set
+
+    if column.payload_format == "protobuf" and is_descriptor_set(text):
+        raise OptionError(
+            f"{column.side}Schema is a set of descriptors, but a schema registry has files one by one. Set it to the "
+            f"text of a .proto file, or register the files and write with the schema of the subject, without "
+            f"{column.side}Schema"
+        )
 
 
 def _derived(side: str, data_type: pa.DataType) -> str:

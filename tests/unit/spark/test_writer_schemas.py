@@ -1,15 +1,18 @@
-"""The schemas that a sink derives from the types of its columns."""
+"""The schemas that a sink writes with: given ones, and those that it derives from the types of its columns."""
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING
 
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.sql.types import DataType, DoubleType, IntegerType, MapType, StructType
 from tests.fake_registry import FakeRegistry
+from tests.unit.formats.protobuf_data import file_descriptor
 
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
-from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.registry.registry_client import registry_client
 from pyspark_kafka_direct.spark import writer_schemas
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
@@ -42,6 +45,32 @@ def test_a_column_whose_type_has_no_schema(data_type: DataType, message: str) ->
     with pytest.raises(ColumnError) as raised:
         resolve_writer_schemas(payloads, StructType().add("value", data_type), "t")
     assert message in str(raised.value)
+
+
+PROTOBUF = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "protobuf"}
+PROTO = file_descriptor('syntax = "proto3"; message M { int32 i = 1; }')
+
+
+@pytest.mark.parametrize("registers", ["true", "false"])
+def test_a_registry_does_not_get_a_set_of_descriptors(registers: str) -> None:
+    schema = base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[PROTO]).SerializeToString()).decode()
+    with FakeRegistry() as registry:
+        options = {**PROTOBUF, "schema.registry.url": registry.url, "auto.register.schemas": registers}
+        payloads = parse_sink_options({**options, "valueSchema": schema}, streaming=False).payloads
+        with pytest.raises(OptionError, match="valueSchema is a set of descriptors, but a schema registry"):
+            resolve_writer_schemas(payloads, None, "t")
+    assert registry.requests == []
+
+
+@pytest.mark.parametrize("registers", ["true", "false"])
+def test_a_registry_gets_the_descriptor_of_one_file(registers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    schema = base64.b64encode(PROTO.SerializeToString()).decode()  # as Confluent's client for Python
+    with FakeRegistry() as registry:
+        registry.add("t-value", schema, schemaType="PROTOBUF")
+        options = {**PROTOBUF, "schema.registry.url": registry.url, "auto.register.schemas": registers}
+        payloads = parse_sink_options({**options, "valueSchema": schema}, streaming=False).payloads
+        assert resolve_writer_schemas(payloads, None, "t")["value"].prefix == b"\0\0\0\0\1\0"
 
 
 @pytest.mark.parametrize("option", [{"valueSchema": SCHEMA}, {"valueSchemaVersion": "1"}, {}])

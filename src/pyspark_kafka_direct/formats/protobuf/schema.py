@@ -60,6 +60,11 @@ def source_schema(source: ProtobufSource) -> ProtobufSchema:
     return parse_protobuf_schema(source.schema, source.imports)
 
 
+def is_descriptor_set(text: str) -> bool:
+    """Return whether a valid schema is a set of descriptors, and not one file."""
+    return _parse_file(text) is None
+
+
 def schema_of_descriptors(data: bytes) -> ProtobufSchema:
     """Return the schema of a ``FileDescriptorSet``, whose last file is the main one."""
     files = parse_descriptor_set(data)
