@@ -10,6 +10,8 @@ from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidVa
 from pyspark_kafka_direct.records.json_types import encodable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark_kafka_direct.records.encoded_values import PayloadEncoder
 
 _PART_BYTES: Final = 2 << 20
@@ -121,6 +123,15 @@ def check_encodable(column: str, settings: WriteSettings, data_type: pa.DataType
 
 def encode_all(encoder: ColumnEncoder, values: pa.Array) -> pa.BinaryArray:
     """Encode a column that may be larger than the rows that a sink encodes together."""
-    rows = len(values) if values.nbytes <= _PART_BYTES else max(1, len(values) * _PART_BYTES // values.nbytes)
-    parts = [encoder.encode(values.slice(start, rows)) for start in range(0, len(values), max(1, rows))]
+    parts = [encoder.encode(part) for part in _parts(values)]
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], pa.binary())])
+
+
+def _parts(values: pa.Array) -> Iterator[pa.Array]:
+    """Yield slices of some MiB, or of one row: large rows may be next to each other."""
+    if len(values) <= 1 or values.nbytes <= 2 * _PART_BYTES:
+        yield from (values,) if len(values) else ()
+        return
+    rows = max(1, len(values) * _PART_BYTES // values.nbytes)
+    for start in range(0, len(values), rows):
+        yield from _parts(values.slice(start, rows))

@@ -36,7 +36,11 @@ def split_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return
     rows = max(1, batch.num_rows * _SPLIT_BYTES // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+        part = batch.slice(start, rows)
+        if rows > 1 and part.nbytes > 2 * _SPLIT_BYTES:  # large rows are next to each other
+            yield from split_rows(part)
+        else:
+            yield part
 
 
 def to_producer_rows(

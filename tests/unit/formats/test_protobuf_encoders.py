@@ -282,6 +282,12 @@ def test_a_large_column_is_encoded_in_parts() -> None:
     assert encode_all(encoder, values.slice(0, 0)).to_pylist() == []
 
 
+def test_large_values_next_to_each_other_are_encoded_in_parts() -> None:
+    encoder = ColumnEncoder("value", ProtobufWriteSettings(ProtobufSource(proto3("string v = 1;"))))
+    encoded = encode_all(encoder, struct_of(pa.string(), *["x"] * 9_900, *["y" * (2 << 20)] * 66))
+    assert [len(encoded[row].as_buffer()) for row in (0, 9_899, 9_900, 9_965)] == [3, 3, (2 << 20) + 5, (2 << 20) + 5]
+
+
 def test_programs_that_are_not_valid_are_rejected() -> None:
     values, field = struct_of(pa.int32(), 1), [11, 1, 1, 0, -1, 0]
     others = ([11, 1, 0, 0, -1, 0, 1, 0], [11, 1, 1, 4, -1, 0, 1, 0], [11, 1, 1, 0, -1, 5, 1, 0], [*field, 3, 9])

@@ -180,3 +180,11 @@ def test_slices_have_some_mib_and_at_least_one_row() -> None:
     assert list(split_rows(small.slice(0, 0))) == []
     assert [each.num_rows for each in split_rows(large.slice(50, 20))] == [20]
     assert list(split_rows(large.slice(50, 0))) == []
+
+
+def test_slices_have_some_mib_if_large_rows_are_next_to_each_other() -> None:
+    rows = batch(value=pa.array([b"v"] * 990 + [b"v" * 1_000_000] * 10))
+    slices = list(split_rows(rows))
+    assert max(each.nbytes for each in slices) < 5 << 20
+    assert len(slices) < 30
+    assert pa.Table.from_batches(slices).combine_chunks() == pa.Table.from_batches([rows]).combine_chunks()
