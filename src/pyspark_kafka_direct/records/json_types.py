@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MILLIONTHS: Final = "us"
 
-_WITH_DURATIONS: Final = "Protobuf"
+_PROTOBUF: Final = "Protobuf"  # has durations, and a type for strings that are bytes
 
 
 def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
@@ -51,7 +51,7 @@ def _encodable_type(data_type: pa.DataType, format_name: str, path: str = "", de
     if types.is_list(data_type) or types.is_large_list(data_type):
         return pa.list_(nested(data_type.value_field, "element"))
     if types.is_map(data_type):
-        if _is_unreadable_key(data_type.key_type):
+        if format_name != _PROTOBUF and _is_unreadable_key(data_type.key_type):
             raise ValueError(
                 f"the keys of the map {path!r} are {data_type.key_type}, which has no {format_name} string"
             )
@@ -64,7 +64,7 @@ def _encodable_type(data_type: pa.DataType, format_name: str, path: str = "", de
         return _encodable_type(data_type.value_type, format_name, path, depth)
     if types.is_timestamp(data_type):
         return pa.timestamp(MILLIONTHS, data_type.tz)
-    if types.is_duration(data_type) and format_name == _WITH_DURATIONS:
+    if types.is_duration(data_type) and format_name == _PROTOBUF:
         return pa.duration(MILLIONTHS)
     if types.is_date(data_type):
         return pa.date32()

@@ -122,6 +122,7 @@ TIME = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
         ("repeated int32 v = 1;", pa.list_(pa.int32()), [1] * 200, b"\x0a\xc8\1" + b"\1" * 200),
         ("repeated string v = 1;", pa.list_(pa.string()), ["", "a"], b"\x0a\0\x0a\1a"),
         ("map<string, int32> v = 1;", pa.map_(pa.string(), pa.int32()), [("", 0)], b"\x0a\4\x0a\0\x10\0"),
+        ("map<string, int32> v = 1;", pa.map_(pa.binary(), pa.int32()), [(b"a", 0)], b"\x0a\5\x0a\1a\x10\0"),
         ("map<bool, I> v = 1;", pa.map_(pa.bool_(), pa.struct({"i": pa.int32()})), [(True, {})], b"\x0a\4\x08\1\x12\0"),
         ("I v = 1;", pa.struct({"i": pa.int32()}), {"i": 0}, b"\x0a\0"),
         ("I v = 1;", pa.struct({"i": pa.int32()}), None, b""),
