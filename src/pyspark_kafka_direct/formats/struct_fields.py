@@ -18,19 +18,25 @@ def match_fields(wanted: Sequence[str], names: Sequence[str], path: str, schema:
     ``path`` is that of the struct, and ``schema`` the type in the schema, for errors.
     """
     exact = set(wanted).intersection(names)
+    by_name: dict[str, list[int]] = {}
+    by_lower_name: dict[str, list[int]] = {}  # of names that do not match exactly
+    for child, name in enumerate(names):
+        if name in exact:
+            by_name.setdefault(name, []).append(child)
+        else:
+            by_lower_name.setdefault(name.lower(), []).append(child)
     found: dict[str, int] = {}
+    used: set[int] = set()
     for each in wanted:
-        matches = [child for child, name in enumerate(names) if name == each]
-        if each not in exact:
-            lower = each.lower()
-            matches = [child for child, name in enumerate(names) if name.lower() == lower and name not in exact]
+        matches = by_name[each] if each in exact else by_lower_name.get(each.lower(), [])
         if len(matches) > 1:
             raise UnmatchedFieldError(f"{path}.{each} of {schema} fits several fields of the struct")
-        if matches and matches[0] in found.values():
+        if matches and matches[0] in used:
             raise UnmatchedFieldError(f"{path}.{names[matches[0]]} fits several fields of {schema}")
         if matches:
             found[each] = matches[0]
-    unknown = [name for child, name in enumerate(names) if child not in found.values()]
+            used.add(matches[0])
+    unknown = [name for child, name in enumerate(names) if child not in used]
     if unknown:
         raise UnmatchedFieldError(
             f"{schema} has no field for {path}.{unknown[0]}: remove it from the struct, or write with a schema that "
