@@ -93,6 +93,7 @@ class BatchProducer:
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         # Dicts without values are ordered sets.
         self._incomplete_partitions: dict[PartitionQueue, None] = {}  # with unacknowledged batches
+        self._began_at = self._system.monotonic()  # the last run of `_run_once`
         self._backing_off_partitions: dict[PartitionQueue, None] = {}
         self._partitions_without_leader: dict[PartitionQueue, None] = {}
         self._channels: dict[Node, BrokerChannel] = {}
@@ -300,6 +301,7 @@ class BatchProducer:
 
     def _run_once(self) -> None:
         """Handle responses, find leaders, send batches and check deadlines, without waiting for responses."""
+        self._began_at = self._system.monotonic()
         for channel in list(self._channels.values()):
             while channel.has_response or channel.timed_out:
                 self._handle_response(channel)
@@ -316,13 +318,14 @@ class BatchProducer:
             return
         now = self._system.monotonic()
         wake_times = [channel.response_due for channel in active_channels]
+        # A pause may have ended since run_once looked at the clock.
         wake_times += [
             channel.throttled_until
             for channel in self._channels.values()
-            if channel.ready_partitions and channel.throttled_until > now
+            if channel.ready_partitions and channel.throttled_until > self._began_at
         ]
         for partition in self._delayed_partitions():
-            if partition.next_attempt_at > now:
+            if partition.next_attempt_at > self._began_at:
                 wake_times.append(partition.next_attempt_at)
             if partition.nothing_in_flight:
                 wake_times.append(self._expires_at(partition.head))  # which may be over since the last check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
+from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse, SimulatedSystem
 from tests.unit.producer.test_batch_producer import PARTITION, batch, scripted, sent_producer_states, write
 
 from pyspark_kafka_direct.client.producer_state import PartitionSequence, ProducerIdAndEpoch
@@ -72,3 +72,28 @@ def test_after_the_last_epoch_another_producer_id_follows() -> None:
     assert sent_producer_states(cluster)[1:] == [(100, 32_767, 10), (101, 0, 0)]
     assert sent_producer_states(cluster, 1) == [(100, 32_767, 0), (101, 0, 0)], "one id is enough for all partitions"
     assert sent_producer_states(cluster, 2) == [(101, 0, 0)]
+
+
+class TickingSystem(SimulatedSystem):
+    """Time also advances between two looks at the clock, as on a busy machine."""
+
+    tick = 0.0
+
+    def monotonic(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize(
+    "response", [FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), FakeResponse(throttle_ms=100)]
+)
+def test_a_pause_that_ends_between_two_looks_at_the_clock_is_noticed(response: FakeResponse) -> None:
+    durations = {}
+    for milliseconds in range(1, 60):
+        cluster = FakeCluster(scripted(FakeResponse(), response))
+        cluster.system = cluster.pool.system = system = TickingSystem()
+        system.tick = milliseconds / 1000
+        started_at = system.now
+        write(cluster, 4)
+        durations[milliseconds] = round(system.now - started_at)
+    assert max(durations.values()) < 20, durations
