@@ -63,7 +63,8 @@ class FetcherManager:
         self._assigned: dict[TopicPartitionState, BrokerFetcher] = {}  # without partitions whose leader is unknown
         self._metadata_in_flight = False
         self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
-        self._refresh_at = self._system.monotonic() + self._metadata_max_age
+        self._checked_at = self._system.monotonic()  # which fetches are due
+        self._refresh_at = self._checked_at + self._metadata_max_age
 
     def completed(self) -> Iterator[BrokerFetcher]:
         """Yield the fetchers whose responses can be handled now."""
@@ -80,7 +81,7 @@ class FetcherManager:
 
     def send_fetches(self) -> None:
         """Send due fetches, close fetchers without partitions, and start to find leaders and to connect."""
-        now = self._system.monotonic()
+        now = self._checked_at = self._system.monotonic()
         # One metadata request is in flight at a time: partitions without a leader come first.
         self._assign_to_leaders(now)
         self._refresh_leaders(now)
@@ -110,13 +111,16 @@ class FetcherManager:
         """Wait for a response, a completed background task, a due fetch, ``until`` or a readable ``wakeup_fds``."""
         now = self._system.monotonic()
         waiting = [fetcher for fetcher in self._fetchers.values() if not fetcher.idle]
+        # A pause may have ended since ``send_fetches`` looked at the clock.
         wakeup_times = [until, *(fetcher.response_deadline for fetcher in waiting)]
         wakeup_times += [
             partition.next_fetch_at
             for partition in self._partitions
-            if partition.next_fetch_at > now and not partition.paused
+            if partition.next_fetch_at > self._checked_at and not partition.paused
         ]
-        wakeup_times += [fetcher.next_fetch_at for fetcher in self._fetchers.values() if fetcher.next_fetch_at > now]
+        wakeup_times += [
+            fetcher.next_fetch_at for fetcher in self._fetchers.values() if fetcher.next_fetch_at > self._checked_at
+        ]
         if not self._metadata_in_flight:  # else the completed task makes ``self._background`` readable
             wakeup_times.append(self._refresh_at)
         descriptors = [self._background.fileno(), *wakeup_fds, *(fetcher.connection.fileno() for fetcher in waiting)]
