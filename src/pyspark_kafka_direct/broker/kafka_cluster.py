@@ -45,6 +45,7 @@ _STOP_TIMEOUT_S = 60.0
 _STARTED = "] Kafka Server started"  # logged by kafka.server.KafkaRaftServer when all listeners are bound
 
 _BOOTSTRAP = "bootstrap.checkpoint"  # a file of a formatted data folder
+_DATA_FOLDERS = ("log.dir", "log.dirs", "metadata.log.dir")  # the properties with the data folders
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -170,9 +171,13 @@ class KafkaCluster:
 
     def _format(self) -> None:
         """Write what ``StorageTool format`` writes. Records are cached, because the tool takes a second to start."""
+        if any(name in self.config.properties for name in _DATA_FOLDERS):  # the tool knows which files each one needs
+            for node in self.nodes:
+                self._run_storage_tool(node.id)
+            return
         records = self._cached_bootstrap_records()
         if records is None:
-            self._run_storage_tool()
+            self._run_storage_tool(self.nodes[0].id)
             records = (self._data(self.nodes[0].id) / _BOOTSTRAP).read_bytes()
             self._cache_bootstrap_records(records)
         for node in self.nodes:
@@ -204,14 +209,14 @@ class KafkaCluster:
             name.startswith(("unstable.", "inter.broker.protocol")) for name in names
         )
 
-    def _run_storage_tool(self) -> None:
-        """Format the data folder of the first node."""
+    def _run_storage_tool(self, node: int) -> None:
+        """Format the data folders of a node."""
         tool = [str(find_java()), "-Xmx128m", *self._java_options, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
         # The tool reads arguments from a file, one a line: any user of this machine can see a process's arguments.
         scram = self.folder / "scram.arguments"
         scram.touch(mode=0o600)
         scram.write_text("".join(f"--add-scram\n{user}\n" for user in self.config.scram), encoding="utf-8")
-        properties = str(self._properties(self.nodes[0].id))
+        properties = str(self._properties(node))
         command = [*tool, "format", "--cluster-id", self._cluster_id, f"@{scram}", "--config", properties]
         try:
             code, output = run_tool(command, _FORMAT_TIMEOUT_S)

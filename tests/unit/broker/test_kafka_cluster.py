@@ -123,6 +123,25 @@ def test_the_tool_runs_once_for_each_version(tmp_path: Path, monkeypatch: pytest
     assert format_cluster("fourth", {}) == ["run"] * 3
 
 
+@pytest.mark.parametrize("name", ["log.dirs", "metadata.log.dir"])
+def test_the_tool_formats_the_data_folders_of_a_property(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    program = tmp_path / "java"
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$last" >> {tmp_path}/runs\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
+    (tmp_path / "bootstrap.checkpoint").write_text("records")  # in the cache
+    cluster = EmptyCluster(tmp_path)
+    cluster._jars = tmp_path
+    cluster.config = ClusterConfig(2, "4.3.0", (), {name: str(tmp_path / "disk")})
+    cluster.nodes = (NodeConfig(1, {}), NodeConfig(2, {}))
+    cluster._cluster_id = "id"
+    cluster._format()
+    assert (tmp_path / "runs").read_text().split() == [f"{tmp_path}/broker-{node}.properties" for node in (1, 2)]
+    assert not list(tmp_path.glob("broker-*/*"))
+
+
 def test_an_interrupted_start_leaves_no_process(cluster: EmptyCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
     pipes: list[Any] = []
