@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
 from pyspark.sql.functions import lit
 from tests.integration.read_back import Consumed, consume
 from tests.soak.driver import Driver, wait_for_orphans
@@ -169,6 +170,25 @@ def test_a_frame_without_what_a_dead_letter_needs_is_rejected(
     frame = spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in types.items() if kind))
     with pytest.raises(OptionError, match=message):
         dead_letters(frame, topic="dead", **arguments)
+
+
+@pytest.mark.parametrize(("schema", "kind"), [("string", "string"), ("bytes", "binary")])
+def test_a_key_that_is_decoded_from_avro_does_not_have_the_original_bytes(
+    spark: SparkSession, schema: str, kind: str
+) -> None:
+    options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "includeHeaders": "true"}
+    options |= {"keyFormat": "avro", "keySchema": json.dumps(schema), "valueFormat": "json", "valueSchema": FIELDS}
+    frame = spark.read.format("kafka-direct").options(**options, mode="PERMISSIVE").load()
+    with pytest.raises(OptionError, match=rf"the column key is {kind}, .* read key as binary, and decode it"):
+        dead_letters(frame, topic="dead")
+
+
+def test_a_malformed_key_without_its_bytes_is_an_error(spark: SparkSession) -> None:
+    columns = COLUMNS | {"key": "string", "_error": "struct<side: string, message: string>"}
+    row = (None, (None, b"{}"), "t", 0, 0, None, None, ("key", "the datum is incomplete"))
+    frame = spark.createDataFrame([row], ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+    with pytest.raises(PySparkException, match="the key is decoded, so its original bytes are lost; read key as bin"):
+        dead_letters(frame, topic="dead").collect()
 
 
 @pytest.mark.parametrize("headers", ["connect", "none"])

@@ -15,6 +15,9 @@ MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
 DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
 
+DECODED_COMMENT: Final = "decoded from Avro"
+"""The comment of a column of strings or bytes that are not those of the record."""
+
 ERROR_COLUMN: Final = "_error"
 """The column with the errors of malformed records, if a schema names it."""
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StringType, StructType, VariantType
 
-from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
+from pyspark_kafka_direct.config.payload_settings import DECODED_COMMENT, DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
 from pyspark_kafka_direct.planning.hints import listed
+from pyspark_kafka_direct.spark.reader_schemas import SCHEMA_COMMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -88,7 +89,7 @@ def dead_letters(
     # A record without a timestamp has -1, which the sink rejects.
     timestamp = sf.col(columns["timestamp"])
     return frame.where(_is_malformed(columns, [originals[side] for side in typed])).select(
-        _dead_letter_topic(frame, topic).alias("topic"),
+        _with_bytes_only(_dead_letter_topic(frame, topic), columns, typed).alias("topic"),
         *(originals[side].cast("binary").alias(side) for side in _PAYLOADS),
         _with_error_headers(sf.col(columns["headers"]), error, names).alias("headers"),
         sf.when(sf.unix_micros(timestamp) >= 0, timestamp).alias("timestamp"),
@@ -105,6 +106,18 @@ def _dead_letter_topic(frame: DataFrame, topic: str) -> Column:
         "query would read and write it again and again; choose another topic, or do not read this one"
     )
     return sf.when(sf.col(name) == topic, sf.raise_error(sf.lit(message))).otherwise(sf.lit(topic))
+
+
+def _with_bytes_only(topic: Column, columns: dict[str, str], typed: list[str]) -> Column:
+    """Return the topic; a task fails if a column that should have the original bytes was decoded."""
+    if ERROR_COLUMN not in columns:
+        return topic
+    side = sf.col(columns[ERROR_COLUMN]).getField("side")
+    for each in _PAYLOADS:
+        if each not in typed:
+            message = sf.lit(f"dead_letters(): the {each} is decoded, so its original bytes are lost; {_advice(each)}")
+            topic = sf.when(side == each, sf.raise_error(message)).otherwise(topic)
+    return topic
 
 
 def _find_columns(frame: DataFrame, names: tuple[str, ...]) -> dict[str, str]:
@@ -128,7 +141,9 @@ def _is_malformed(columns: dict[str, str], originals: list[Column]) -> Column:
 
 def _original_bytes(schema: StructType, name: str, side: str, corrupt_record: str) -> Column:
     data_type = schema[name].dataType
-    if isinstance(data_type, BinaryType | StringType):
+    comment = str(schema[name].metadata.get("comment", ""))
+    is_decoded = comment == DECODED_COMMENT or SCHEMA_COMMENT.fullmatch(comment) is not None
+    if isinstance(data_type, BinaryType | StringType) and not is_decoded:
         return sf.col(name)
     if isinstance(data_type, StructType) and corrupt_record in data_type.fieldNames():
         field_type = data_type[corrupt_record].dataType
@@ -143,12 +158,16 @@ def _original_bytes(schema: StructType, name: str, side: str, corrupt_record: st
     if not isinstance(data_type, StructType):
         raise OptionError(
             f"dead_letters(): the column {name} is {data_type.simpleString()}, which does not have the original bytes "
-            f"of malformed records; read {side} as binary, and decode it in the query"
+            f"of malformed records; {_advice(side)}"
         )
     raise OptionError(
         f"dead_letters(): the column {name} is {data_type.simpleString()}, which does not have the original bytes of "
         f"malformed records; add the field '{corrupt_record} binary' to {side}Schema, or to the struct in .schema()"
     )
+
+
+def _advice(side: str) -> str:
+    return f"read {side} as binary, and decode it in the query"
 
 
 def _error(columns: dict[str, str], typed: list[str]) -> dict[str, Column]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructField, StructType, VariantType
 
-from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.config.payload_settings import DECODED_COMMENT, ERROR_COLUMN
 from pyspark_kafka_direct.config.user_factories import is_factory
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
@@ -39,12 +39,10 @@ _OTHER_TYPE: Final = re.compile(
 
 def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
     """Return the DDL of the columns of Kafka records. Spark parses it, because this process has no JVM."""
-    types = {
-        "key": _payload_type("key", payloads.settings, payloads.key_schema) + _comment("key", payloads.settings),
-        "value": _payload_type("value", payloads.settings, payloads.value_schema)
-        + _comment("value", payloads.settings),
-        "timestamp": "timestamp_ltz",  # regardless of spark.sql.timestampType
-    }
+    types = {"timestamp": "timestamp_ltz"}  # regardless of spark.sql.timestampType
+    for side, ddl in (("key", payloads.key_schema), ("value", payloads.value_schema)):
+        payload_type = _payload_type(side, payloads.settings, ddl)
+        types[side] = payload_type + _comment(side, payload_type, payloads.settings)
     return ", ".join(f"`{field.name}` {types.get(field.name) or field.dataType.simpleString()}" for field in columns)
 
 
@@ -288,13 +286,14 @@ def _parse_type(column: str, ddl: str) -> DataType:
         raise OptionError(message) from None
 
 
-def _comment(column: str, payloads: PayloadSettings) -> str:
-    """Return the comment of a column, which has the id of its schema if it is from a registry."""
-    if payloads.registry is None or payloads.format_of(column) not in ("avro", "protobuf"):
+def _comment(column: str, payload_type: str, payloads: PayloadSettings) -> str:
+    """Return the comment of a column: the id of its schema if it is from a registry, or that it is decoded."""
+    if payloads.format_of(column) not in ("avro", "protobuf"):
         return ""
-    if payloads.registry.side(column).subject is None or not payloads.registry.side(column).source:
-        return ""
-    source = payloads.registry.side(column).source.replace("\\", "\\\\").replace("'", "\\'")
+    side = None if payloads.registry is None else payloads.registry.side(column)
+    if side is None or side.subject is None or not side.source:
+        return f" COMMENT '{DECODED_COMMENT}'" if payload_type in ("string", "binary") else ""
+    source = side.source.replace("\\", "\\\\").replace("'", "\\'")
     return f" COMMENT '{source}'"
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
     from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
 
-_SOURCE: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)
+SCHEMA_COMMENT: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)
+"""The comment of a column whose schema is from a registry."""
 
 
 def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = None) -> PayloadOptions:
@@ -46,7 +47,7 @@ def _with_reader_schema(
     if payloads.settings.avro_schema_of(column) is not None:
         side = replace(side, source=f"{column}Schema")
         return payloads._replace(settings=replace(payloads.settings, registry=registry.with_side(column, side)))
-    resolved_before = _SOURCE.fullmatch(comment or "")
+    resolved_before = SCHEMA_COMMENT.fullmatch(comment or "")
     if resolved_before is not None:
         reader = fetch_reader_schema_by_id(registry.settings, int(resolved_before[1]), resolved_before[0])
     elif side.subject is not None:
@@ -71,7 +72,7 @@ def _with_reader_message(
 
     side, source = registry.side(column), payloads.settings.protobuf_of(column)
     subject = source.message if side.subject is None and side.strategy == "record" else side.subject
-    resolved_before = _SOURCE.fullmatch(comment or "")
+    resolved_before = SCHEMA_COMMENT.fullmatch(comment or "")
     if source.schema.strip():
         side = replace(side, source=f"{column}Schema")
     elif resolved_before is not None:
