@@ -8,6 +8,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, parse_payload_arguments
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.spark.avro_functions import (
     from_avro_function,
     parse_from_avro,
@@ -32,7 +33,9 @@ __all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro",
 
 _MODES: Final[tuple[MalformedMode, ...]] = ("PERMISSIVE", "FAILFAST")
 _FROM_JSON_OPTIONS: Final = ("mode", "columnnameofcorruptrecord")
-_PAYLOAD_OPTIONS: Final = frozenset(name.lower() for name in PAYLOAD_OPTIONS)
+_FRAMING_OPTIONS: Final = ("keyframing", "valueframing")
+_PAYLOAD_OPTIONS: Final = frozenset((*(name.lower() for name in PAYLOAD_OPTIONS), *_FRAMING_OPTIONS))
+_HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 
 
 def from_json(col: Column | str, schema: StructType | str, options: Mapping[str, str] | None = None) -> Column:
@@ -210,7 +213,7 @@ def infer_schema(
     Args:
         spark: The session.
         options: The options of a batch query (``kafka.bootstrap.servers``, ``subscribe``, ...). Options that decode
-            keys and values are ignored.
+            keys and values are ignored, except ``valueFraming`` and ``keyFraming``: schema ids are skipped.
         sample: The largest number of records to read, from the start of the query's offsets.
         column: ``value`` or ``key``.
 
@@ -218,15 +221,31 @@ def infer_schema(
         The fields, sorted by name: use it for ``from_json``, or within the schema of ``valueFormat=json``.
 
     Raises:
-        OptionError: No sampled value is a JSON object with a field.
+        OptionError: No sampled value is a JSON object with a field, or a framing is not one of JSON.
     """
+    from pyspark_kafka_direct.formats.json_column import json_framing, without_header
+
     if sample < 1:
         raise OptionError(f"infer_schema: sample must be at least 1, got {sample}")
-    reader = spark.read.format("kafka-direct").schema(f"{column} binary")
+    framings = {f"{column}Framing": value for name, value in options.items() if name.lower() == f"{column}framing"}
+    framing = json_framing(column, parse_payload_arguments({f"{column}Format": "json", **framings}).settings)
+    needs_headers = framing is not None and framing.needs_headers
+    reader = spark.read.format("kafka-direct").schema(f"{column} binary" + (f", {_HEADERS}" if needs_headers else ""))
     for name, value in options.items():
         if name.lower() not in _PAYLOAD_OPTIONS:
             reader = reader.option(name, value)
-    values = [bytes(row[0]) for row in reader.load().limit(sample).collect() if row[0] is not None]
+    if needs_headers:
+        reader = reader.option("includeHeaders", "true")
+    rows = [row for row in reader.load().limit(sample).collect() if row[0] is not None]
+    values = [bytes(row[0]) for row in rows]
+    if framing is not None:
+        import pyarrow as pa
+
+        headers = None
+        if needs_headers:
+            dicts = [[header.asDict() for header in row[1] or ()] for row in rows]
+            headers = pa.array(dicts, arrow_schema(["headers"]).field(0).type)
+        values = without_header(framing.split(pa.array(values, pa.binary()), headers)).to_pylist()
     inferred = infer_fields(values, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true")
     if not inferred.fields:
         raise OptionError(

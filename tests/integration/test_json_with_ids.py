@@ -14,6 +14,7 @@ from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, error_of
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
+from pyspark_kafka_direct.functions import infer_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,7 @@ def test_other_values_are_malformed(spark: SparkSession, kafka: EmbeddedKafka, p
     without_headers = reader.options(**options(kafka, payments, valueFraming="confluent")).load()
     read = [row.value and row.value.id for row in without_headers.orderBy("offset").collect()]
     assert read == [1, None, None, None, None]
+    assert infer_schema(spark, options(kafka, payments)).simpleString() == "struct<id:bigint>"
 
 
 def test_modes_and_variants(spark: SparkSession, kafka: EmbeddedKafka, payments: str) -> None:

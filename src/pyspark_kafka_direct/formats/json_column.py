@@ -12,6 +12,7 @@ from pyspark_kafka_direct.records import DecodedValues, MalformedValues, create_
 from pyspark_kafka_direct.records.json_values import is_variant
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.formats.writer_schemas import FramedValues, Framing
 
 _MAX_INT32: Final = 2**31 - 1
@@ -45,7 +46,7 @@ class JsonColumn:
         if self._framing is None:
             return self._decoder.decode(values)
         framed = self._framing.split(values, headers)
-        decoded = self._decoder.decode(_without_header(framed))
+        decoded = self._decoder.decode(without_header(framed))
         part = framed.slice(0, len(decoded.values))
         malformed = decoded.malformed
         if malformed is not None and part.starts is not None:
@@ -63,7 +64,17 @@ class JsonColumn:
         return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
 
 
-def _without_header(framed: FramedValues) -> pa.BinaryArray:
+def json_framing(column: str, settings: PayloadSettings) -> Framing | None:
+    """Return where the schema ids of a column of JSON are, or None if it has none."""
+    name = settings.json_framing_of(column)
+    if name == "none":
+        return None
+    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming
+
+    return ConfluentFraming(HEADER_NAMES[column] if name == "header" else None)
+
+
+def without_header(framed: FramedValues) -> pa.BinaryArray:
     """Return the JSON of values. Values with another framing are replaced, because they might be valid JSON."""
     data = framed.values
     if framed.starts is not None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.payload_column import PayloadColumn
     from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
-    from pyspark_kafka_direct.formats.writer_schemas import Framing
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import DecodedValues, MalformedValues
 
@@ -183,9 +182,9 @@ class PayloadDecoder:
 def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings, time_zone: str) -> PayloadColumn:
     # Only the modules of the format are imported.
     if settings.format_of(column) == "json":
-        from pyspark_kafka_direct.formats.json_column import JsonColumn
+        from pyspark_kafka_direct.formats.json_column import JsonColumn, json_framing
 
-        return JsonColumn(data_type, settings.corrupt_record, time_zone, _json_framing(column, settings))
+        return JsonColumn(data_type, settings.corrupt_record, time_zone, json_framing(column, settings))
     if settings.format_of(column) == "protobuf":
         from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
 
@@ -206,15 +205,6 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
 
     reader = ReaderSchema(text, references, settings.registry.side(column).source)
     return AvroColumn(data_type, registry_avro_settings(settings.registry, column, reader), settings.corrupt_record)
-
-
-def _json_framing(column: str, settings: PayloadSettings) -> Framing | None:
-    name = settings.json_framing_of(column)
-    if name == "none":
-        return None
-    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming
-
-    return ConfluentFraming(HEADER_NAMES[column] if name == "header" else None)
 
 
 def _writer_messages(column: str, settings: PayloadSettings) -> WriterMessages | None:

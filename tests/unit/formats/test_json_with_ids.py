@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 from pyspark_kafka_direct.formats.framing import NO_HEADER_ID, NO_ID, NO_MAGIC, ConfluentFraming, schema_id_prefix
 from pyspark_kafka_direct.formats.json_column import JsonColumn
+from pyspark_kafka_direct.functions import infer_schema
 from pyspark_kafka_direct.records.json_values import variant_type
 
 GUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
@@ -68,6 +71,23 @@ def test_variants() -> None:
     expected = bare.decode(pa.array([b"[1]"])).values.to_pylist()
     assert decoded.values.to_pylist() == [*expected, None, None, None]
     assert [error and error[1] for error in errors(decoded.malformed)] == [None, 0, 5, None]
+
+
+@pytest.mark.parametrize("framing", ["confluent", "header", None])
+def test_fields_are_inferred_behind_ids(framing: str | None) -> None:
+    spark = mock.MagicMock()
+    reader = spark.read.format.return_value.schema.return_value
+    reader.option.return_value = reader
+    headers = [Row(key="__key_schema_id", value=bytearray(ID))]
+    rows = [(ID + b'{"n": 1}', None), (b'{"h": 1}', headers), (None, None), (b'{"plain": 1}', []), (b"", None)]
+    reader.load.return_value.limit.return_value.collect.return_value = rows
+    options = {"subscribe": "t"} if framing is None else {"subscribe": "t", "KEYFRAMING": framing}
+    names = infer_schema(spark, options, column="key").names
+    assert names == {"confluent": ["n"], "header": ["h", "n"], None: ["h", "plain"]}[framing]
+    columns = spark.read.format.return_value.schema.call_args.args[0]
+    assert columns.startswith("key binary, headers" if framing == "header" else "key binary")
+    given = [call.args for call in reader.option.call_args_list]
+    assert given == [("subscribe", "t"), *([("includeHeaders", "true")] if framing == "header" else [])]
 
 
 @pytest.mark.parametrize("rows", [1, 40])
