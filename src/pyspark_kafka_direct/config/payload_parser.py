@@ -16,6 +16,7 @@ from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads,
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
+from pyspark_kafka_direct.config.subject_names import SIDES, Side
 from pyspark_kafka_direct.config.user_factories import check_allowed, is_factory
 from pyspark_kafka_direct.config.value_types import Enum
 from pyspark_kafka_direct.errors import OptionError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
     from pyspark_kafka_direct.config.registry_settings import FramingName
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
-    from pyspark_kafka_direct.config.subject_names import Side
 
 PAYLOAD_OPTIONS: Final = (
     "keyFormat",
@@ -41,7 +41,6 @@ PAYLOAD_OPTIONS: Final = (
     "columnNameOfCorruptRecord",
 )
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
-_SIDES: Final[tuple[Side, ...]] = ("key", "value")
 _TYPED_FORMATS: Final = ("json", "avro", "protobuf")
 _SCHEMA_FORMATS: Final = ("avro", "protobuf")
 
@@ -75,8 +74,8 @@ def parse_payloads(
     ``security`` are the settings of the brokers, which a registry may use too. ``topic`` is the one that is read, if
     the options do not contain it.
     """
-    formats: dict[Side, str] = {side: parsed.get_string(f"{side}Format") or "" for side in _SIDES}
-    schemas = {side: parsed.get_string(f"{side}Schema") for side in _SIDES}
+    formats: dict[Side, str] = {side: parsed.get_string(f"{side}Format") or "" for side in SIDES}
+    schemas = {side: parsed.get_string(f"{side}Schema") for side in SIDES}
     for side, payload_format in formats.items():
         if is_factory(payload_format):
             if not from_python:
@@ -101,7 +100,7 @@ def parse_payloads(
             for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
-    json_framings = {side: _json_framing(parsed, side) for side in _SIDES if formats[side] == "json"}
+    json_framings = {side: _json_framing(parsed, side) for side in SIDES if formats[side] == "json"}
     for side, payload_format in formats.items():
         if payload_format == "protobuf" and parsed.values.get(f"{side}Framing") in ("header", "single-object"):
             raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")

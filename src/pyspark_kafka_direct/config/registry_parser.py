@@ -18,7 +18,7 @@ from pyspark_kafka_direct.config.registry_settings import (
 )
 from pyspark_kafka_direct.config.security_parser import LOOPBACK_HOSTS, UNAMBIGUOUS_NETLOC, parse_token_url
 from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret
-from pyspark_kafka_direct.config.subject_names import Side, subject_name
+from pyspark_kafka_direct.config.subject_names import SIDES, Side, subject_name
 from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.errors import OptionError
 
@@ -41,9 +41,8 @@ _CLOUD_HEADERS: Final = {
     f"{_BEARER}logical.cluster": "target-sr-cluster",
     f"{_BEARER}identity.pool.id": "Confluent-Identity-Pool-Id",
 }
-_SIDES: Final[tuple[Side, ...]] = ("key", "value")
 _SUBJECT_OPTIONS: Final = (
-    *(f"{side}{name}" for side in _SIDES for name in ("Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")),
+    *(f"{side}{name}" for side in SIDES for name in ("Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")),
     "schemaEvolutionMode",
 )
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
@@ -105,7 +104,7 @@ def parse_registry_payloads(
     if settings is None or not has_schemas:
         return None
     topic = topic or _single_topic(parsed)
-    key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in _SIDES)
+    key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in SIDES)
     evolution = cast("EvolutionMode", parsed.get_string("schemaEvolutionMode"))
     return RegistryPayloads(settings, key, value, evolution)
 

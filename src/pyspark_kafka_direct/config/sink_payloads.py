@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_subject
+from pyspark_kafka_direct.config.subject_names import SIDES, Side
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings, SubjectSettings
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
-    from pyspark_kafka_direct.config.subject_names import Side
 
 SinkFormat: TypeAlias = Literal["avro", "protobuf"]
 
 AUTO_REGISTER: Final = "auto.register.schemas"
 USE_LATEST: Final = "use.latest.version"
 
-_SIDES: Final[tuple[Side, ...]] = ("key", "value")
 _BY_TYPE: Final = ("binary", "string", "json")  # the type of the column says how it is written
 _SCHEMA_FORMATS: Final[tuple[SinkFormat, ...]] = ("avro", "protobuf")
 _REGISTRY_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
@@ -60,8 +59,8 @@ NO_SINK_PAYLOADS: Final = SinkPayloads()
 
 def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> SinkPayloads:
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
-    formats = {side: _format(parsed, side) for side in _SIDES}
-    sides = tuple(side for side in _SIDES if formats[side] in _SCHEMA_FORMATS)
+    formats = {side: _format(parsed, side) for side in SIDES}
+    sides = tuple(side for side in SIDES if formats[side] in _SCHEMA_FORMATS)
     registry = parse_registry(parsed, security, warnings)
     warnings += _ignored_options(parsed, sides, has_registry=registry is not None)
     if not sides:
@@ -127,7 +126,7 @@ def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_regis
     """Yield warnings about options that have no effect."""
     reasons: dict[str, str] = {}
     nothing = "nothing is written as Avro or Protobuf"
-    for side in _SIDES:
+    for side in SIDES:
         if parsed.get_string(f"{side}Format") != "protobuf":
             reasons[f"{side}Message"] = f"{side}Format is not protobuf"
         if side not in sides:

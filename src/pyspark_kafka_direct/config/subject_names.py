@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.registry_settings import SubjectNameStrategy
 
 Side: TypeAlias = Literal["key", "value"]
+
+SIDES: Final[tuple[Side, ...]] = ("key", "value")
 
 
 def subject_name(strategy: SubjectNameStrategy, topic: str, side: Side, record_name: str) -> str:

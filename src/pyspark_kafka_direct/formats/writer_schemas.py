@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark_kafka_direct.records.json_values import MalformedValues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Hashable, Sequence
 
 
 NO_ID: Final = -1
@@ -76,13 +76,16 @@ class WriterSchemaError(Exception):
     """Why values with a schema id cannot be decoded: they are malformed for this reason."""
 
 
-def most_frequent_first(writers: pa.Int32Array | None, count: int) -> Sequence[int]:
-    """Return the indexes below ``count`` in the order in which their schemas are requested.
+def most_frequent_first(
+    writers: pa.Int32Array | None, schemas: Sequence[Hashable], known: Container[Hashable]
+) -> Sequence[int]:
+    """Return the indexes of ``schemas`` in the order in which those that are not known are requested.
 
     A process requests few schemas that the registry does not have. Random ids of harmful records, which are rare in a
     batch, must not prevent the request for a new schema, which many records have.
     """
-    if writers is None or count < 2:
+    count = len(schemas)
+    if writers is None or count < 2 or all(schema in known for schema in schemas):
         return range(count)
     rows = {each["values"]: each["counts"] for each in pc.value_counts(writers).to_pylist()}
     return sorted(range(count), key=lambda index: -rows.get(index, 0))

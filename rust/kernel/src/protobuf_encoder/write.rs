@@ -212,7 +212,7 @@ fn with_length(out: &mut Output, write: impl FnOnce(&mut Output) -> Written) -> 
     Ok(())
 }
 
-/// Makes room for a length of more than one byte.
+/// Inserts the bytes of a length that has more than one.
 #[inline(never)]
 fn move_for_length(start: usize, length: usize, out: &mut Vec<u8>) {
     let end = out.len();

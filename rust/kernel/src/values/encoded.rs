@@ -47,7 +47,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Fails if there is no room for `more` bytes, of which a value that is written may have any number.
+    /// Fails if `more` bytes do not fit, of which a value that is written may have any number.
     #[inline(always)]
     pub fn check(&self, more: usize, node: usize) -> Written {
         if self.bytes.len().saturating_add(more) > self.limit {

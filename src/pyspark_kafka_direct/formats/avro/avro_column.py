@@ -84,8 +84,7 @@ class AvroColumn:
         count = len(framed.schema_ids)
         programs: list[int | None] = [None] * count
         reasons: list[str | None] = [None] * count  # why the datums of a writer schema cannot be decoded
-        are_known = all(schema_id in self._programs for schema_id in framed.schema_ids)
-        for index in range(count) if are_known else most_frequent_first(framed.writers, count):
+        for index in most_frequent_first(framed.writers, framed.schema_ids, self._programs):
             try:
                 programs[index] = self._program(framed.schema_ids[index])
             except (WriterSchemaError, AvroSchemaError) as error:

@@ -49,7 +49,7 @@ class ProtobufColumn:
             return self._decoder.decode(values)
         framed = split_message_indexes(ConfluentFraming().split(values, None))
         problems: list[str | None] = [None] * len(framed.messages)
-        for index in most_frequent_first(framed.writers, len(problems)):
+        for index in most_frequent_first(framed.writers, framed.messages, self._readable):
             problems[index] = self._problem(framed.messages[index])
         can_decode = pa.array([problem is None for problem in problems], pa.bool_()).take(framed.writers)
         starts = pc.if_else(can_decode, framed.starts.cast(pa.int32()), pa.scalar(None, pa.int32()))

@@ -7,10 +7,11 @@ from decimal import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.records.avro_encoding import NO_BRANCH, NO_COLUMN, Op, zigzag
-from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError
+from pyspark_kafka_direct.records.encoded_values import InvalidReason
+from pyspark_kafka_direct.records.python.encoded_rows import InvalidNodeError, ProgramReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pyarrow as pa
 
@@ -29,39 +30,12 @@ class PythonAvroEncoder:
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column; a null value is null."""
-        import pyarrow as pa
-
         binder = _Binder(self._encoding)
-        write = binder.bind(values)
-        encoded: list[bytes | None] = []
-        for row, valid in enumerate(values.is_valid().to_pylist()):
-            if not valid:
-                encoded.append(None)
-                continue
-            out = bytearray(self._encoding.prefix)
-            try:
-                write(row, out)
-                binder.bytes_left -= len(out)
-                if binder.bytes_left < 0:
-                    raise _InvalidError(0, InvalidReason.LIMIT)
-            except _InvalidError as error:
-                raise InvalidValueError(row, *error.args) from None
-            encoded.append(bytes(out))
-        return pa.array(encoded, pa.binary())
+        return binder.encode_rows(values, binder.bind(values))
 
 
-class _InvalidError(Exception):
-    """The node and the reason of an invalid value."""
-
-
-class _Binder:
+class _Binder(ProgramReader):
     """Binds the nodes of a program to the columns of a batch."""
-
-    def __init__(self, encoding: PayloadEncoding) -> None:
-        self._numbers: Iterator[int] = iter(encoding.numbers)
-        self._constants = encoding.constants
-        self._nodes = 0
-        self.bytes_left = encoding.max_bytes
 
     def bind(self, array: pa.Array) -> _Write:
         """Return the function of the next node, and of those within it."""
@@ -80,7 +54,7 @@ class _Binder:
                 out += prefix
                 write_value(row, out)
             elif null_prefix is None:
-                raise _InvalidError(node, InvalidReason.NULL)
+                raise InvalidNodeError(node, InvalidReason.NULL)
             else:
                 out += null_prefix
 
@@ -96,7 +70,7 @@ class _Binder:
 
                 def write_entry(row: int, out: bytearray) -> None:
                     if keys[row] is None:
-                        raise _InvalidError(node, InvalidReason.KEY)
+                        raise InvalidNodeError(node, InvalidReason.KEY)
                     _write_bytes(keys[row], out)
                     write_item(row, out)
 
@@ -131,9 +105,9 @@ class _Binder:
             if len(present) == 1:
                 present[0](row, out)
             elif present:
-                raise _InvalidError(node, InvalidReason.MEMBERS)
+                raise InvalidNodeError(node, InvalidReason.MEMBERS)
             elif null_prefix is None:
-                raise _InvalidError(node, InvalidReason.NULL)
+                raise InvalidNodeError(node, InvalidReason.NULL)
             else:
                 out += null_prefix
 
@@ -169,7 +143,7 @@ class _Binder:
 
         def write(row: int, out: bytearray) -> None:
             if written[row] is None:
-                raise _InvalidError(node, reason)
+                raise InvalidNodeError(node, reason)
             out += written[row]
 
         return write
@@ -179,9 +153,9 @@ class _Binder:
             number = numbers[row]
             assert number is not None
             if (number if number >= 0 else ~number).bit_length() >= 8 * size:
-                raise _InvalidError(node, InvalidReason.SIZE)
+                raise InvalidNodeError(node, InvalidReason.SIZE)
             if len(out) + size > self.bytes_left:
-                raise _InvalidError(node, InvalidReason.LIMIT)
+                raise InvalidNodeError(node, InvalidReason.LIMIT)
             out += number.to_bytes(size, "big", signed=True)
 
         return write
@@ -190,12 +164,9 @@ class _Binder:
         def write(row: int, out: bytearray) -> None:
             write_item(row, out)
             if len(out) > self.bytes_left:
-                raise _InvalidError(node, InvalidReason.LIMIT)
+                raise InvalidNodeError(node, InvalidReason.LIMIT)
 
         return write
-
-    def _next(self) -> int:
-        return next(self._numbers)
 
 
 def _items(offsets: list[int], write_item: _Write) -> _Write:

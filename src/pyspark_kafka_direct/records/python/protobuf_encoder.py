@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError
+from pyspark_kafka_direct.records.encoded_values import InvalidReason
 from pyspark_kafka_direct.records.protobuf_encoding import CLOSED, NO_ONEOF, OPEN, Op, Range, Shape
+from pyspark_kafka_direct.records.python.encoded_rows import InvalidNodeError, ProgramReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pyarrow as pa
 
@@ -38,29 +39,8 @@ class PythonProtobufEncoder:
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column of structs; a null value is null."""
-        import pyarrow as pa
-
         binder = _Binder(self._encoding)
-        root = binder.message(values)
-        encoded: list[bytes | None] = []
-        for row, valid in enumerate(values.is_valid().to_pylist()):
-            if not valid:
-                encoded.append(None)
-                continue
-            out = bytearray(self._encoding.prefix)
-            try:
-                root(row, out)
-                binder.bytes_left -= len(out)
-                if binder.bytes_left < 0:
-                    raise _InvalidError(0, InvalidReason.LIMIT)
-            except _InvalidError as error:
-                raise InvalidValueError(row, *error.args) from None
-            encoded.append(bytes(out))
-        return pa.array(encoded, pa.binary())
-
-
-class _InvalidError(Exception):
-    """The node and the reason of an invalid value, and perhaps another node."""
+        return binder.encode_rows(values, binder.message(values))
 
 
 class _Node(NamedTuple):
@@ -70,14 +50,8 @@ class _Node(NamedTuple):
     write: _Write  # a value that is not null, without its tag
 
 
-class _Binder:
+class _Binder(ProgramReader):
     """Binds the nodes of a program to the columns of a batch."""
-
-    def __init__(self, encoding: PayloadEncoding) -> None:
-        self._numbers: Iterator[int] = iter(encoding.numbers)
-        self._constants = encoding.constants
-        self._nodes = 0
-        self.bytes_left = encoding.max_bytes
 
     def message(self, array: pa.Array) -> _Write:
         """Return the function that writes the fields of a row."""
@@ -139,7 +113,7 @@ class _Binder:
             for members in oneofs.values():
                 present = [node.number for node in members if node.valid[row]]
                 if len(present) > 1:
-                    raise _InvalidError(present[0], InvalidReason.MEMBERS, present[1])
+                    raise InvalidNodeError(present[0], InvalidReason.MEMBERS, present[1])
             for write in fields:
                 write(row, out)
 
@@ -186,7 +160,7 @@ class _Binder:
                 out += tag
                 node.write(row, out)
             elif shape is Shape.REQUIRED:
-                raise _InvalidError(node.number, InvalidReason.NULL)
+                raise InvalidNodeError(node.number, InvalidReason.NULL)
 
         return write_field, node
 
@@ -196,11 +170,11 @@ class _Binder:
 
         def write_item(row: int, out: bytearray) -> None:
             if not node.valid[row]:
-                raise _InvalidError(node.number, InvalidReason.NULL)
+                raise InvalidNodeError(node.number, InvalidReason.NULL)
             out += tag
             node.write(row, out)
             if len(out) > self.bytes_left:
-                raise _InvalidError(node.number, InvalidReason.LIMIT)
+                raise InvalidNodeError(node.number, InvalidReason.LIMIT)
 
         return write_item
 
@@ -217,13 +191,10 @@ class _Binder:
             if symbol is None and prefix is not None:
                 symbol = _unknown_symbol(values[row], prefix)
             if symbol is None:
-                raise _InvalidError(number, InvalidReason.SYMBOL)
+                raise InvalidNodeError(number, InvalidReason.SYMBOL)
             out += _varint(symbol)
 
         return write
-
-    def _next(self) -> int:
-        return next(self._numbers)
 
 
 def _implicit(field: int, node: _Node) -> _Write:
@@ -269,7 +240,7 @@ def _string(number: int, values: list[bytes | None]) -> _Write:
         try:
             value.decode()
         except UnicodeDecodeError:
-            raise _InvalidError(number, InvalidReason.TEXT) from None
+            raise InvalidNodeError(number, InvalidReason.TEXT) from None
         _write_bytes(value, out)
 
     return write
@@ -278,7 +249,7 @@ def _string(number: int, values: list[bytes | None]) -> _Write:
 def _enum_numbers(number: int, values: list[int], known: set[int] | None) -> _Write:
     def write(row: int, out: bytearray) -> None:
         if known is not None and values[row] not in known:
-            raise _InvalidError(number, InvalidReason.SYMBOL)
+            raise InvalidNodeError(number, InvalidReason.SYMBOL)
         out += _varint(values[row])
 
     return write
@@ -292,7 +263,7 @@ def _integers(op: Op, number: int, values: list[Any], allowed: Range, *, is_int3
     def write(row: int, out: bytearray) -> None:
         value = int(values[row]) % (1 << 32) if has_bits else int(values[row])
         if limits is not None and value not in limits:
-            raise _InvalidError(number, InvalidReason.RANGE)
+            raise InvalidNodeError(number, InvalidReason.RANGE)
         match op:
             case Op.FIXED32:
                 out += (value % (1 << 32)).to_bytes(4, "little")
