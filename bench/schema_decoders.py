@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.errors import BenchError
 from bench.schema_flights import (
@@ -22,10 +23,10 @@ from bench.schema_flights import (
     protobuf_messages,
     protobuf_type,
 )
-from bench.typed import DECODER_BATCH, median_seconds
+from bench.typed import DECODER_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -46,6 +47,12 @@ AVRO_ALL, AVRO_FEW, PROTOBUF_ALL, ONE_WRITER, TWO_WRITERS, ONE_PERCENT, NO_DATUM
 _DECODED = 300_000
 _UPB_SHARE = 10  # of the records, one of so many is decoded to Python objects
 _HOSTILE_BATCHES = 20
+_ROUNDS = 15
+
+
+class _Case(NamedTuple):
+    decode: Callable[[pa.Array], object]
+    values: Sequence[bytes]
 
 
 class _Writers:
@@ -60,34 +67,49 @@ class _Writers:
 
 def measure_decoders() -> dict[str, float]:
     """Return the records per second of each case, and the microseconds in which hostile bytes are rejected."""
+    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
     from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
     from pyspark_kafka_direct.formats.framing import ConfluentFraming
+    from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
 
     rows = list(flights(_DECODED))
     clean = [PREFIX + datum for datum in avro_datums(rows, avro_schema())]
     newer_prefix = b"\0" + NEWER_SCHEMA_ID.to_bytes(4, "big")
     newer = [newer_prefix + datum for datum in avro_datums(rows, avro_schema(newer=True))]
     in_turn = [(clean, newer)[number % 2][number] for number in range(len(rows))]
-    rates = {
-        AVRO_ALL: _avro_rate(tuple(FIELDS), clean),
-        AVRO_FEW: _avro_rate(FEW_FIELDS, clean),
-        ONE_PERCENT: _avro_rate(tuple(FIELDS), [damaged(value, n, 0.01) for n, value in enumerate(clean)]),
-        NO_DATUM: _avro_rate(tuple(FIELDS), [damaged(value, n, 1.0) for n, value in enumerate(clean)]),
+    all_fields = _avro_decoder(tuple(FIELDS))
+    cases = {
+        AVRO_ALL: _Case(all_fields, clean),
+        AVRO_FEW: _Case(_avro_decoder(FEW_FIELDS), clean),
+        ONE_PERCENT: _Case(all_fields, [damaged(value, n, 0.01) for n, value in enumerate(clean)]),
+        NO_DATUM: _Case(all_fields, [damaged(value, n, 1.0) for n, value in enumerate(clean)]),
     }
     reader = parse_avro_schema(avro_schema())
     writers = _Writers({1: reader, NEWER_SCHEMA_ID: parse_avro_schema(avro_schema(newer=True))})
-    for case, values in ((ONE_WRITER, clean), (TWO_WRITERS, in_turn)):
+    for name, values in ((ONE_WRITER, clean), (TWO_WRITERS, in_turn)):
         column = AvroColumn(_struct(tuple(FIELDS)), AvroSettings(reader, ConfluentFraming(), writers))
-        rates[case] = len(values) / median_seconds(column.decode, _batches(values))
+        cases[name] = _Case(column.decode, values)
     messages = protobuf_messages(rows)
-    rates[PROTOBUF_ALL] = _protobuf_rate(messages)
-    rates[UPB] = _upb_rate(messages[::_UPB_SHARE])
-    rates[HOSTILE_US] = _hostile_microseconds()
-    return rates
+    cases[PROTOBUF_ALL] = _Case(ProtobufColumn(_struct(tuple(FIELDS)), ProtobufSource(proto_schema())).decode, messages)
+    cases[UPB] = _Case(_upb_decoder(), messages[::_UPB_SHARE])
+    return _rates(cases) | {HOSTILE_US: _hostile_microseconds()}
 
 
-def _avro_rate(names: Sequence[str], values: Sequence[bytes]) -> float:
+def _rates(cases: dict[str, _Case]) -> dict[str, float]:
+    """Run the cases in turn, because the speed of a machine changes; return the records per second by the median."""
+    batches = {name: _batches(case.values) for name, case in cases.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(_ROUNDS):
+        for name, case in cases.items():
+            started = time.process_time()
+            for batch in batches[name]:
+                case.decode(batch)
+            seconds[name].append(time.process_time() - started)
+    return {name: len(case.values) / median(seconds[name]) for name, case in cases.items()}
+
+
+def _avro_decoder(names: Sequence[str]) -> Callable[[pa.Array], object]:
     import pyarrow as pa
 
     from pyspark_kafka_direct.formats.avro.resolution import resolve
@@ -98,27 +120,17 @@ def _avro_rate(names: Sequence[str], values: Sequence[bytes]) -> float:
     decoder = create_avro_decoder(fields)
     decoder.add_program(resolve(root, root, fields))
     starts = pa.array([len(PREFIX)] * DECODER_BATCH, pa.int32())
-    return len(values) / median_seconds(
-        lambda batch: decoder.decode(batch, starts.slice(0, len(batch))), _batches(values)
-    )
+    return lambda batch: decoder.decode(batch, starts.slice(0, len(batch)))
 
 
-def _protobuf_rate(messages: Sequence[bytes]) -> float:
-    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
-    from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
-
-    column = ProtobufColumn(_struct(tuple(FIELDS)), ProtobufSource(proto_schema()))
-    return len(messages) / median_seconds(column.decode, _batches(messages))
-
-
-def _upb_rate(messages: Sequence[bytes]) -> float:
+def _upb_decoder() -> Callable[[pa.Array], object]:
     kind = protobuf_type()
 
     def decode(batch: pa.Array) -> None:
         for value in batch.to_pylist():
             kind.FromString(value)
 
-    return len(messages) / median_seconds(decode, _batches(messages))
+    return decode
 
 
 def _hostile_microseconds() -> float:
