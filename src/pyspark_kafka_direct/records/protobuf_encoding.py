@@ -33,7 +33,7 @@ class Op(IntEnum):
     ENUM_NUMBER = 10  # number of numbers, and these, or OPEN
     MESSAGE = 11  # number of fields, for each one: number, shape, oneof, child, node; MAP: nodes of keys and items
     WRAPPED = 12  # node of the value, which is in a message with this field
-    MOMENT = 13  # 1 if nanoseconds have the sign of the seconds, else 0; of microseconds
+    MOMENT = 13  # 1 if nanoseconds have the sign of the seconds, else 0; of microseconds in Google's range
 
 
 class Range(IntEnum):

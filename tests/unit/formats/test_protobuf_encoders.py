@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.formats.protobuf_data import (
@@ -222,6 +224,42 @@ def test_a_value_that_the_schema_does_not_allow(text: str, row: dict[str, Any], 
             encoder.encode(values)
         assert raised.value.row == 1
         assert raised.value.message(program.paths, "Protobuf").startswith(message)
+
+
+_SECOND = 1_000_000
+_FIRST_TIME, _LAST_TIME = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1
+_LONGEST = 315_576_000_000 * _SECOND + 999_999
+
+
+@pytest.mark.parametrize(
+    ("name", "data_type", "first", "last"),
+    [
+        ("Timestamp", pa.timestamp("us", "UTC"), _FIRST_TIME, _LAST_TIME),
+        ("Duration", pa.duration("us"), -_LONGEST, _LONGEST),
+    ],
+)
+def test_times_and_durations_have_the_range_of_google(name: str, data_type: pa.DataType, first: int, last: int) -> None:
+    imported = f'import "google/protobuf/{name.lower()}.proto"; message'
+    text = proto3(f"google.protobuf.{name} v = 1;").replace("message", imported, 1)
+    for micros, message in zip((first, last), encode(text, _micros(data_type, first, last)), strict=True):
+        google = {"Timestamp": Timestamp, "Duration": Duration}[name]()
+        google.FromMicroseconds(micros)
+        assert message == b"\x0a%c" % len(google.SerializeToString()) + google.SerializeToString()
+    for micros in (first - 1, last + 1, -(1 << 63), (1 << 63) - 1):
+        values = _micros(data_type, 0, micros)
+        schema = parse_protobuf_schema(text)
+        program = compile_encoder(schema, schema.message(None), values.type, "value")
+        encoding = PayloadEncoding(program.numbers, program.constants)
+        for encoder in (create_protobuf_encoder(encoding), PythonProtobufEncoder(encoding)):
+            with pytest.raises(InvalidValueError) as raised:
+                encoder.encode(values)
+            assert raised.value.row == 1
+            assert raised.value.message(program.paths, "Protobuf") == "value.v does not fit the type of the field"
+    assert encode(text, _micros(data_type, None)) == [b""]
+
+
+def _micros(data_type: pa.DataType, *micros: int | None) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pa.array(micros, pa.int64()).view(data_type)], ["v"])
 
 
 def _type(name: str, value: Any) -> pa.DataType:

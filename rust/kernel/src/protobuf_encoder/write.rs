@@ -1,5 +1,6 @@
 //! Writes values as Protobuf.
 
+use std::ops::RangeInclusive;
 use std::str;
 
 use super::node::{Field, Integers, Message, Names, Node, Shape, Values};
@@ -8,6 +9,10 @@ use crate::varint::zigzag;
 
 const MICROS: i64 = 1_000_000;
 const NANOS_OF_MICRO: i64 = 1000;
+
+/// What Google's definitions allow: the years 1 to 9999, and 315,576,000,000 seconds in both directions.
+const TIMESTAMP_MICROS: RangeInclusive<i64> = -62_135_596_800 * MICROS..=253_402_300_800 * MICROS - 1;
+const DURATION_MICROS: RangeInclusive<i64> = -315_576_000_001 * MICROS + 1..=315_576_000_001 * MICROS - 1;
 
 const SECONDS_TAG: u32 = 1 << 3;
 const NANOS_TAG: u32 = 2 << 3;
@@ -137,7 +142,14 @@ impl Node<'_> {
             }
             Values::Message(message) => with_length(out, |out| message.write_fields(row, out))?,
             Values::Wrapped(field) => with_length(out, |out| field.write(row, out))?,
-            Values::Moment(values, has_sign) => write_moment(values[row], *has_sign, out),
+            Values::Moment(values, has_sign) => {
+                let micros = values[row];
+                let range = if *has_sign { DURATION_MICROS } else { TIMESTAMP_MICROS };
+                if !range.contains(&micros) {
+                    return Err(self.invalid(InvalidReason::Range));
+                }
+                write_moment(micros, *has_sign, out);
+            }
         }
         Ok(())
     }

@@ -29,6 +29,10 @@ _RANGES: Final = {
     Range.UINT32: range(1 << 32),
     Range.UINT64: range(1 << 64),
 }
+_MICROS: Final = 1_000_000
+# What Google's definitions allow: the years 1 to 9999, and 315,576,000,000 seconds in both directions.
+_TIMESTAMP_MICROS: Final = range(-62_135_596_800 * _MICROS, 253_402_300_800 * _MICROS)
+_DURATION_MICROS: Final = range(-315_576_000_001 * _MICROS + 1, 315_576_000_001 * _MICROS)
 
 
 class PythonProtobufEncoder:
@@ -96,7 +100,7 @@ class _Binder(ProgramReader):
                 known = None if count == OPEN else {self._next() for _ in range(count)}
                 return _enum_numbers(number, values, known)
             case Op.MOMENT:
-                return _moment(values, has_sign=bool(self._next()))
+                return _moment(number, values, has_sign=bool(self._next()))
         return _integers(op, number, values, Range(self._next()), is_int32=array.type == pa.int32())
 
     def _fields(self, array: pa.StructArray) -> _Write:
@@ -277,11 +281,15 @@ def _integers(op: Op, number: int, values: list[Any], allowed: Range, *, is_int3
     return write
 
 
-def _moment(values: list[int], *, has_sign: bool) -> _Write:
+def _moment(number: int, values: list[int], *, has_sign: bool) -> _Write:
+    allowed = _DURATION_MICROS if has_sign else _TIMESTAMP_MICROS
+
     def write(row: int, out: bytearray) -> None:
-        seconds, rest = divmod(values[row], 1_000_000)
+        if values[row] not in allowed:
+            raise InvalidNodeError(number, InvalidReason.RANGE)
+        seconds, rest = divmod(values[row], _MICROS)
         if has_sign and seconds < 0 and rest:
-            seconds, rest = seconds + 1, rest - 1_000_000
+            seconds, rest = seconds + 1, rest - _MICROS
         for field, value in ((1, seconds), (2, rest * 1000)):
             if value:
                 out += _tag(field, _VARINT)
