@@ -33,9 +33,9 @@ class FoundSchema(NamedTuple):
     source: str = ""  # for errors
 
 
-def save_latest(registry: RegistrySettings, subject: str, found: FoundSchema) -> None:
-    """Save the latest schema of a subject; a failure has an effect only during an outage."""
-    file = _file(registry, subject)
+def save_latest(registry: RegistrySettings, key: str, found: FoundSchema) -> None:
+    """Save a schema by its format and subject; a failure has an effect only during an outage."""
+    file = _file(registry, key)
     if file is None:
         return
     with contextlib.suppress(OSError):
@@ -45,9 +45,9 @@ def save_latest(registry: RegistrySettings, subject: str, found: FoundSchema) ->
             write_atomically(file, text)
 
 
-def load_latest(registry: RegistrySettings, subject: str) -> FoundSchema | None:
+def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
     """Return the schema that was saved last, or None if this application has not found one."""
-    file = _file(registry, subject)
+    file = _file(registry, key)
     try:
         text, references, schema_id, guid, source = json.loads(file.read_text() if file else "null")
     except (OSError, ValueError, TypeError):
@@ -56,13 +56,13 @@ def load_latest(registry: RegistrySettings, subject: str) -> FoundSchema | None:
     return FoundSchema(text, tuple((name, reference) for name, reference in references), schema_id, guid, source)
 
 
-def _file(registry: RegistrySettings, subject: str) -> Path | None:
-    """Return the file of a subject, or None in a process without Spark's folder, such as a client of Spark Connect."""
+def _file(registry: RegistrySettings, key: str) -> Path | None:
+    """Return the file of a schema, or None in a process without Spark's folder, such as a client of Spark Connect."""
     from pyspark import SparkFiles
 
     try:
         root = SparkFiles.getRootDirectory()
     except (AssertionError, RuntimeError):
         return None
-    digest = hashlib.sha256(json.dumps([registry.urls, subject]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([registry.urls, key]).encode()).hexdigest()
     return Path(root, _FOLDER, digest) if root else None

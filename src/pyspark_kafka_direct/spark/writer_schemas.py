@@ -142,7 +142,8 @@ def _find_schema(
     subject, version = _subject(column, topic, column.message or ""), column.subject.version
     if version != LATEST_VERSION:
         return _fetch_version(registry, subject, version, column.payload_format)
-    return _found(registry, subject, lambda: _fetch(registry, subject, version, column.payload_format))
+    key = json.dumps([column.payload_format, subject])
+    return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
 
 
 def _subject(column: SinkColumn, topic: str | None, record_name: str) -> str:
@@ -201,7 +202,7 @@ def _fetch(registry: RegistrySettings, subject: str, version: str, payload_forma
 
 @functools.lru_cache(maxsize=64)  # a version does not change
 def _fetch_version(registry: RegistrySettings, subject: str, version: str, payload_format: SinkFormat) -> FoundSchema:
-    key = json.dumps([subject, version])
+    key = json.dumps([payload_format, subject, version])
     return _found(registry, key, lambda: _fetch(registry, subject, version, payload_format))
 
 
@@ -210,7 +211,7 @@ def _registered(
     registry: RegistrySettings, subject: str, text: str, auto_register: bool, payload_format: SinkFormat
 ) -> FoundSchema:
     """Look a schema up in a subject, or register it."""
-    key = json.dumps([subject, "schema", text])
+    key = json.dumps([payload_format, subject, "schema", text])
     return _found(registry, key, lambda: _identify(registry, subject, text, auto_register, payload_format))
 
 

@@ -12,7 +12,7 @@ from tests.fake_registry import FakeRegistry
 from tests.unit.formats.protobuf_data import file_descriptor
 
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
-from pyspark_kafka_direct.errors import ColumnError, OptionError
+from pyspark_kafka_direct.errors import ColumnError, OptionError, SchemaRegistryUnavailableError
 from pyspark_kafka_direct.registry.registry_client import registry_client
 from pyspark_kafka_direct.spark import writer_schemas
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
@@ -90,3 +90,19 @@ def test_an_application_writes_while_the_registry_is_down(
     registry_client.cache_clear()
     again = resolve_writer_schemas(payloads, None, "t")
     assert again["value"].prefix == found["value"].prefix == b"\0\0\0\0\1"
+
+
+@pytest.mark.parametrize("option", [{}, {"valueSchemaVersion": "1"}])
+def test_the_schema_of_another_format_does_not_replace_that_of_a_registry_that_is_down(
+    option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    with FakeRegistry() as registry:
+        registry.add("t-value", SCHEMA)
+        options = {**PROTOBUF, **option, "schema.registry.url": registry.url, "schema.registry.api.timeout.ms": "200"}
+        avro = parse_sink_options({**options, "valueFormat": "avro"}, streaming=True).payloads
+        assert resolve_writer_schemas(avro, None, "t")
+    registry_client.cache_clear()
+    with pytest.raises(SchemaRegistryUnavailableError):
+        resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
