@@ -104,8 +104,8 @@ def _protobuf_settings(column: SinkColumn, found: FoundSchema) -> ProtobufWriteS
         indexes = schema.message_indexes(name)
         if indexes is None:
             raise OptionError(
-                f"{column.side}Message: {name} is in a file that the schema imports, so it has no message indexes; "
-                "write with the schema that defines it"
+                f"{column.side}Message: {name} is a group, or in a file that the schema imports, so it has no message "
+                "indexes; write with the schema that defines it as a message"
             )
         prefix = schema_id_prefix(found.schema_id) + message_indexes_prefix(indexes)
     return ProtobufWriteSettings(source, prefix, None, found.source)

@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry.common.protobuf import _create_index_array
 from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2, wrappers_pb2
-from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, file_descriptor
+from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, file_descriptor, message_class
 
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
@@ -71,6 +72,47 @@ def test_names_are_resolved_from_the_innermost_scope() -> None:
     assert schema.message("One") is schema.message(None)
     assert schema.message_at((0, 1)) is schema.messages["a.b.One.Three"]
     assert schema.message_at((2,)) is None
+
+
+NESTED = """
+message M {
+  repeated group Part = 1 { message Deep { optional int32 d = 1; } }
+  map<string, int32> tags = 2;
+  message Inner { optional int32 i = 1; }
+}
+"""
+
+
+def test_message_indexes_of_a_text_count_neither_groups_nor_the_entries_of_maps() -> None:
+    schema = parse_protobuf_schema(NESTED)
+    assert schema.message_indexes("M.Inner") == (0, 0)
+    assert schema.message_at((0, 0)) is schema.messages["M.Inner"]
+    assert schema.message_at((0, 1)) is None
+    assert schema.message_indexes("M.Part") is None
+    assert schema.message_indexes("M.Part.Deep") is None
+
+
+def test_message_indexes_of_descriptors_count_each_nested_type_as_confluents_serializer() -> None:
+    schema = parse_protobuf_schema(base64.b64encode(file_descriptor(NESTED).SerializeToString()).decode())
+    for name, indexes in {"M.Part": (0, 0), "M.Part.Deep": (0, 0, 0), "M.Inner": (0, 2)}.items():
+        assert schema.message_indexes(name) == indexes
+        assert schema.message_at(indexes) is schema.messages[name]
+        assert _create_index_array(message_class(NESTED, name).DESCRIPTOR) == list(indexes)
+
+
+def test_confluents_java_library_writes_maps_as_messages_that_are_entries() -> None:
+    text = """
+    syntax = "proto3";
+    message M {
+      repeated TagsEntry tags = 1;
+      message TagsEntry { option map_entry = true; string key = 1; int32 value = 2; }
+      message Inner { int32 i = 1; }
+    }
+    """
+    schema = parse_protobuf_schema(text)
+    assert spark_ddl(schema, schema.message("M")) == "struct<`tags`: map<string,int>>"
+    assert schema.message_indexes("M.Inner") == (0, 1)
+    assert schema.message_at((0, 1)) is schema.messages["M.Inner"]
 
 
 def test_imports() -> None:

@@ -33,6 +33,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _NEXT: Final = re.compile(r"\s*(\S?)")
+_MAP_ENTRY: Final = re.compile(r"option\s+map_entry\s*=\s*true\s*;")
 _LABELS: Final = ("optional", "required", "repeated")
 _OPENING: Final = {"{": "}", "[": "]", "(": ")"}
 _CLOSING: Final = frozenset(_OPENING.values())
@@ -104,6 +105,9 @@ class _Parser:
                 case "oneof" if self._is_definition():
                     self._oneof(message, oneofs, depth)
                     oneofs += 1
+                case "option" if _MAP_ENTRY.match(self._text, self._at):  # Confluent writes maps like this
+                    message.is_map_entry = True
+                    self._skip_statement()
                 case "option" | "extensions" | "reserved" | "extend" | ";":
                     self._skip_statement()
                 case "map" if self._peek() == "<":
@@ -132,7 +136,9 @@ class _Parser:
             name = self._name()
             field = ProtoField(name.lower(), self._number_of_field(), "group", _join(message.name, name))
             self._options(field)
-            message.messages.append(self._message_body(field.type_name, depth + 1))
+            group = self._message_body(field.type_name, depth + 1)
+            group.has_index = False
+            message.messages.append(group)
         else:
             type_name = self._full_name()
             name = self._name()
@@ -160,6 +166,7 @@ class _Parser:
         name = self._name()
         entry_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
         entry = ProtoMessage(_join(message.name, entry_name), is_map_entry=True, checks_strings=self._proto3)
+        entry.has_index = False
         is_scalar = value in SCALAR_TYPES
         entry.fields = [
             ProtoField("key", 1, key, has_presence=not self._proto3),

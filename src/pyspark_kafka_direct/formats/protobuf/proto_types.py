@@ -63,6 +63,7 @@ class ProtoMessage:
     enums: list[ProtoEnum] = field(default_factory=list)
     is_map_entry: bool = False
     checks_strings: bool = True  # whether strings must be UTF-8
+    has_index: bool = field(default=True, compare=False)  # whether message indexes count it
 
 
 @dataclass(slots=True)
@@ -99,17 +100,21 @@ class ProtobufSchema:
         return found
 
     def message_at(self, indexes: tuple[int, ...]) -> ProtoMessage | None:
-        """Return a message type by Confluent's message indexes."""
+        """Return a message type by Confluent's message indexes.
+
+        Confluent's Java library counts the messages that a text defines as such, so neither groups nor the entries of
+        maps. Descriptors define all of these as messages.
+        """
         messages, found = self.main.messages, None
         for index in indexes:
             if index >= len(messages):
                 return None
             found = messages[index]
-            messages = [each for each in found.messages if not each.is_map_entry]
+            messages = [each for each in found.messages if each.has_index]
         return found
 
     def message_indexes(self, name: str) -> tuple[int, ...] | None:
-        """Return Confluent's message indexes of a type by its full name, or None if an imported file defines it."""
+        """Return Confluent's message indexes of a type, or None if an imported file or a group defines it."""
         messages = self.main.messages
         indexes: list[int] = []
         while True:
@@ -118,7 +123,7 @@ class ProtobufSchema:
                     return (*indexes, index)
                 if name.startswith(f"{each.name}."):
                     indexes.append(index)
-                    messages = [inner for inner in each.messages if not inner.is_map_entry]
+                    messages = [inner for inner in each.messages if inner.has_index]
                     break
             else:
                 return None
