@@ -169,6 +169,8 @@ def test_invalid_schemas_are_rejected(text: str, message: str) -> None:
         ({"type": 14, "type_name": ".M"}, "field x of the message M has the type .M, which is not defined"),
         ({"name": "y"}, "two fields of the message M have the same name"),
         ({"name": "x` int"}, "the message M has a field with the invalid name 'x` int'"),
+        ({"oneof_index": 0}, "field x is in a oneof that its message lacks"),
+        ({"oneof_index": -1}, "field x is in a oneof that its message lacks"),
     ],
 )
 def test_invalid_descriptors_are_rejected(damage: dict[str, Any], message: str) -> None:
@@ -191,6 +193,30 @@ def test_the_entry_of_a_map_has_a_key_and_a_value() -> None:
     del file.message_type[0].nested_type[0].field[1]
     with pytest.raises(ProtobufSchemaError, match=r"the message M\.MEntry is not a valid entry of a map"):
         parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode())
+
+
+def test_the_value_of_a_map_is_no_group() -> None:
+    file = file_descriptor('syntax = "proto3"; message M { map<string, N> m = 1; } message N { int32 i = 1; }')
+    file.message_type[0].nested_type[0].field[1].type = descriptor_pb2.FieldDescriptorProto.TYPE_GROUP
+    with pytest.raises(ProtobufSchemaError, match=r"the message M\.MEntry is not a valid entry of a map"):
+        parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode())
+
+
+@pytest.mark.parametrize("damage", ["no field", "another number", "itself"])
+def test_wrappers_have_one_field(damage: str) -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    files.file.add().ParseFromString(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    wrapper = next(message for message in files.file[0].message_type if message.name == "Int64Value")
+    match damage:
+        case "no field":
+            del wrapper.field[:]
+        case "another number":
+            wrapper.field[0].number = 2
+        case "itself":
+            wrapper.field[0].type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
+            wrapper.field[0].type_name = ".google.protobuf.Int64Value"
+    with pytest.raises(ProtobufSchemaError, match=r"the message google\.protobuf\.Int64Value is not that of Google"):
+        parse_protobuf_schema(base64.b64encode(files.SerializeToString()).decode())
 
 
 def test_types_that_spark_lacks_are_rejected() -> None:

@@ -81,9 +81,10 @@ def _message(content: _Content, scope: str, proto3: bool, depth: int) -> ProtoMe
     if depth > MAX_NESTED_TYPES:
         raise ProtobufSchemaError(f"types are nested more than {MAX_NESTED_TYPES} levels deep")
     name = _join(scope, content.text(1))
+    oneofs = len(content.data.get(8, ()))
     return ProtoMessage(
         name,
-        [_field(each, proto3) for each in content.parts(2)],
+        [_field(each, proto3, oneofs) for each in content.parts(2)],
         [_message(each, name, proto3, depth + 1) for each in content.parts(3)],
         [_enum(each, name, proto3) for each in content.parts(4)],
         is_map_entry=any(options.integers.get(7) for options in content.parts(7)),
@@ -91,12 +92,14 @@ def _message(content: _Content, scope: str, proto3: bool, depth: int) -> ProtoMe
     )
 
 
-def _field(content: _Content, proto3: bool) -> ProtoField:
+def _field(content: _Content, proto3: bool, oneofs: int) -> ProtoField:
     number, kind = content.integers.get(3, 0), content.integers.get(5, 0)
     if not 1 <= number <= MAX_FIELD_NUMBER or not 1 <= kind <= len(_TYPES):
         raise ProtobufSchemaError(f"field {content.text(1)} has no valid number or type")
     repeated = content.integers.get(4) == _REPEATED
     in_oneof = 9 in content.integers
+    if in_oneof and content.integers[9] >= oneofs:
+        raise ProtobufSchemaError(f"field {content.text(1)} is in a oneof that its message lacks")
     packed = [options.integers[2] != 0 for options in content.parts(8) if 2 in options.integers]
     return ProtoField(
         content.text(1),

@@ -20,7 +20,7 @@ from pyspark_kafka_direct.formats.protobuf.proto_types import (
     ProtoFile,
     ProtoMessage,
 )
-from pyspark_kafka_direct.formats.protobuf.well_known_types import WELL_KNOWN_FILES
+from pyspark_kafka_direct.formats.protobuf.well_known_types import WELL_KNOWN_FILES, WRAPPERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -132,9 +132,14 @@ def _resolve_fields(
             )
         if field.type == "message" and not field.repeated:
             field.has_presence = True
+    if message.name in WRAPPERS:
+        value = [(field.number, field.repeated, field.type in SCALAR_TYPES) for field in message.fields]
+        if value != [(1, False, True)]:
+            raise ProtobufSchemaError(f"the message {message.name} is not that of Google, which has the field value")
     if message.is_map_entry:
         entry = [(field.name, field.number, field.repeated) for field in message.fields]
-        if entry != [("key", 1, False), ("value", 2, False)] or message.fields[0].type not in SCALAR_TYPES:
+        types = [field.type for field in message.fields]
+        if entry != [("key", 1, False), ("value", 2, False)] or types[0] not in SCALAR_TYPES or types[1] == "group":
             raise ProtobufSchemaError(f"the message {message.name} is not a valid entry of a map")
 
 
