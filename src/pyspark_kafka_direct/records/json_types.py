@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MILLIONTHS: Final = "us"
 
+_LARGE_BYTES: Final = 64 << 10  # which takes a few microseconds
+
 _PROTOBUF: Final = "Protobuf"  # has durations, and a type for strings that are bytes
 
 
@@ -23,6 +25,7 @@ def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
     import pyarrow.compute as pc
 
     wanted = _encodable_type(values.type, format_name)
+    values = _without_other_rows(values)
     if values.type == wanted:
         return values
     # Spark's times are microseconds. A number that does not fit is an error, and is not wrapped.
@@ -32,6 +35,15 @@ def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
 def time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
     """Return the tables of all time zones in a type, by name."""
     return {name: list(utc_offsets(name)) for name in _zone_names(data_type)}
+
+
+def _without_other_rows(values: pa.Array) -> pa.Array:
+    """Return a small slice of a large column as a copy: encoders read and check all elements of its children."""
+    import pyarrow as pa
+
+    if values.get_total_buffer_size() <= _LARGE_BYTES + 2 * values.nbytes:
+        return values
+    return pa.concat_arrays([values, values.slice(0, 0)])  # of one array alone, it would be the array itself
 
 
 @functools.lru_cache(maxsize=64)

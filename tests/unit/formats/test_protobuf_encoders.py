@@ -321,6 +321,28 @@ def test_a_large_column_is_encoded_in_parts() -> None:
     assert encode_all(encoder, values.slice(0, 0)).to_pylist() == []
 
 
+@pytest.mark.parametrize(
+    ("field", "data_type", "value"),
+    [
+        ("repeated int32 v = 1;", pa.list_(pa.int32()), [1, 2]),
+        ("repeated string v = 1;", pa.large_list(pa.string()), ["a", None]),
+        ("repeated M v = 1; repeated bytes w = 2;", pa.list_(pa.struct({"w": pa.list_(pa.binary())})), [{"w": [b"x"]}]),
+        ("map<string, int32> v = 1;", pa.map_(pa.string(), pa.int32()), [("a", 1), ("b", 2)]),
+    ],
+)
+def test_a_small_slice_does_not_cost_as_much_as_the_column(field: str, data_type: pa.DataType, value: Any) -> None:
+    values = struct_of(data_type, [], *[value] * 99_998, None).slice(10, 99_990)
+    part = encodable(values.slice(99_980), "Protobuf")
+    assert part.get_total_buffer_size() < 2_000
+    assert part.to_pylist() == values.slice(99_980).to_pylist()
+    if None not in value:
+        assert encode(proto3(field), part) == [*encode(proto3(field), struct_of(data_type, value)) * 9, b""]
+    whole = encodable(values, "Protobuf")  # is not copied
+    assert data_type != whole.type.field(0).type or whole.field(0).buffers()[1].address == (
+        values.field(0).buffers()[1].address
+    )
+
+
 def test_large_values_next_to_each_other_are_encoded_in_parts() -> None:
     encoder = ColumnEncoder("value", ProtobufWriteSettings(ProtobufSource(proto3("string v = 1;"))))
     encoded = encode_all(encoder, struct_of(pa.string(), *["x"] * 9_900, *["y" * (2 << 20)] * 66))
