@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.fake_registry import FakeRegistry
 from tests.integration.exactly_once import PARTITIONS, Pipe
 from tests.integration.read_back import consume, values
 
-from pyspark_kafka_direct import foreach_batch_writer
+from pyspark_kafka_direct import SchemaNotFoundError, error_of, foreach_batch_writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -71,3 +76,45 @@ def test_a_stream_at_least_once(pipe: Pipe) -> None:
     writer = pipe.frame().selectExpr(STRUCT).writeStream.format("kafka-direct").options(**options)
     assert writer.trigger(availableNow=True).start().awaitTermination(120)
     assert values(pipe.servers, pipe.target) == expected(7)
+
+
+SCHEMA = '{"title": "N", "type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string"}}}'
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        yield registry
+
+
+@pytest.mark.parametrize("framing", ["confluent", "header"])
+def test_confluents_deserializer_reads_what_each_kind_of_write_writes_with_ids(
+    pipe: Pipe, registry: FakeRegistry, framing: str
+) -> None:
+    options = {"valueFormat": "json", "valueFraming": framing, "schema.registry.url": registry.url}
+    pipe.produce_numbers(1)
+    typed = pipe.frame().selectExpr(STRUCT)
+    with pytest.raises(Exception, match="SchemaNotFoundError") as raised:
+        pipe.run(typed, **options)
+    assert isinstance(error_of(raised.value), SchemaNotFoundError)
+    schema_id = registry.add(f"{pipe.target}-value", SCHEMA, schemaType="JSON")
+    pipe.run(typed, **options)
+    pipe.produce_numbers(2)
+    pipe.run_foreach(foreach_batch_writer({**pipe.sink_options(), **options}), frame=typed)
+    batch = pipe.spark.sql("SELECT '{\"n\":3}' AS value")
+    given = {"kafka.bootstrap.servers": pipe.servers, "topic": pipe.target, **options}
+    batch.write.format("kafka-direct").options(**given).mode("append").save()
+    records = consume(pipe.servers, pipe.target)
+    if framing == "confluent":
+        assert {record.value[:5] for record in records if record.value} == {b"\0" + schema_id.to_bytes(4, "big")}
+    read: list[Any] = []
+    deserializer = JSONDeserializer(None, schema_registry_client=SchemaRegistryClient({"url": registry.url}))
+    for record in records:
+        headers = [(name, value or b"") for name, value in record.headers]
+        context = SerializationContext(pipe.target, MessageField.VALUE, headers)
+        assert bool(headers) == (framing == "header")
+        read.append(deserializer(record.value, context))
+    assert sorted(value["n"] for value in read) == [1, 2, 3]
+    rows = pipe.spark.read.format("kafka-direct").options(subscribe=pipe.target, valueSchema="n int", **given)
+    assert sorted(row.value.n for row in rows.load().collect()) == [1, 2, 3]

@@ -101,7 +101,7 @@ SUBJECT_OPTIONS: Final = (
     _registry("keySubjectNameStrategy", _STRATEGY, "topic", doc="The same as `valueSubjectNameStrategy`, for keys."),
     _registry("valueSubjectNameStrategy", _STRATEGY, "topic",
         doc="Name of the subject: `topic` (`orders-value`), `record` (the full name of the record in `valueSchema`, "
-            "or of the message) or `topic-record` (both, with `-` between them)."),
+            "or of the message, or the title of the JSON Schema) or `topic-record` (both, with `-` between them)."),
     _registry("keySchemaVersion", _VERSION, LATEST_VERSION, doc="The same as `valueSchemaVersion`, for keys."),
     _registry("valueSchemaVersion", _VERSION, LATEST_VERSION,
         doc="Version of the subject: `latest` when the query is planned, or a number."),
@@ -110,8 +110,8 @@ SUBJECT_OPTIONS: Final = (
         doc="Where the schema id of a value is: `confluent` (in front of it; the default with `schema.registry.url`), "
             "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's own "
             "fingerprint of `valueSchema` is in front of it), or `none` (the default without a registry: the values "
-            "are written with the schema that they are read with). For JSON, the default is `none`, and `single-object`"
-            " is not possible."),
+            "are written with the schema that they are read with). For JSON, the default is `none`, `single-object` is "
+            "not possible, and a read needs no registry."),
     _registry("auto.register.schemas", BOOLEAN, "false", apis=SINK_API, unsupported={},
         doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else, "
             "with Avro, that of the column's type (`true` in Confluent's serializers)."),

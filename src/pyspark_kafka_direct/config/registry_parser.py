@@ -98,8 +98,9 @@ def parse_registry_payloads(
     ]
     if given and (settings is None or not has_schemas):
         given_name = parsed.given_names[given[0]]
-        nothing = "nothing is decoded from Avro or Protobuf"
-        reason = nothing if settings is not None else f"{parsed.name_of(REGISTRY_URL)} is not set"
+        reason = "nothing is decoded from Avro or Protobuf"
+        if has_schemas:
+            reason = f"{parsed.name_of(REGISTRY_URL)} is not set"
         warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
     if settings is None or not has_schemas:
         return None

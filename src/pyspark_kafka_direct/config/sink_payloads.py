@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings, SubjectSettings
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
 
-SinkFormat: TypeAlias = Literal["avro", "protobuf"]
+SinkFormat: TypeAlias = Literal["avro", "protobuf", "json"]
 
 AUTO_REGISTER: Final = "auto.register.schemas"
 USE_LATEST: Final = "use.latest.version"
 
 _BY_TYPE: Final = ("binary", "string", "json")  # the type of the column says how it is written
-_SCHEMA_FORMATS: Final[tuple[SinkFormat, ...]] = ("avro", "protobuf")
+_SCHEMA_FORMATS: Final = ("avro", "protobuf")
 _REGISTRY_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
 _SCHEMA_OPTIONS: Final = ("Schema", "Framing", *_REGISTRY_OPTIONS)
 
@@ -41,7 +41,7 @@ class SinkColumn:
 
 @dataclass(frozen=True, slots=True)
 class SinkPayloads:
-    """The columns that a sink encodes as Avro or Protobuf. A sink writes others by their types."""
+    """The columns that a sink writes with a schema. A sink writes others by their types."""
 
     columns: tuple[SinkColumn, ...] = ()
     registry: RegistrySettings | None = None
@@ -60,7 +60,7 @@ NO_SINK_PAYLOADS: Final = SinkPayloads()
 def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> SinkPayloads:
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
     formats = {side: _format(parsed, side) for side in SIDES}
-    sides = tuple(side for side in SIDES if formats[side] in _SCHEMA_FORMATS)
+    sides = tuple(side for side in SIDES if formats[side] in _SCHEMA_FORMATS or _has_json_ids(parsed, side))
     registry = parse_registry(parsed, security, warnings)
     warnings += _ignored_options(parsed, sides, has_registry=registry is not None)
     if not sides:
@@ -81,11 +81,14 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
             )
     use_latest = use_latest is not False and not auto_register
     for column in columns:
-        if column.payload_format == "protobuf" and column.schema is None and registry is not None and not use_latest:
+        if column.payload_format != "avro" and column.schema is None and registry is not None and not use_latest:
             given = AUTO_REGISTER if auto_register else USE_LATEST
+            kind, text = ("a Protobuf schema", "the text of a .proto file")
+            if column.payload_format == "json":
+                kind = text = "a JSON Schema"
             raise OptionError(
-                f"{parsed.name_of(given)} needs {column.side}Schema with {column.side}Format=protobuf: the types of "
-                "columns do not define a Protobuf schema. Set it to the text of a .proto file"
+                f"{parsed.name_of(given)} needs {column.side}Schema with {column.side}Format={column.payload_format}: "
+                f"the types of columns do not define {kind}. Set it to {text}"
             )
     return SinkPayloads(columns, registry, auto_register, use_latest)
 
@@ -100,23 +103,30 @@ def _format(parsed: ParsedConfig, side: Side) -> str:
     return payload_format
 
 
+def _has_json_ids(parsed: ParsedConfig, side: Side) -> bool:
+    """Return whether schema ids are written with JSON, for which there is no default as for other formats."""
+    return parsed.get_string(f"{side}Format") == "json" and (parsed.get_string(f"{side}Framing") or "none") != "none"
+
+
 def _column(parsed: ParsedConfig, side: Side, payload_format: str, *, has_registry: bool) -> SinkColumn:
     schema = parsed.get_string(f"{side}Schema")
     subject = parse_subject(parsed, side, has_registry=has_registry)
+    if payload_format == "json" and subject.framing == "single-object":
+        raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent, header or none with {side}Format=json")
     if not has_registry:
-        if schema is None:
+        if schema is None and payload_format != "json":
             kind = "an Avro schema, which is JSON" if payload_format == "avro" else "the text of a .proto file"
             raise OptionError(
                 f"{side}Format={payload_format} needs the schema: set {side}Schema to {kind}, or "
                 "schema.registry.url to a schema registry"
             )
-        if subject.framing == "confluent" or (subject.framing == "header" and payload_format == "avro"):
+        if subject.framing == "confluent" or (subject.framing == "header" and payload_format != "protobuf"):
             raise OptionError(
                 f"{parsed.name_of(f'{side}Framing')}={subject.framing} needs a registry, which has the id; set "
                 "schema.registry.url"
             )
-    if payload_format == "avro":
-        return SinkColumn(side, subject, schema)
+    if payload_format != "protobuf":
+        return SinkColumn(side, subject, schema, "avro" if payload_format == "avro" else "json")
     if subject.framing in ("header", "single-object"):
         raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")
     return SinkColumn(side, subject, schema, "protobuf", parsed.get_string(f"{side}Message") or None)
@@ -125,12 +135,14 @@ def _column(parsed: ParsedConfig, side: Side, payload_format: str, *, has_regist
 def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> Iterator[str]:
     """Yield warnings about options that have no effect."""
     reasons: dict[str, str] = {}
-    nothing = "nothing is written as Avro or Protobuf"
+    nothing = "nothing is written as Avro or Protobuf, or as JSON with schema ids"
     for side in SIDES:
         if parsed.get_string(f"{side}Format") != "protobuf":
             reasons[f"{side}Message"] = f"{side}Format is not protobuf"
         if side not in sides:
-            reason = "the key or value is not written as Avro or Protobuf" if sides else nothing
+            reason = f"{side}Format is not avro or protobuf" if sides else nothing
+            if sides and parsed.get_string(f"{side}Format") == "json":
+                reason = f"{side}Framing=confluent or header is not set, which writes JSON with schema ids"
             reasons |= {f"{side}{name}": reason for name in _SCHEMA_OPTIONS}
         elif not has_registry:
             reasons |= {f"{side}{name}": "schema.registry.url is not set" for name in _REGISTRY_OPTIONS}

@@ -190,16 +190,17 @@ SOURCE_OPTIONS: Final = (
             "the results of Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. Avro and Protobuf are "
             "decoded to structs; see docs/avro.md and docs/protobuf.md. `module:factory` is a decoder of your own. For "
             "batches and streams, it must be listed in `PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of "
-            "the driver. A write encodes values as Avro with `avro`, and as Protobuf with `protobuf`; otherwise, the "
-            "type of the column says how they are written."),
+            "the driver. A write encodes values as Avro with `avro`, as Protobuf with `protobuf`, and as JSON with "
+            "schema ids with `json` and `valueFraming`; otherwise, the type of the column says how they are "
+            "written."),
     _written_payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _written_payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
-            "for any JSON. With `module:factory`: fields, or any type. Not needed if `.schema()` is called, which then "
-            "defines all columns. With `valueFormat=avro`: the Avro schema of the values, which is JSON. With "
-            "`valueFormat=protobuf`: the text of a `.proto` file, or a set of descriptors in base64. `.schema()` may "
-            "select fields of both. A write as Avro or Protobuf needs it unless a registry has the "
-            "schema."),
+            "for any JSON; in a write with schema ids, the JSON Schema. With `module:factory`: fields, or any type. "
+            "Not needed if `.schema()` is called, which then defines all columns. With `valueFormat=avro`: the Avro "
+            "schema of the values, which is JSON. With `valueFormat=protobuf`: the text of a `.proto` file, or a set "
+            "of descriptors in base64. `.schema()` may select fields of both. A write as Avro or Protobuf needs it "
+            "unless a registry has the schema."),
     _written_payload("keyMessage", doc="The same as `valueMessage`, for keys."),
     _written_payload("valueMessage",
         doc="With `valueFormat=protobuf`: the full name of the message type, such as `flights.Flight`. The default is "

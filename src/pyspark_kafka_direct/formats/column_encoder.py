@@ -1,4 +1,4 @@
-"""A column that is encoded as Avro or Protobuf: a schema, and the bytes in front of each value."""
+"""A column that is written as Avro, Protobuf or JSON: a schema, and the bytes in front of each value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WriteSettings(Protocol):
 
     @property
     def format_name(self) -> str:
-        """Return ``Avro`` or ``Protobuf``."""
+        """Return ``Avro``, ``Protobuf`` or ``JSON``."""
         ...
 
     @property

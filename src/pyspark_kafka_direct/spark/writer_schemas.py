@@ -58,7 +58,7 @@ def _write_settings(
     from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, check_encodable
 
     found = _find_schema(payloads, column, data_type, topic)
-    settings = _avro_settings(column, found) if column.payload_format == "avro" else _protobuf_settings(column, found)
+    settings = _settings(column, found)
     if data_type is not None:
         try:
             check_encodable(column.side, settings, data_type)
@@ -67,22 +67,39 @@ def _write_settings(
     return settings
 
 
+def _settings(column: SinkColumn, found: FoundSchema) -> WriteSettings:
+    match column.payload_format:
+        case "avro":
+            return _avro_settings(column, found)
+        case "protobuf":
+            return _protobuf_settings(column, found)
+    from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
+
+    return JsonWriteSettings(*_id_framing(column, found), found.source)
+
+
+def _id_framing(column: SinkColumn, found: FoundSchema) -> tuple[bytes, tuple[str, bytes] | None]:
+    """Return what is in front of values, and the header of records, for the id of a schema."""
+    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, schema_id_prefix
+
+    if found.schema_id is None or column.subject.framing not in ("confluent", "header"):
+        return b"", None
+    if column.subject.framing == "confluent":
+        return schema_id_prefix(found.schema_id), None
+    guid = None if found.guid is None else UUID(found.guid)
+    return b"", (HEADER_NAMES[column.side], schema_id_prefix(guid or found.schema_id))
+
+
 def _avro_settings(column: SinkColumn, found: FoundSchema) -> AvroWriteSettings:
     from pyspark_kafka_direct.formats.avro.canonical_form import fingerprint
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
     from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
-    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, schema_id_prefix, single_object_prefix
+    from pyspark_kafka_direct.formats.framing import single_object_prefix
 
     schema = parse_avro_schema(found.text, [text for _, text in found.references])
-    prefix, header = b"", None
-    match column.subject.framing:
-        case "confluent" if found.schema_id is not None:
-            prefix = schema_id_prefix(found.schema_id)
-        case "header" if found.schema_id is not None:
-            guid = None if found.guid is None else UUID(found.guid)
-            header = (HEADER_NAMES[column.side], schema_id_prefix(guid or found.schema_id))
-        case "single-object":
-            prefix = single_object_prefix(fingerprint(schema.root))
+    prefix, header = _id_framing(column, found)
+    if column.subject.framing == "single-object":
+        prefix = single_object_prefix(fingerprint(schema.root))
     return AvroWriteSettings(schema, prefix, header, found.source)
 
 
@@ -132,13 +149,7 @@ def _find_schema(
         _check_registrable(column, schema)
         return _registered(registry, subject, schema, payloads.auto_register, column.payload_format)
     if column.subject.subject is None and column.subject.strategy != "topic" and column.message is None:
-        kind, option = ("record", "Schema to an Avro schema")
-        if column.payload_format == "protobuf":
-            kind, option = ("message", "Message")
-        raise OptionError(
-            f"{column.side}SubjectNameStrategy={column.subject.strategy} needs the name of the {kind}; set "
-            f"{column.side}Subject, or {column.side}{option}"
-        )
+        raise _unnamed(column)
     subject, version = _subject(column, topic, column.message or ""), column.subject.version
     if version != LATEST_VERSION:
         return _fetch_version(registry, subject, version, column.payload_format)
@@ -146,10 +157,24 @@ def _find_schema(
     return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
 
 
+def _unnamed(column: SinkColumn) -> OptionError:
+    kind, option = {
+        "avro": ("name of the record", "Schema to an Avro schema"),
+        "protobuf": ("name of the message", "Message"),
+        "json": ("title of the JSON Schema", "Schema to a JSON Schema that has one"),
+    }[column.payload_format]
+    return OptionError(
+        f"{column.side}SubjectNameStrategy={column.subject.strategy} needs the {kind}; set {column.side}Subject, or "
+        f"{column.side}{option}"
+    )
+
+
 def _subject(column: SinkColumn, topic: str | None, record_name: str) -> str:
     settings = column.subject
     if settings.subject is not None:
         return settings.subject
+    if column.payload_format == "json" and settings.strategy != "topic" and not record_name:
+        raise _unnamed(column)
     if topic is None and settings.strategy != "record":
         raise OptionError(
             f"{column.side}Format={column.payload_format}: the subject follows from the option topic, but rows name "
@@ -192,6 +217,10 @@ def _fetch(registry: RegistrySettings, subject: str, version: str, payload_forma
         from pyspark_kafka_direct.formats.avro.registry_schemas import avro_schema
 
         avro_schema(resolved, source)
+    elif payload_format == "json":
+        from pyspark_kafka_direct.formats.json_write_settings import check_json_schema
+
+        check_json_schema(resolved, source)
     else:
         from pyspark_kafka_direct.formats.protobuf.registry_messages import message_source
 
@@ -248,17 +277,20 @@ def _text(guid: UUID | None) -> str | None:
 
 
 def _type_name(column: SinkColumn, text: str) -> str:
-    """Return the name of the record or message of a given schema, or raise an error if it is not valid."""
+    """Return the name of the record or message, or the title, of a given schema; an error if it is not valid."""
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.json_write_settings import JsonSchemaError, json_schema_title
     from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
     from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
 
     try:
+        if column.payload_format == "json":
+            return json_schema_title(text)
         if column.payload_format == "avro":
             return getattr(parse_avro_schema(text).root, "name", "")
         schema = parse_protobuf_schema(text)
-    except (AvroSchemaError, ProtobufSchemaError) as error:
+    except (AvroSchemaError, ProtobufSchemaError, JsonSchemaError) as error:
         raise OptionError(f"{column.side}Schema: {error}") from None
     try:
         return schema.message(column.message).name

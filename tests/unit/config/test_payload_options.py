@@ -173,6 +173,9 @@ def test_options_of_a_registry_without_effect() -> None:
         "the option valueSubject is ignored: schema.registry.url is not set",
     )
     assert warnings(AVRO) == []
+    assert parse_batch_options({**BASE, "valueSubject": "s"}).warnings == (
+        "the option valueSubject is ignored: nothing is decoded from Avro or Protobuf",
+    )
 
 
 @pytest.mark.parametrize(

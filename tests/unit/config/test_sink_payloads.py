@@ -60,9 +60,14 @@ def test_options_without_effect_are_warned_of() -> None:
     parsed = parse(keyFormat="json", valueSubject="s", **REGISTRY)
     assert parsed.payloads.columns == ()
     assert [warning for warning in parsed.warnings if "nothing is written as" in warning] == [
-        "the option valueSubject is ignored: nothing is written as Avro or Protobuf",
-        "the option schema.registry.url is ignored: nothing is written as Avro or Protobuf",
+        f"the option {name} is ignored: nothing is written as Avro or Protobuf, or as JSON with schema ids"
+        for name in ("valueSubject", "schema.registry.url")
     ]
+    parsed = parse(keyFormat="json", valueFormat="avro", keySubject="s", **REGISTRY)
+    reason = "keyFraming=confluent or header is not set, which writes JSON with schema ids"
+    assert parsed.warnings == (f"the option keySubject is ignored: {reason}",)
+    parsed = parse(valueFormat="avro", keySubject="s", **REGISTRY)
+    assert parsed.warnings == ("the option keySubject is ignored: keyFormat is not avro or protobuf",)
     without = parse(valueFormat="avro", valueSchema=SCHEMA, **{"auto.register.schemas": "true"})
     assert "the option auto.register.schemas is ignored: schema.registry.url is not set" in without.warnings
 
@@ -78,3 +83,31 @@ def test_a_version_that_is_not_written_with_is_warned_of(others: dict[str, str])
 def test_a_subject_without_a_registry_is_warned_of() -> None:
     parsed = parse(valueFormat="avro", valueSchema=SCHEMA, valueSubject="s")
     assert parsed.warnings == ("the option valueSubject is ignored: schema.registry.url is not set",)
+
+
+@pytest.mark.parametrize("framing", ["confluent", "header"])
+def test_json_is_written_with_ids_if_the_framing_says_so(framing: str) -> None:
+    payloads = parse(valueFormat="json", keyFormat="json", valueFraming=framing, **REGISTRY).payloads
+    (column,) = payloads.columns
+    assert (column.side, column.payload_format, column.subject.framing) == ("value", "json", framing)
+    assert parse(valueFormat="json", valueFraming="none", **REGISTRY).payloads.columns == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueFraming": "confluent"}, "valueFraming=confluent needs a registry, which has the id; set schema.regis"),
+        ({"valueFraming": "header", "valueSchema": "{}"}, "valueFraming=header needs a registry"),
+        ({"valueFraming": "single-object", **REGISTRY}, "valueFraming is confluent, header or none with valueFormat=j"),
+        (
+            {"valueFraming": "confluent", **REGISTRY, "auto.register.schemas": "true"},
+            "auto.register.schemas needs valueSchema with valueFormat=json: the types of columns do not define a JSON "
+            "Schema. Set it to a JSON Schema",
+        ),
+        ({"valueFraming": "confluent", **REGISTRY, "use.latest.version": "false"}, "use.latest.version needs valueS"),
+    ],
+)
+def test_json_with_ids_that_cannot_be_written(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse(valueFormat="json", **options)
+    assert message in str(raised.value)

@@ -5,20 +5,41 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
-from pyspark.sql.types import DataType, DoubleType, IntegerType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+)
 from tests.fake_registry import FakeRegistry
 from tests.unit.formats.protobuf_data import file_descriptor
 
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
-from pyspark_kafka_direct.errors import ColumnError, OptionError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.errors import (
+    ColumnError,
+    OptionError,
+    SchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryUnavailableError,
+)
+from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder
+from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
 from pyspark_kafka_direct.registry.registry_client import registry_client
 from pyspark_kafka_direct.spark import writer_schemas
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
@@ -106,3 +127,99 @@ def test_the_schema_of_another_format_does_not_replace_that_of_a_registry_that_i
     registry_client.cache_clear()
     with pytest.raises(SchemaRegistryUnavailableError):
         resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
+
+
+JSON_SCHEMA = '{"title": "shop.Order", "type": "object", "properties": {"n": {"type": "integer"}}}'
+JSON = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "json", "valueFraming": "confluent"}
+
+
+def resolve_json(
+    registry: FakeRegistry, options: Mapping[str, str], columns: StructType | None = None
+) -> WriteSettings:
+    options = {**JSON, "schema.registry.url": registry.url, **options}
+    return resolve_writer_schemas(parse_sink_options(options, streaming=False).payloads, columns, "t")["value"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"valueSchema": JSON_SCHEMA},
+        {"valueSchema": JSON_SCHEMA, "auto.register.schemas": "true"},
+        {"valueSchema": JSON_SCHEMA, "valueSubjectNameStrategy": "record"},
+        {"valueSchema": JSON_SCHEMA, "valueSubjectNameStrategy": "topic-record"},
+    ],
+)
+def test_json_has_the_id_of_its_schema(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        for subject in ("t-value", "shop.Order", "t-shop.Order"):
+            registry.add(subject, JSON_SCHEMA, schemaType="JSON", schema_id=7)
+        settings = resolve_json(registry, options)
+        assert (settings.prefix, settings.header) == (b"\0\0\0\0\7", None)
+        settings = resolve_json(registry, {"valueFraming": "header", **options})
+        name, header = settings.header or ("", b"")
+        assert (settings.prefix, name, header[0]) == (b"", "__value_schema_id", 1)  # the GUID
+
+
+def test_json_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        assert resolve_json(registry, {"valueSchema": JSON_SCHEMA, "auto.register.schemas": "true"}).prefix
+        (posted,) = [request for request in registry.requests if request.path == "/subjects/t-value/versions"]
+        assert posted.content["schemaType"] == "JSON"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, SchemaNotFoundError, "Subject 't-value'.*that of the option for the schema"),
+        ({"valueSubject": "avro"}, SchemaError, "schema id 1 is a schema of AVRO, not a JSON Schema"),
+        ({"valueSchema": "id bigint"}, OptionError, "valueSchema: not a JSON Schema: "),
+        ({"valueSchema": "[]"}, OptionError, "valueSchema: not a JSON Schema, which is an object, true or false"),
+        (
+            {"valueSchema": "{}", "valueSubjectNameStrategy": "record"},
+            OptionError,
+            "needs the title of the JSON Schema; set valueSubject, or valueSchema to a JSON Schema that has one",
+        ),
+        ({"valueSubjectNameStrategy": "record"}, OptionError, "valueSubjectNameStrategy=record needs the title"),
+    ],
+)
+def test_json_whose_schema_is_not_found(
+    options: dict[str, str], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        registry.add("avro", SCHEMA)
+        with pytest.raises(error, match=message):
+            resolve_json(registry, options)
+
+
+def test_columns_that_are_written_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        registry.add("t-value", JSON_SCHEMA, schemaType="JSON")
+        allowed: list[DataType] = [StructType().add("n", IntegerType()), StringType(), BinaryType()]
+        for data_type in (*allowed, ArrayType(DoubleType())):
+            assert resolve_json(registry, {}, StructType().add("value", data_type)).prefix
+        rejected: list[tuple[DataType, str]] = [
+            (IntegerType(), "value is int32, but a struct"),
+            (MapType(BinaryType(), IntegerType()), "the keys of the map"),
+        ]
+        for data_type, message in rejected:
+            with pytest.raises(ColumnError, match=f"value attribute cannot be written as JSON: {message}"):
+                resolve_json(registry, {}, StructType().add("value", data_type))
+
+
+def test_json_with_ids_is_encoded() -> None:
+    encoder = ColumnEncoder("value", JsonWriteSettings(b"\0\0\0\0\7"))
+    structs = pa.array([{"n": 1, "t": "é"}, None, {"n": None, "t": None}])
+    assert encoder.encode(structs).to_pylist() == [b'\0\0\0\0\7{"n":1,"t":"\xc3\xa9"}', None, b"\0\0\0\0\7{}"]
+    for texts in (
+        pa.array(["{}", None, ""]),
+        pa.array([b"{}", None, b""]),
+        pa.array(["{}", None, ""], pa.large_string()),
+    ):
+        assert encoder.encode(texts).to_pylist() == [b"\0\0\0\0\7{}", None, b"\0\0\0\0\7"]
+    assert encoder.encode(pa.nulls(1)).to_pylist() == [None]
+    assert ColumnEncoder("value", JsonWriteSettings()).encode(structs).to_pylist()[2] == b"{}"

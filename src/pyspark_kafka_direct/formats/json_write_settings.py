@@ -1,0 +1,78 @@
+"""How tasks write a column as JSON with the id of a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafka_direct.errors import SchemaError
+from pyspark_kafka_direct.formats.column_encoder import EncoderProgram, SchemaMismatchError
+from pyspark_kafka_direct.records import encode_json
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.records.encoded_values import PayloadEncoder, PayloadEncoding
+    from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
+
+
+@dataclass(frozen=True, slots=True)
+class JsonWriteSettings:
+    """``WriteSettings`` without a program: the type of the column says what is written, and not the schema."""
+
+    prefix: bytes = b""
+    header: tuple[str, bytes] | None = None
+    source: str = ""  # where the schema is from, for errors
+
+    format_name: ClassVar[str] = "JSON"
+
+    @property
+    def schema_name(self) -> str:
+        """Where the schema is from, for errors."""
+        return self.source
+
+    def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
+        """Return an empty program, if a type is written as JSON."""
+        if not pa.types.is_nested(data_type) and data_type not in (pa.string(), pa.binary()):
+            raise SchemaMismatchError(
+                f"{column} is {data_type}, but a struct, an array, a map, or JSON as a string or bytes is written"
+            )
+        return EncoderProgram((), (), ())
+
+    def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
+        """Return the encoder of values, which only has their prefix."""
+        return _JsonEncoder(encoding.prefix)
+
+
+class JsonSchemaError(ValueError):
+    """A text is not a JSON Schema."""
+
+
+def json_schema_title(text: str) -> str:
+    """Return the title of a JSON Schema, which is its name, or nothing; the schema is not checked further."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JsonSchemaError(f"not a JSON Schema: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise JsonSchemaError("not a JSON Schema, which is an object, true or false")
+    title = schema.get("title") if isinstance(schema, dict) else None
+    return title if isinstance(title, str) else ""
+
+
+def check_json_schema(resolved: ResolvedSchema, source: str) -> None:
+    """Raise a SchemaError if a schema of a registry is not a JSON Schema."""
+    if resolved.schema_type != "JSON":
+        raise SchemaError(f"{source} is a schema of {resolved.schema_type}, not a JSON Schema")
+
+
+class _JsonEncoder:
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        """Encode each value of a column; strings and bytes are JSON already."""
+        data = encode_json(values) if pa.types.is_nested(values.type) else values.cast(pa.binary())
+        return pc.binary_join_element_wise(self._prefix, data, b"") if self._prefix else data
