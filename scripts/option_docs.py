@@ -105,6 +105,7 @@ integer, a boolean, a list of strings, a class, or `None`, which means "not give
 acknowledged records are not lost. This page omits the settings of connections, which are the same in every API.
 """
 
+_REGISTRY_TLS: Final = "schema.registry.ssl."
 _COMMON_POLICIES: Final = (READS_ONLY, WRITES_ONLY, DATA_SOURCE_ONLY)  # described in the introductions
 
 _Row: TypeAlias = "Sequence[str]"
@@ -124,7 +125,16 @@ def _options_page(table: OptionTable) -> str:
     options = [
         option
         for option in table.options
-        if option.key_in(ConfigSource.OPTION) and (not option.client or option.required)
+        if option.key_in(ConfigSource.OPTION)
+        and (not option.client or option.required)
+        and not option.name.startswith(_REGISTRY_TLS)
+    ]
+    read_and_written = [
+        option
+        for option in options
+        if _applying_apis(option, SINK_API)
+        and _applying_apis(option, SOURCE_APIS)
+        and _default(option, SINK_API) == _default(option, SOURCE_APIS)
     ]
     return _page(
         _OPTIONS_INTRODUCTION,
@@ -143,6 +153,8 @@ def _options_page(table: OptionTable) -> str:
                 if _applying_apis(option, SOURCE_APIS)
             ),
         ),
+        f"`{_REGISTRY_TLS}*` are TLS settings of the registry: the [client settings](client-settings.md) `ssl.*` with "
+        "this prefix.",
         "## Writing",
         "These options apply to batches, streams and the output of continuous queries.",
         _markdown_table(
@@ -150,11 +162,16 @@ def _options_page(table: OptionTable) -> str:
             (
                 (_italic_unless_defined_by_spark(table, option), _type(option), _default(option, SINK_API), option.doc)
                 for option in options
-                if _applying_apis(option, SINK_API)
+                if _applying_apis(option, SINK_API) and option not in read_and_written
             ),
         ),
+        "These options of reading apply to writing, too:",
+        f"{', '.join(_italic_unless_defined_by_spark(table, option) for option in read_and_written)}, "
+        f"*`{_REGISTRY_TLS}*`*.",
         "## Where an option does not apply",
-        _markdown_table(("option", "effect"), _unsupported_rows(table, options, ConfigSource.OPTION, SOURCE_APIS)),
+        _markdown_table(
+            ("option", "effect"), _grouped(_unsupported_rows(table, options, ConfigSource.OPTION, SOURCE_APIS))
+        ),
     )
 
 
@@ -179,10 +196,13 @@ def _client_settings_page(table: OptionTable) -> str:
         ),
         "## Rejected",
         _markdown_table(
-            ("setting", "for", "reason or alternative", "accepted values"), _policy_rows(settings, reject=True)
+            ("setting", "for", "reason or alternative", "accepted values"),
+            _grouped(_policy_rows(settings, reject=True)),
         ),
         "## Ignored",
-        _markdown_table(("setting", "for", "reason", "values without a warning"), _policy_rows(settings, reject=False)),
+        _markdown_table(
+            ("setting", "for", "reason", "values without a warning"), _grouped(_policy_rows(settings, reject=False))
+        ),
         "## Inside `sasl.jaas.config`",
         "Options of the login module. `ssl.*` configure TLS of OAUTHBEARER's token endpoint, not of the brokers.",
         _markdown_table(
@@ -204,7 +224,9 @@ def _kafka_params_page(table: OptionTable) -> str:
     applied_options = [
         option for option in parameters if _applying_apis(option, PARAMS_APIS) and option not in client_page_options
     ]
-    data_source_options = [option for option in parameters if not option.client]
+    data_source_options = [
+        option for option in parameters if not option.client and not option.name.startswith(_REGISTRY_TLS)
+    ]
     conf_options = [option for option in table.options if option.key_in(ConfigSource.SPARK)]
 
     def rest_of_row(option: ConfigOption) -> _Row:
@@ -220,7 +242,8 @@ def _kafka_params_page(table: OptionTable) -> str:
         ),
         "## Data source options that are not parameters",
         _markdown_table(
-            ("option", "effect"), _unsupported_rows(table, data_source_options, ConfigSource.PARAMETER, PARAMS_APIS)
+            ("option", "effect"),
+            _grouped(_unsupported_rows(table, data_source_options, ConfigSource.PARAMETER, PARAMS_APIS)),
         ),
         "## The Spark configuration",
         "If several names are listed, the first one that is set counts. A duration can have a unit (`ms`, `s`, `m`, "
@@ -266,10 +289,12 @@ def _log_settings_page(table: OptionTable) -> str:
             ),
         ),
         "## Rejected",
-        _markdown_table(("parameter", "reason", "accepted values"), _log_policy_rows(parameters, reject=True)),
+        _markdown_table(
+            ("parameter", "reason", "accepted values"), _grouped(_log_policy_rows(parameters, reject=True))
+        ),
         "## Ignored",
         _markdown_table(
-            ("parameter", "reason", "values without a warning"), _log_policy_rows(parameters, reject=False)
+            ("parameter", "reason", "values without a warning"), _grouped(_log_policy_rows(parameters, reject=False))
         ),
     )
 
@@ -297,6 +322,14 @@ def _policy_rows(options: Iterable[ConfigOption], *, reject: bool) -> Iterable[_
             if policy.reject is reject:
                 accepted_values = [value for value in policy.accepted_values if not value.startswith("kafkashaded.")]
                 yield f"`{option.name}`", _api_list(apis), policy.reason, _code_list(accepted_values)
+
+
+def _grouped(rows: Iterable[_Row]) -> Iterable[_Row]:
+    """Join rows that differ only in their first cell."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *rest in rows:
+        names.setdefault(tuple(rest), []).append(name)
+    return ((", ".join(same), *rest) for rest, same in names.items())
 
 
 def _policies(option: ConfigOption, apis: tuple[Api, ...]) -> list[tuple[UnsupportedPolicy, list[Api]]]:

@@ -185,14 +185,11 @@ SOURCE_OPTIONS: Final = (
         doc="Whether to add the column `headers`."),
     _written_payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
     _written_payload("valueFormat", _FORMAT, "binary",
-        doc="What values contain: `binary`, `string`, `json`, `avro` or `protobuf`. Strings are not checked for UTF-8, "
-            "as in a cast. JSON is decoded to a struct with the fields that `.schema()` or `valueSchema` names, with "
-            "the results of Spark's `from_json`, or to a VARIANT; see docs/typed-json.md. Avro and Protobuf are "
-            "decoded to structs; see docs/avro.md and docs/protobuf.md. `module:factory` is a decoder of your own. For "
-            "batches and streams, it must be listed in `PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of "
-            "the driver. A write encodes values as Avro with `avro`, as Protobuf with `protobuf`, and as JSON with "
-            "schema ids with `json` and `valueFraming`; otherwise, the type of the column says how they are "
-            "written."),
+        doc="What values contain; see docs/formats.md. Strings are not checked for UTF-8, as in a cast. "
+            "`module:factory` is a decoder of your own. For batches and streams, it must be listed in "
+            "`PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of the driver. A write encodes values as Avro "
+            "with `avro`, as Protobuf with `protobuf`, and as JSON with schema ids with `json` and `valueFraming`; "
+            "otherwise, the type of the column says how they are written."),
     _written_payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _written_payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "

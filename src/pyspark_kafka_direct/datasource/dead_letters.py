@@ -58,7 +58,7 @@ def dead_letters(
     """Return the malformed records of a frame as rows for the sink.
 
     A row has the original key, value, headers and timestamp of its record, and error headers behind the original ones.
-    docs/typed-json.md shows how to write them in one transaction with the other rows.
+    docs/formats.md shows how to write them in one transaction with the other rows.
 
     Args:
         frame: Records that were read with ``valueFormat`` (or ``keyFormat``) ``json``, ``avro`` or ``protobuf``, with

@@ -222,8 +222,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
     ) -> RDD[pa.RecordBatch]:
         """Return the records as ``pyarrow.RecordBatch`` objects, without a Python object per record.
 
-        Keys and values are binary, or decoded as by the data source; docs/typed-json.md, docs/avro.md,
-        docs/protobuf.md and docs/schema-registry.md describe formats and modes.
+        Keys and values are binary, or decoded as by the data source; docs/formats.md describes formats and modes.
 
         Args:
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
