@@ -256,7 +256,8 @@ _PRODUCER: Final = (
 def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
     """Return ``key.deserializer`` and ``key.serializer``, or those of values."""
     decode = UnsupportedPolicy(
-        f"{part}s are binary; deserialize them with DataFrame operations, for example {part}.cast('string')",
+        f"{part}s are binary; set {part}Format, or decode them with DataFrame operations, for example "
+        f"{part}.cast('string')",
         reject=True,
     )
     pass_decoder = UnsupportedPolicy(
@@ -265,8 +266,8 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         accepted_values=_byte_array_classes("Deserializer"),
     )
     encode = UnsupportedPolicy(
-        "keys and values are written as string or binary; serialize them with DataFrame operations, for example "
-        "to_json(struct('*'))",
+        "keys and values are written as strings, bytes or JSON by the types of their columns; for Avro and Protobuf, "
+        "set keyFormat and valueFormat",
         reject=True,
     )
     bytes_of_log = UnsupportedPolicy(f"the {part}s of a log are bytes", reject=True)
@@ -278,7 +279,7 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         unsupported={
             **dict.fromkeys(RANGE_APIS, decode),
             "continuous": UnsupportedPolicy(
-                f"{part}s are binary; decode them in the function of the query", reject=True
+                f"{part}s are binary; set {part}Format, or decode them in the function of the query", reject=True
             ),
             **dict.fromkeys(PARAMS_APIS, pass_decoder),
             "log": replace(bytes_of_log, accepted_values=_byte_array_classes("Deserializer")),

@@ -257,8 +257,8 @@ def test_the_letter_case_of_the_guarantee_does_not_matter(value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("kafka_key_serializer", "org.apache.kafka.common.serialization.ByteArraySerializer", "string or binary"),
-        ("kafka_value_serializer", "x", "string or binary"),
+        ("kafka_key_serializer", "org.apache.kafka.common.serialization.ByteArraySerializer", "strings, bytes or JSON"),
+        ("kafka_value_serializer", "x", "strings, bytes or JSON"),
         ("kafka_transactional_id", "x", "set deliveryGuarantee to exactly-once, and transactionalIdPrefix"),
         ("kafka_partitioner_class", "com.example.Mine", "the column partition"),
         ("kafka_partitioner_class", "org.apache.kafka.clients.producer.UniformStickyPartitioner", "ignore.keys"),
