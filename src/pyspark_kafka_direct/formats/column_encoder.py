@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PART_BYTES: Final = 2 << 20
 
 _ALLOW_VALUE: Final = "Filter out such rows, or write with a schema that allows the value."
+_SMALLER_VALUE: Final = "Filter out such rows, or write smaller values."
 _FEWER_ROWS: Final = (
     "Write fewer rows in a batch (spark.sql.execution.arrow.maxRecordsPerBatch), or with a schema whose values are "
     "smaller."
@@ -106,8 +107,24 @@ class ColumnEncoder:
         try:
             return self._encoder.encode(values)
         except InvalidValueError as error:
-            advice = _FEWER_ROWS if error.reason is InvalidReason.LIMIT else _ALLOW_VALUE
-            raise InvalidRowError(error.row, error.message(self._paths, format_name), advice) from None
+            raise self._invalid_row(error, values) from None
+
+    def _invalid_row(self, error: InvalidValueError, values: pa.Array) -> InvalidRowError:
+        message = error.message(self._paths, self._settings.format_name)
+        if error.reason is not InvalidReason.LIMIT:
+            return InvalidRowError(error.row, message)
+        if len(values) > 1 and self._fits(values.slice(error.row, 1)):
+            return InvalidRowError(error.row, message, _FEWER_ROWS)
+        message = message.removesuffix(" together with the rows before it")
+        return InvalidRowError(error.row, message, _SMALLER_VALUE)
+
+    def _fits(self, row: pa.Array) -> bool:
+        assert self._encoder is not None
+        try:
+            self._encoder.encode(row)
+        except InvalidValueError:
+            return False
+        return True
 
 
 def check_encodable(column: str, settings: WriteSettings, data_type: pa.DataType) -> None:

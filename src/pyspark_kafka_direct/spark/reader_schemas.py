@@ -10,13 +10,16 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
+from pyspark_kafka_direct.config.subject_names import SIDES, is_short_subject, short_subject_advice
+from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
     from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
+    from pyspark_kafka_direct.config.subject_names import Side
 
 SCHEMA_COMMENT: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)
 """The comment of a column whose schema is from a registry."""
@@ -28,12 +31,15 @@ def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = No
     if registry is None:
         return payloads
     comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
-    for column in ("key", "value"):
+    for column in SIDES:
         wanted = schema is None or column in comments
         payload_format = payloads.settings.format_of(column)
         if payload_format in ("avro", "protobuf") and wanted:
             with_schema = _with_reader_schema if payload_format == "avro" else _with_reader_message
-            payloads = with_schema(payloads, registry, column, comments.get(column))
+            try:
+                payloads = with_schema(payloads, registry, column, comments.get(column))
+            except SchemaNotFoundError as error:
+                raise type(error)(f"{error.message.rstrip('.')}. {_advice(payloads, registry, column)}") from None
             registry = payloads.settings.registry or registry
     return payloads
 
@@ -88,3 +94,18 @@ def _with_reader_message(
         )
     settings = replace(payloads.settings, registry=registry.with_side(column, side))
     return payloads._replace(settings=settings.with_protobuf(column, source))
+
+
+def _advice(payloads: PayloadOptions, registry: RegistryPayloads, column: Side) -> str:
+    """Return what to do if the registry does not have the schema of a column."""
+    side = registry.side(column)
+    if payloads.settings.format_of(column) == "protobuf":
+        if is_short_subject(side, payloads.settings.protobuf_of(column).message):
+            return short_subject_advice(column, side)
+        kind = "a Protobuf schema"
+    else:
+        kind = "an Avro schema"
+    version = "" if side.version == LATEST_VERSION else f" and {column}SchemaVersion"
+    return (
+        f"Set {column}Subject{version} to {'those' if version else 'that'} of the schema, or {column}Schema to {kind}."
+    )

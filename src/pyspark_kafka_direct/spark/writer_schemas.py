@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
-from pyspark_kafka_direct.config.subject_names import subject_name
+from pyspark_kafka_direct.config.subject_names import is_short_subject, short_subject_advice, subject_name
 from pyspark_kafka_direct.errors import (
     ColumnError,
     OptionError,
@@ -151,10 +151,25 @@ def _find_schema(
     if column.subject.subject is None and column.subject.strategy != "topic" and column.message is None:
         raise _unnamed(column)
     subject, version = _subject(column, topic, column.message or ""), column.subject.version
-    if version != LATEST_VERSION:
-        return _fetch_version(registry, subject, version, column.payload_format)
     key = json.dumps([column.payload_format, subject])
-    return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
+    try:
+        if version != LATEST_VERSION:
+            return _fetch_version(registry, subject, version, column.payload_format)
+        return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
+    except SchemaNotFoundError as error:
+        raise type(error)(f"{error.message.rstrip('.')}. {_advice(column)}") from None
+
+
+def _advice(column: SinkColumn) -> str:
+    """Return what to do if the registry does not have the version of a subject."""
+    side, subject = column.side, column.subject
+    if is_short_subject(subject, column.message):
+        return short_subject_advice(side, subject)
+    if subject.version != LATEST_VERSION:
+        return f"Set {side}Subject and {side}SchemaVersion to those of a schema."
+    if column.payload_format == "avro":
+        return "Register a schema, or set auto.register.schemas=true to register that of the column."
+    return f"Register a schema, or set {side}Schema and auto.register.schemas=true to register it."
 
 
 def _unnamed(column: SinkColumn) -> OptionError:
@@ -202,13 +217,7 @@ def _fetch(registry: RegistrySettings, subject: str, version: str, payload_forma
     from pyspark_kafka_direct.registry.registered_schema import invalid_response
     from pyspark_kafka_direct.registry.registry_client import registry_client
 
-    try:
-        resolved = registry_client(registry).schema_of_subject(subject, version)
-    except SchemaNotFoundError as error:
-        raise type(error)(
-            f"{error.message.rstrip('.')}. Register a schema, or set auto.register.schemas=true to register "
-            f"{'that of the column' if payload_format == 'avro' else 'that of the option for the schema'}."
-        ) from None
+    resolved = registry_client(registry).schema_of_subject(subject, version)
     registered = resolved.registered
     if registered.schema_id is None:
         raise invalid_response(f"Subject {subject!r}", "without an id")

@@ -183,6 +183,11 @@ ONEOF = proto3("oneof o { int32 a = 1; string b = 2; } int32 v = 3;")
             pa.struct({"name": pa.string()}),
             "the struct lacks value.id, which the message test.two.Legacy requires",
         ),
+        (
+            "message M { required group G = 1 { optional int32 x = 1; } optional int32 v = 2; }",
+            pa.struct({"v": pa.int32()}),
+            "value.g is a group, which is not written, but required by the message M",
+        ),
         (PROTO2, pa.struct({"id": pa.int32(), "part": pa.struct({"size": pa.int32()})}), "value.part is a group"),
     ],
 )
@@ -347,6 +352,18 @@ def test_large_values_next_to_each_other_are_encoded_in_parts() -> None:
     encoder = ColumnEncoder("value", ProtobufWriteSettings(ProtobufSource(proto3("string v = 1;"))))
     encoded = encode_all(encoder, struct_of(pa.string(), *["x"] * 9_900, *["y" * (2 << 20)] * 66))
     assert [len(encoded[row].as_buffer()) for row in (0, 9_899, 9_900, 9_965)] == [3, 3, (2 << 20) + 5, (2 << 20) + 5]
+
+
+def test_a_row_that_is_too_large_alone() -> None:
+    encoder = ColumnEncoder("value", ProtobufWriteSettings(ProtobufSource(proto3("bytes v = 1;"))))
+    large = pa.array([b"x" * (128 << 20)], pa.binary())
+    values = pa.StructArray.from_arrays([pa.concat_arrays([pa.array([b"a"], pa.binary()), large])], ["v"])
+    for part, row in ((values, 1), (values.slice(1), 0)):
+        with pytest.raises(InvalidRowError) as raised:
+            encoder.encode(part)
+        assert raised.value.row == row
+        assert str(raised.value) == "value needs more than 128 MiB of Protobuf"
+        assert raised.value.advice == "Filter out such rows, or write smaller values."
 
 
 def test_programs_that_are_not_valid_are_rejected() -> None:

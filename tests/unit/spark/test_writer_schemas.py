@@ -173,7 +173,7 @@ def test_json_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, SchemaNotFoundError, "Subject 't-value'.*that of the option for the schema"),
+        ({}, SchemaNotFoundError, "Subject 't-value'.*set valueSchema and auto.register"),
         ({"valueSubject": "avro"}, SchemaError, "schema id 1 is a schema of AVRO, not a JSON Schema"),
         ({"valueSchema": "id bigint"}, OptionError, "valueSchema: not a JSON Schema: "),
         ({"valueSchema": "[]"}, OptionError, "valueSchema: not a JSON Schema, which is an object, true or false"),

@@ -77,6 +77,8 @@ class _Compiler:
             raise ProtobufSchemaError(str(error)) from None
         written = {name: child for name, child in children.items() if not pa.types.is_null(data_type.field(child).type)}
         missing = next((field for field in message.fields if field.required and field.name not in written), None)
+        if missing is not None and missing.type == "group":
+            raise _group(f"{path}.{missing.name}", f", but required by the message {message.name}")
         if missing is not None:
             raise ProtobufSchemaError(
                 f"the struct lacks {path}.{missing.name}, which the message {message.name} requires: add it"
@@ -96,7 +98,7 @@ class _Compiler:
         import pyarrow as pa
 
         if field.type == "group":
-            raise ProtobufSchemaError(f"{path} is a group, which is not written")
+            raise _group(path)
         entry = self._schema.messages[field.type_name] if field.type == "message" else None
         if entry is not None and entry.is_map_entry:
             if not pa.types.is_map(data_type):
@@ -154,6 +156,10 @@ class _Compiler:
 
     def _constant(self, data: bytes) -> int:
         return self.constants.setdefault(data, len(self.constants))
+
+
+def _group(path: str, more: str = "") -> ProtobufSchemaError:
+    return ProtobufSchemaError(f"{path} is a group, which is not written{more}")
 
 
 def _misfit(field: ProtoField, path: str, data_type: pa.DataType) -> ProtobufSchemaError:

@@ -43,7 +43,10 @@ def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) ->
         if name in files:
             continue
         if name not in texts:
-            raise ProtobufSchemaError(f"the schema imports {name}, which is not there")
+            raise ProtobufSchemaError(
+                f"the schema imports {name}, which is neither one of Google's files nor a reference of the schema in a "
+                "registry; use the set of descriptors of protoc --include_imports --descriptor_set_out"
+            )
         if len(files) == MAX_FILES:
             raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
         file = _parse_file(texts[name])
@@ -71,7 +74,15 @@ def schema_of_descriptors(data: bytes) -> ProtobufSchema:
     for name, text in WELL_KNOWN_FILES.items():
         files = files if name in files else {name: parse_proto(text), **files}
     main = list(files.values())[-1]
-    return _link(main, list(files.values()))
+    missing = [name for file in files.values() for name in file.imports if name not in files]
+    try:
+        return _link(main, list(files.values()))
+    except ProtobufSchemaError as error:
+        if not missing:
+            raise
+        raise ProtobufSchemaError(
+            f"{error}; the descriptors lack the imported file {missing[0]}, which protoc adds with --include_imports"
+        ) from None
 
 
 def _parse_file(text: str) -> ProtoFile | None:

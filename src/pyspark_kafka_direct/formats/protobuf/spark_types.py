@@ -44,7 +44,8 @@ def spark_ddl(schema: ProtobufSchema, message: ProtoMessage, options: TypeOption
     """Return the DDL of a message type. All fields may be null, because a malformed message has no values."""
     ddl = _Types(schema, options).struct(message, ())
     if ddl is None:
-        raise ProtobufSchemaError(f"the message type {message.name} has no fields")
+        only = " but groups, which are not decoded" if any(each.type == "group" for each in message.fields) else ""
+        raise ProtobufSchemaError(f"the message type {message.name} has no fields{only}")
     return ddl
 
 

@@ -1,0 +1,71 @@
+"""The errors about subjects that a registry does not have say which option to set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.fake_registry import FakeRegistry
+
+from pyspark_kafka_direct.config.read_options import parse_batch_options
+from pyspark_kafka_direct.config.sink_options import parse_sink_options
+from pyspark_kafka_direct.errors import SchemaNotFoundError
+from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BASE = {"kafka.bootstrap.servers": "b:9092"}
+VERSION = {"valueSchemaVersion": "7"}
+SHORT = {"valueSubjectNameStrategy": "record", "valueMessage": "Flight"}
+FULL_NAME = (
+    "With valueSubjectNameStrategy=record, valueMessage must be the full name of the message, such as flights.Flight. "
+    "Or set valueSubject."
+)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        yield registry
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "options", "advice"),
+    [
+        ("avro", {}, "Register a schema, or set auto.register.schemas=true to register that of the column."),
+        ("avro", VERSION, "Set valueSubject and valueSchemaVersion to those of a schema."),
+        ("protobuf", {}, "Register a schema, or set valueSchema and auto.register.schemas=true to register it."),
+        ("protobuf", SHORT, FULL_NAME),
+        ("protobuf", {**SHORT, "valueSubject": "Flight"}, "Register a schema, or set valueSchema and auto.register"),
+    ],
+)
+def test_a_write(registry: FakeRegistry, payload_format: str, options: dict[str, str], advice: str) -> None:
+    given = {**BASE, "topic": "t", "valueFormat": payload_format, "schema.registry.url": registry.url, **options}
+    payloads = parse_sink_options(given, streaming=False).payloads
+    with pytest.raises(SchemaNotFoundError) as raised:
+        resolve_writer_schemas(payloads, None, "t")
+    assert f'not found."). {advice}' in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "options", "advice"),
+    [
+        ("avro", {}, "Set valueSubject to that of the schema, or valueSchema to an Avro schema."),
+        (
+            "avro",
+            VERSION,
+            "Set valueSubject and valueSchemaVersion to those of the schema, or valueSchema to an Avro sche",
+        ),
+        ("protobuf", {}, "Set valueSubject to that of the schema, or valueSchema to a Protobuf schema."),
+        ("protobuf", SHORT, FULL_NAME),
+    ],
+)
+def test_a_read(registry: FakeRegistry, payload_format: str, options: dict[str, str], advice: str) -> None:
+    given = {**BASE, "subscribe": "t", "valueFormat": payload_format, "schema.registry.url": registry.url, **options}
+    payloads = parse_batch_options(given).payloads
+    with pytest.raises(SchemaNotFoundError) as raised:
+        with_reader_schemas(payloads)
+    assert f'not found."). {advice}' in raised.value.message
