@@ -1,7 +1,9 @@
-"""Forks the Python process of each streaming query from one that has already imported PySpark.
+"""Forks Python processes of Spark's driver from one that has already imported PySpark.
 
 Spark starts a new interpreter for the source of each streaming query, which imports PySpark, PyArrow and this package
-in a second of CPU time. The tests start hundreds of queries. Here, that interpreter is replaced before its imports:
+in a second of CPU time. The same applies to the daemons whose forks plan reads and writes (``pyspark.daemon`` with a
+module of ``pyspark.sql.worker``): each fork repeats the imports, and Spark ends it after an idle minute. The tests
+start hundreds of queries. Here, these interpreters are replaced before their imports:
 ``sitecustomize`` (in ``workers``) sends its environment and standard streams to a server, and waits. The server forks a
 process that does the work in 0.3 seconds. If either process ends, the other one does, too.
 
@@ -32,7 +34,14 @@ VARIABLE = "TESTS_SOURCE_RUNNERS"  # the path of the server's socket
 MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 
 _STREAMS = (0, 1, 2)
-_ALSO_IMPORTED = (MODULE, "pyspark_kafka_direct.datasource.micro_batch_stream")
+_ALSO_IMPORTED = (
+    MODULE,
+    "pyspark.daemon",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark_kafka_direct.datasource.micro_batch_stream",
+)
 
 
 class SourceRunners:
@@ -114,9 +123,10 @@ def _main(address: str) -> None:
         os.environ.clear()
         os.environ.update(request["environment"])
         sys.path[:] = request["path"]
-        sys.argv[:] = [MODULE]
-        del sys.modules[MODULE]
-        runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+        module = request["command"][0]
+        sys.argv[:] = request["command"]
+        del sys.modules[module]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Spark's Python processes import PySpark from archives, which contain no bytecode: each process compiles its imports for
 more than half a second. If the archives are part of an installed PySpark, the same files exist with bytecode.
 
-The process of a streaming source is replaced by one that has the imports, if ``tests.shards.source_runners`` runs.
+The process of a streaming source, and the daemon of planners, are replaced by processes that have the imports, if
+``tests.shards.source_runners`` runs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import sys
 
 _SERVER = "TESTS_SOURCE_RUNNERS"
-_MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
+_SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+_DAEMON, _PLANNERS = "pyspark.daemon", "pyspark.sql.worker."
 
 
 def without_archives(places: list[str]) -> list[str]:
@@ -25,7 +27,17 @@ def without_archives(places: list[str]) -> list[str]:
     return kept
 
 
-def replace_process(address: str) -> None:
+def replaced_command(arguments: list[str]) -> list[str]:
+    """Return the module and arguments of a process that another one replaces, or an empty list."""
+    match arguments:
+        case [_, "-m", module] if module == _SOURCE_RUNNER:
+            return [module]
+        case [_, "-m", module, planner] if module == _DAEMON and planner.startswith(_PLANNERS):
+            return [module, planner]
+    return []
+
+
+def replace_process(address: str, command: list[str]) -> None:
     """Let a forked process do the work of this one, and exit when it has ended; return if there is no server."""
     import json
     import socket
@@ -38,12 +50,12 @@ def replace_process(address: str) -> None:
         socket.send_fds(connection, [b"-"], [0, 1, 2])
         folder = os.getcwd()
         # Python adds the folder to the path after this module, because of -m.
-        request = {"folder": folder, "environment": dict(os.environ), "path": [folder, *sys.path]}
+        request = {"command": command, "folder": folder, "environment": dict(os.environ), "path": [folder, *sys.path]}
         connection.sendall(json.dumps(request).encode() + b"\n")
         connection.recv(1)  # returns when the other process has ended
     os._exit(0)
 
 
 sys.path[:] = without_archives(sys.path)
-if _SERVER in os.environ and sys.orig_argv[-2:] == ["-m", _MODULE]:
-    replace_process(os.environ[_SERVER])
+if _SERVER in os.environ and (command := replaced_command(sys.orig_argv)):
+    replace_process(os.environ[_SERVER], command)

@@ -1,4 +1,4 @@
-"""The process of a streaming source is forked from one with the imports, and ends with the process that it replaces."""
+"""Python processes of the driver are forked from one with the imports, and end with the processes that they replace."""
 
 from __future__ import annotations
 
@@ -76,3 +76,26 @@ def test_without_the_server_the_process_does_the_work(tmp_path: Path) -> None:
     with started_by_spark(str(tmp_path / "absent")) as (process, _, number):
         assert number == process.pid
         process.terminate()
+
+
+def test_workers_of_planners_are_forked_from_a_process_with_the_imports(address: str) -> None:
+    planner = "pyspark.sql.worker.plan_data_source_read"
+    command = [sys.executable, "-m", "pyspark.daemon", planner]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path_of_workers(os.environ.get("PYTHONPATH", "")),
+        "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
+        source_runners.VARIABLE: address,
+    }
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        (port,) = struct.unpack("!i", daemon.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port), 60) as connection:
+            worker = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))[0]
+            assert "pyarrow" in Path(f"/proc/{worker}/maps").read_text(), "the worker has to import PyArrow"
+            parent = Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[1]
+            assert int(parent) != daemon.pid
+            daemon.stdin.close()
+            assert connection.recv(1) == b"", "the worker still has the connection"
+        assert daemon.wait(60) == 0
