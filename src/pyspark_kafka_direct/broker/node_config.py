@@ -41,6 +41,7 @@ _BASE_PROPERTIES = {
     "log.cleaner.dedupe.buffer.size": str(16 << 20),  # allocated from the heap at startup; 128 MB by default
     "num.recovery.threads.per.data.dir": "1",
     "broker.heartbeat.interval.ms": "500",
+    "metadata.max.idle.interval.ms": "0",  # by default the controller writes an empty record twice a second
     "broker.session.timeout.ms": "6000",  # until a killed broker is detected; 9 s by default
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",  # KIP-392
 }
