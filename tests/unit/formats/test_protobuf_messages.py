@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -10,10 +11,13 @@ import pyarrow as pa
 import pytest
 from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed
 from tests.unit.formats.test_protobuf_decoders import EVERYTHING, LEGACY, field, varint
+from tests.unit.formats.test_protobuf_encoders import encode
 
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
+
+VALUES_BY_NUMBER = pa.map_(pa.int32(), pa.struct({"numbers": pa.list_(pa.int32())}))
 
 
 def one(data: bytes, *wanted: pa.Field, text: str = ALL_TYPES, **options: Any) -> Any:
@@ -95,6 +99,38 @@ def test_the_last_entry_of_a_map_wins() -> None:
         {0: ""},
     ]
     assert decoded.values.field(0).to_pylist()[0] == [(2, "b"), (1, "c")]
+
+
+def test_the_time_to_remove_entries_is_proportional_to_their_number() -> None:
+    text = 'syntax = "proto3"; message M { map<int32, V> m = 1; } message V { repeated int32 numbers = 1; }'
+    value = field(2, 2, field(1, 0, varint(1)))
+    data = b"".join(field(1, 2, field(1, 0, varint(max(0, number))) + value) for number in range(-10_000, 10_000))
+    start = time.process_time()
+    assert len(one(data, pa.field("m", VALUES_BY_NUMBER), text=text)) == 10_000
+    assert time.process_time() - start < 4  # instead of more than 8
+
+
+def test_entries_are_removed_with_all_that_they_contain() -> None:
+    text = 'syntax = "proto3"; message M { map<int32, V> m = 1; } message V { repeated int32 numbers = 1; }'
+    entries = [(1, [1, 2]), (2, []), (1, []), (3, [3]), (2, [4, 5]), (4, [6])]
+    data = b"".join(
+        field(1, 2, field(1, 0, varint(key)) + field(2, 2, b"".join(field(1, 0, varint(each)) for each in numbers)))
+        for key, numbers in entries
+    )
+    wanted = [(1, {"numbers": []}), (3, {"numbers": [3]}), (2, {"numbers": [4, 5]}), (4, {"numbers": [6]})]
+    decoded = decode(text, [data, None, data], [pa.field("m", VALUES_BY_NUMBER)])
+    assert decoded.values.field("m").to_pylist() == [wanted, None, wanted]
+
+
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00001, 0xFF800001, 0x7F800000])
+def test_the_bits_of_a_number_that_is_not_a_number_are_those_of_the_message(bits: int) -> None:
+    text = 'syntax = "proto3"; message M { optional float f = 1; optional double d = 2; }'
+    double = (bits & 0x80000000) << 32 | 0x7FF0000000000001
+    data = field(1, 5, bits.to_bytes(4, "little")) + field(2, 1, double.to_bytes(8, "little"))
+    values = decode(text, [data, b"", field(1, 5, b"\0\0\0\x3f")]).values
+    assert values.field("f").view(pa.uint32()).to_pylist() == [bits, None, 0x3F000000]
+    assert values.field("d").view(pa.uint64()).to_pylist() == [double, None, None]
+    assert encode(text, values)[0] == data
 
 
 def test_timestamps_and_durations() -> None:

@@ -364,7 +364,7 @@ _READS: Final[dict[Op, Callable[[_Datum], Any]]] = {
     Op.INT_TO_DOUBLE: lambda datum: float(datum.integer()),
     Op.LONG_TO_FLOAT: _Datum.varint,
     Op.LONG_TO_DOUBLE: lambda datum: float(datum.varint()),
-    Op.FLOAT: lambda datum: _FLOAT.unpack(datum.take(4))[0],
+    Op.FLOAT: lambda datum: single(datum.take(4)),
     Op.FLOAT_TO_DOUBLE: lambda datum: _FLOAT.unpack(datum.take(4))[0],
     Op.DOUBLE: lambda datum: _DOUBLE.unpack(datum.take(8))[0],
     Op.BYTES: _Datum.sized,
@@ -488,11 +488,34 @@ def _array(values: list[Any], data_type: pa.DataType) -> pa.Array:
     return pa.array(values, data_type)
 
 
+class _SingleNaN(float):
+    """A NaN whose 32 bits change in 64 bits, because it is a signalling one."""
+
+    bits: bytes
+
+
+def single(data: bytes) -> float:
+    """Return the number with 32 bits, little-endian."""
+    (value,) = _FLOAT.unpack(data)
+    if value == value:
+        return float(value)
+    nan = _SingleNaN(value)
+    nan.bits = data
+    return nan
+
+
 def _float_array(values: list[Any]) -> pa.Array:
     """Return numbers with 32 bits; rounding to 64 bits first may give another one."""
     import pyarrow as pa
 
+    if any(isinstance(value, _SingleNaN) for value in values):
+        bits = [value.bits if isinstance(value, _SingleNaN) else _single_bits(value) for value in values]
+        return pa.array(bits, pa.binary(4)).view(pa.float32())
     return pa.array([_single(value) if isinstance(value, int) else value for value in values], pa.float32())
+
+
+def _single_bits(value: float | None) -> bytes | None:
+    return None if value is None else _FLOAT.pack(_single(value) if isinstance(value, int) else value)
 
 
 def _single(value: int) -> float:

@@ -114,6 +114,10 @@ class _Binder(ProgramReader):
         return write_union
 
     def _scalar(self, op: Op, node: int, array: pa.Array) -> _Write:
+        import pyarrow as pa
+
+        if op is Op.FLOAT:
+            array = array.view(pa.int32())  # the bits, because numbers of 64 bits would change signalling NaNs
         values = _plain(array).to_pylist()
         match op:
             case Op.BOOLEAN:
@@ -123,7 +127,7 @@ class _Binder(ProgramReader):
             case Op.MICROS_TO_MILLIS:
                 return lambda row, out: out.extend(zigzag(values[row] // 1000))
             case Op.FLOAT:
-                return lambda row, out: out.extend(struct.pack("<f", values[row]))
+                return lambda row, out: out.extend(struct.pack("<i", values[row]))
             case Op.DOUBLE:
                 return lambda row, out: out.extend(struct.pack("<d", values[row]))
             case Op.BYTES:

@@ -22,7 +22,7 @@ from pyspark_kafka_direct.records.protobuf_values import (
     ProtobufRequest,
     Reason,
 )
-from pyspark_kafka_direct.records.python.avro_decoder import Column
+from pyspark_kafka_direct.records.python.avro_decoder import Column, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,6 +232,8 @@ class _Reader:
             if size > len(data) - at:
                 raise _MalformedMessageError(Reason.TRUNCATED)
             value = _FORMATS[each.kind].unpack_from(data, at)[0]
+            if each.kind == Kind.FLOAT:
+                value = single(data[at : at + size])
             is_zero = data[at : at + size] == bytes(size)  # -0.0 is not
             at += size
             if column is not None and each.implicit and is_zero:
@@ -338,38 +340,41 @@ def _integer(kind: Kind, value: int) -> int:
 
 def _remove_replaced(column: Column) -> None:
     """Remove the entries of a map's last row that later ones replace."""
-    first = next((end for end in reversed(column.values) if end is not None), 0)
+    first = _last_end(column.values, len(column.values))
     keys = column.children[0].values
-    seen = set()
-    for entry in range(column.items - 1, first - 1, -1):
-        if keys[entry] in seen:
-            for child in column.children:
-                _remove(child, entry)
-            column.items -= 1
-        else:
-            seen.add(keys[entry])
-
-
-def _remove(column: Column, row: int) -> None:
-    """Remove one row with all that it contains."""
-    if row >= len(column.values):
+    last = {keys[entry]: entry for entry in range(first, column.items)}
+    if len(last) == column.items - first:
         return
+    kept = sorted(last.values())
+    for child in column.children:
+        _retain(child, first, kept)
+    column.items = first + len(kept)
+
+
+def _retain(column: Column, first: int, kept: list[int]) -> None:
+    """Remove the rows from ``first`` on that are not among ``kept``, which is in order, with all that they contain."""
+    values = column.values
+    items, kept_items = first, kept
     if not column.has_items:
-        del column.values[row]
-        for child in column.children:
-            _remove(child, row)
-        return
-    before = next((end for end in reversed(column.values[:row]) if end is not None), 0)
-    end = column.values[row]
-    size = 0 if end is None else end - before
-    del column.values[row]
-    for later in range(row, len(column.values)):
-        if column.values[later] is not None:
-            column.values[later] -= size
-    for item in range(before + size - 1, before - 1, -1):
-        for child in column.children:
-            _remove(child, item)
-    column.items -= size
+        values[first:] = [values[row] for row in kept if row < len(values)]
+    else:
+        items, kept_items = _last_end(values, first), []
+        start, ends, rows = items, [], set(kept)
+        for row, end in enumerate(values[first:], first):
+            if row in rows:
+                kept_items += range(start, start if end is None else end)
+                ends.append(None if end is None else items + len(kept_items))
+            start = start if end is None else end
+        values[first:] = ends
+        column.items = items + len(kept_items)
+    for child in column.children:
+        _retain(child, items, kept_items)
+
+
+def _last_end(ends: list[int | None], rows: int) -> int:
+    """Return where the items of the first rows end."""
+    found = (ends[row] for row in range(min(rows, len(ends)) - 1, -1, -1))
+    return next((end for end in found if end is not None), 0)
 
 
 def _wire_type(kind: Kind) -> int:

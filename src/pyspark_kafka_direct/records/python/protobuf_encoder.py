@@ -81,12 +81,14 @@ class _Binder(ProgramReader):
 
         if pa.types.is_timestamp(array.type) or pa.types.is_duration(array.type):
             array = array.view(pa.int64())
+        elif pa.types.is_float32(array.type):
+            array = array.view(pa.int32())  # the bits, because numbers of 64 bits would change signalling NaNs
         values = (array.cast(pa.binary()) if pa.types.is_string(array.type) else array).to_pylist()
         match op:
             case Op.BOOL:
                 return lambda row, out: out.append(values[row])
             case Op.FLOAT:
-                return lambda row, out: out.extend(struct.pack("<f", values[row]))
+                return lambda row, out: out.extend(struct.pack("<i", values[row]))
             case Op.DOUBLE:
                 return lambda row, out: out.extend(struct.pack("<d", values[row]))
             case Op.BYTES:
