@@ -71,6 +71,23 @@ def test_defaults_of_proto2() -> None:
     assert LEGACY.FromString(field(4, 2, b"\1\x63\2")).levels == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("declared", "data_type", "value"),
+    [
+        (r"""string v = 1 [default = "a\n\x41\101\?\"\\"]""", pa.string(), 'a\nAA?"\\'),
+        (r"""string v = 1 [default = 'it\'s \u00e9 \U0001f600' " \303\251"]""", pa.string(), "it's é \U0001f600 é"),
+        (r"""string v = 1 [default = "\q \u12 \xg"]""", pa.string(), r"\q \u12 \xg"),
+        (r"""bytes v = 1 [default = "\?\377\X0a\x"]""", pa.binary(), b"?\xff\n\\x"),
+        ("int32 v = 1 [default = 010]", pa.int32(), 8),
+        ("int32 v = 1 [default = -0x10]", pa.int32(), -16),
+        ("uint64 v = 1 [default = 01777777777777777777777]", pa.int64(), -1),
+    ],
+)
+def test_literals_of_defaults(declared: str, data_type: pa.DataType, value: Any) -> None:
+    text = f"message M {{ optional {declared}; }}"
+    assert one(b"", pa.field("v", data_type), text=text) == value
+
+
 def test_the_last_member_of_a_oneof_wins_even_if_it_is_not_wanted() -> None:
     first, third = field(27, 0, b"\1"), field(29, 2, field(1, 0, b"\7"))
     number = pa.field("first", pa.int32())

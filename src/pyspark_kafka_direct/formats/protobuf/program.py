@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import struct
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from pyspark_kafka_direct.formats.protobuf.literals import parse_integer, unescape
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError, ProtoField
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
 from pyspark_kafka_direct.records.avro_values import child_fields
@@ -248,7 +248,7 @@ class _Maker:
             symbol, number = next((value for value in values if value[0] == text), values[0])
             return self._constant(symbol.encode() if _is_bytes(data_type) else _integer(number))
         if kind == Kind.BYTES:
-            return self._constant(codecs.escape_decode(text or "")[0])
+            return self._constant(unescape(text or ""))
         if _is_bytes(data_type):
             return self._constant((text or "").encode())
         try:
@@ -256,7 +256,7 @@ class _Maker:
                 return self._constant(struct.pack("<d", float(text or 0)))
             if kind == Kind.BOOL:
                 return self._constant(_integer(text == "true"))
-            return self._constant(_integer(int(text or "0", 0)))
+            return self._constant(_integer(parse_integer(text or "0")))
         except (ValueError, OverflowError):
             raise ProtobufSchemaError(f"field {field.name} has an invalid default") from None
 

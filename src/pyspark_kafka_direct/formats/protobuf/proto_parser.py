@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from pyspark_kafka_direct.formats.protobuf.literals import parse_integer, unescape
 from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FIELD_NUMBER,
     MAX_NESTED_TYPES,
@@ -146,6 +147,8 @@ class _Parser:
             if type_name in SCALAR_TYPES:
                 field.type, field.type_name = type_name, ""
             self._options(field)
+            if field.type == "string" and field.default is not None:
+                field.default = unescape(field.default).decode(errors="replace")
             self._expect(";")
         field.repeated = label == "repeated"
         field.packed = field.repeated and field.packed
@@ -236,9 +239,7 @@ class _Parser:
     def _integer(self, smallest: int, largest: int) -> int:
         text = self._constant()
         try:
-            digits = text.lstrip("-")
-            is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
-            number = int(text, 8 if is_octal else 0)
+            number = parse_integer(text)
         except ValueError:
             self._fail(f"{text[:40]} is not an integer")
         if not smallest <= number <= largest:

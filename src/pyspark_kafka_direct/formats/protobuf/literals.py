@@ -1,0 +1,38 @@
+"""The numbers and strings of ``.proto`` files."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ESCAPE: Final = re.compile(
+    rb"\\(?:(?P<octal>[0-7]{1,3})|[xX](?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
+    rb"""|(?P<simple>[abfnrtv\\'"?]))"""
+)
+_SIMPLE: Final = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
+
+
+def parse_integer(text: str) -> int:
+    """Parse a decimal, hexadecimal or octal number; a ValueError if it is none."""
+    digits = text.lstrip("-")
+    is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+    return int(text, 8 if is_octal else 0)
+
+
+def unescape(text: str) -> bytes:
+    """Return the bytes of a string without its quotes; what is no escape stays as it is."""
+    return _ESCAPE.sub(_replacement, text.encode(errors="replace"))
+
+
+def _replacement(found: re.Match[bytes]) -> bytes:
+    kind = found.lastgroup or ""
+    digits = found[kind]
+    match kind:
+        case "octal":
+            return bytes([int(digits, 8) % 256])
+        case "hex":
+            return bytes([int(digits, 16)])
+        case "short" | "long":
+            number = int(digits, 16)
+            return chr(number).encode(errors="replace") if number <= 0x10FFFF else found[0]
+    return bytes([_SIMPLE.get(digits[0], digits[0])])
