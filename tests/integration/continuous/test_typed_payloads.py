@@ -135,6 +135,45 @@ def test_decoded_columns_are_written_as_avro(
         assert registry.paths == [f"GET /subjects/{output}-value/versions/latest"]
 
 
+JSON_SCHEMA = '{"title": "N", "type": "object"}'
+MESSAGE = 'syntax = "proto3"; message N { int32 n = 1; }'
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "schema", "values"),
+    [
+        ("json", JSON_SCHEMA, ['\0\0\0\0\1{"n":1}', '\0\0\0\0\1{"n":2}']),
+        ("protobuf", MESSAGE, ["\0\0\0\0\1\0\x08\1", "\0\0\0\0\1\0\x08\2"]),
+    ],
+)
+def test_values_with_schema_ids_are_written_and_read(
+    queries: Queries,
+    make_topic: MakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    payload_format: str,
+    schema: str,
+    values: list[str],
+) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    source, framed, output = make_topic(), make_topic(), make_topic()
+    queries.put(source, ['{"n": 1}', '{"n": 2}'])
+    decoded = queries.read(subscribe=source, valueFormat="json", valueSchema="n int").select("value")
+    with FakeRegistry() as registry:
+        registry.add(f"{framed}-value", schema, schemaType=payload_format.upper())
+        options = {
+            "valueFormat": payload_format,
+            "valueFraming": "confluent",
+            "schema.registry.url": registry.url,
+        }
+        query = queries.start(decoded.to_kafka(framed, options))
+        queries.expect(framed, values, query)
+        query.stop()
+        if payload_format == "json":
+            options["valueSchema"] = "n int"
+        read = queries.read(subscribe=framed, startingOffsets="earliest", **options).select("value")
+        queries.expect(output, ['{"n":1}', '{"n":2}'], queries.start(read.to_kafka(output), "second"))
+
+
 def test_values_are_decoded_by_a_function_of_the_user(
     spark: SparkSession, queries: Queries, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

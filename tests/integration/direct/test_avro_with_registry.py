@@ -1,4 +1,4 @@
-"""``arrow(valueFormat="avro")`` of RDDs and direct streams with the schemas of a registry."""
+"""``arrow`` of RDDs and direct streams with the schemas of a registry."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
+    from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import KafkaRDD
@@ -108,3 +109,27 @@ def test_a_direct_stream_keeps_the_schema_of_its_start(
         orders.write(V2, {"id": 2, "name": "b"})
         results.wait_for_elements(2)
     assert values(results.flat) == [{"id": 1}, {"id": 2}]
+
+
+def test_a_direct_stream_of_protobuf_and_json_with_schema_ids(
+    spark: SparkSession, kafka: EmbeddedKafka, bench: Workbench, registry: FakeRegistry
+) -> None:
+    topic = bench.make_topic()
+    schema_id = registry.add("n-value", 'syntax = "proto3"; message N { int32 n = 1; }', schemaType="PROTOBUF")
+    header = b"\0" + schema_id.to_bytes(4, "big")
+    bench.write(topic, [header + b"\0\x08\5", None, header + b"\x02\x02\x08\6", header + b'{"n":7}', b'{"n":8}'])
+    protobuf, json = BatchResults(), BatchResults()
+    options = {"schema.registry.url": registry.url, "valueSubject": "n-value"}
+    with streaming(spark.sparkContext, 1) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
+        messages = stream.arrow(["value"], valueFormat="protobuf", mode="PERMISSIVE", options=options)
+        messages.foreachRDD(lambda rdd: protobuf.add(rdd.collect()))
+        structs = stream.arrow(
+            ["value"], valueFormat="json", valueSchema="n int", options={"valueFraming": "confluent"}
+        )
+        structs.foreachRDD(lambda rdd: json.add(rdd.collect()))
+        ssc.start()
+        protobuf.wait_for_elements(1)
+        json.wait_for_elements(1)
+    numbers = [[value and value["n"] for value in values(results.flat)] for results in (protobuf, json)]
+    assert numbers == [[5, None, None, None, None], [None, None, None, 7, None]]
