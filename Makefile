@@ -252,9 +252,8 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev
 	@touch $@
 
-# The kernel compiles faster without link-time optimization. Python compiles the modules that it imports itself.
-.venv-demo/$(STAMP): export CARGO_PROFILE_RELEASE_LTO = off
-.venv-demo/$(STAMP): export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = 16
+# This profile (rust/Cargo.toml) compiles the kernel faster. Python compiles the modules that it imports itself.
+.venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
 .venv-demo/$(STAMP): export PIP_NO_COMPILE = 1
 .venv-demo/$(STAMP): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv-demo demo "$$(sed -nE 's/^ *"(pyspark==[^"]*)".*/\1/p' pyproject.toml)"
