@@ -53,7 +53,7 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("README.md", "`show()` takes 434 ms (JVM: 137 ms)", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
     (
         "README.md",
-        "Planning 1,000 partitions takes 102 ms (JVM: 51 ms)",
+        "Planning 1,000 partitions alone takes 102 ms (JVM: 51 ms)",
         "quick",
         "partitions: Spark, kafka-direct | 102 ms |",
     ),
