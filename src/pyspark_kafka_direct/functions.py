@@ -207,9 +207,9 @@ def infer_schema(
     """Return the fields of the JSON objects in a topic, from a sample of its records.
 
     The types are those of ``spark.read.json``: ``bigint``, ``double``, ``boolean``, ``string``, structs and arrays. An
-    integer of more than 64 bits and at most 38 digits becomes a string (with more digits, a ``double``), and so does what
-    is nested more than 60 levels deep. Values that are not JSON objects are ignored. Sampled values do not become part of
-    a plan, which Spark would show in its UI.
+    integer of more than 64 bits and at most 38 digits becomes a string (with more digits, a ``double``), and so does
+    what is nested more than 60 levels deep. Values that are not JSON objects are ignored. Sampled values do not become
+    part of a plan, which Spark would show in its UI.
 
     Args:
         spark: The session.
