@@ -1,0 +1,82 @@
+"""scripts/prepare installs what pyproject.toml requires, with old versions of bash too, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+JAVA = """#!/bin/sh
+[ "$1" = -version ] && { echo 'openjdk version "17.0.1"' >&2; exit; }
+echo "$$" > "$STARTED"
+exec cat  # ends with its standard input, as the JVM of a gateway
+"""
+PYTHON = """#!/bin/sh
+if [ "$2" = pip ]; then printf '%s\\n' "$@" >> "$INSTALLED"; exit; fi
+exec "$REAL_PYTHON" "$@"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with another pip and another Java."""
+    for name in ("pyproject.toml", "scripts", "src"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name, content in (("java/bin/java", JAVA), (".venv/bin/python", PYTHON)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+        path.chmod(0o755)
+    return tmp_path
+
+
+def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    variables = {
+        "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "JAVA_HOME": str(folder / "java"),
+        "PYTHON": sys.executable,
+        "REAL_PYTHON": sys.executable,
+        "INSTALLED": str(folder / "installed"),
+        "STARTED": str(folder / "started"),
+    }
+    command = ["bash", "scripts/prepare", ".venv", "dev"]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=os.environ | variables | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def await_file(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def test_an_interruption_ends_the_download_of_kafka(folder: Path) -> None:
+    without_mapfile = folder / "bash-3.2"
+    without_mapfile.write_text("enable -n mapfile readarray\n")
+    with start(folder, BASH_ENV=str(without_mapfile)) as script:
+        java = psutil.Process(int(await_file(folder / "started")))
+        script.send_signal(signal.SIGTERM)
+        script.wait(60)
+        java.wait(60)
+        assert script.stdout is not None
+        script.stdout.read()  # ends with the last process
+    assert os.listdir(folder / "cache" / "pyspark-kafka-direct") == ["kafka-4.3.0.lock"]
+    installed = (folder / "installed").read_text().splitlines()
+    assert {"setuptools>=77", "pyspark==4.2.0", "pandas>=2.2,<3", "pyarrow>=18"} <= set(installed)
