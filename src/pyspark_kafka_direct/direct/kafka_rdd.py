@@ -237,8 +237,8 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             valueSchema: The same for values.
             keyMessage: With ``protobuf``: the full name of the message type. Default: the first one of the schema.
             valueMessage: The same for values.
-            mode: What to do with malformed records: ``PERMISSIVE`` (default for JSON), ``DROPMALFORMED`` or
-                ``FAILFAST`` (default for Avro and Protobuf).
+            mode: What to do with malformed records: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``
+                (default if the key or the value is Avro or Protobuf).
             columnNameOfCorruptRecord: The name of the field for malformed records. Default: ``_corrupt_record``.
             options: Options of the data source for a schema registry, such as ``schema.registry.url``. The subject
                 follows from the topic if all ranges have the same one; otherwise, set ``valueSubject``.
