@@ -246,7 +246,7 @@ clean:  ## remove all generated files except the cache of Kafka's jars, which be
 
 # Python compiles the modules that it imports itself; pip would compile all modules of PySpark, for half a minute. Spark
 # gives a worker ten seconds to start, and the target of the class archives imports what a worker needs before any test.
-$(VENV) $(SPARKS:%=.venv-spark-%/$(STAMP)): export PIP_NO_COMPILE = 1
+$(VENV) $(NEWEST): export PIP_NO_COMPILE = 1
 
 $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev
