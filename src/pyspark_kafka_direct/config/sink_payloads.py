@@ -49,9 +49,9 @@ class SinkPayloads:
     use_latest: bool = True  # otherwise, the schema of the column's type has to be in the subject
 
     @property
-    def sides(self) -> frozenset[str]:
-        """The columns that are encoded."""
-        return frozenset(column.side for column in self.columns)
+    def sides_with_types(self) -> frozenset[str]:
+        """The columns whose types are compared with those of a schema; for JSON, the rules of other columns apply."""
+        return frozenset(column.side for column in self.columns if column.payload_format != "json")
 
 
 NO_SINK_PAYLOADS: Final = SinkPayloads()

@@ -164,7 +164,7 @@ def _task_options(
     return {
         "connection": options.connection,
         "produce": options.produce,
-        "schema": resolve_write_schema(schema, options.topic, payloads.sides),
+        "schema": resolve_write_schema(schema, options.topic, payloads.sides_with_types),
         "encoders": resolve_writer_schemas(payloads, schema, options.topic) if starting else {},
         "topic": options.topic,
         "stamp": options.stamp_batch,
@@ -173,7 +173,7 @@ def _task_options(
 
 
 def _warn_of_unwritten_columns(schema: StructType, options: SinkOptions) -> None:
-    written = dataclasses.astuple(resolve_write_schema(schema, options.topic, options.payloads.sides))
+    written = dataclasses.astuple(resolve_write_schema(schema, options.topic, options.payloads.sides_with_types))
     unwritten = [name for position, name in enumerate(schema.fieldNames()) if position not in written]
     if unwritten:
         warn_once(

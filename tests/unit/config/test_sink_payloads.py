@@ -51,7 +51,7 @@ def test_options_that_contradict_each_other(options: dict[str, str], message: st
 )
 def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, use_latest: bool, framing: str) -> None:
     payloads = parse(valueFormat="avro", **REGISTRY, **options).payloads
-    assert payloads.sides == {"value"}
+    assert payloads.sides_with_types == {"value"}
     assert (payloads.auto_register, payloads.use_latest) == (auto_register, use_latest)
     assert payloads.columns[0].subject.framing == framing
 

@@ -1,4 +1,4 @@
-"""The warning about columns of a frame that are not written."""
+"""The checks of the columns of a frame before it is written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.datasource.writers import batch_writer, stream_writer
+from pyspark_kafka_direct.errors import ColumnError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,3 +50,17 @@ def test_other_frames_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None
     # The process that commits a batch has no rows.
     stream_writer(with_topic, schema("value", "offset"), None, starting=False)
     assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize(
+    "data_type", [VariantType(), ArrayType(VariantType()), StructType([StructField("variant", VariantType())])]
+)
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_a_variant_is_not_written_as_json_with_schema_ids(side: str, data_type: DataType) -> None:
+    registry = {"schema.registry.url": "http://localhost:1", "schema.registry.api.timeout.ms": "1"}
+    framed = {f"{side}Format": "json", f"{side}Framing": "confluent", **registry}
+    frame = StructType([StructField("value", StringType())] * (side == "key") + [StructField(side, data_type)])
+    for options in (OPTIONS, {**OPTIONS, **framed}):
+        parsed = parse_sink_options({**options, "topic": "t"}, streaming=False)
+        with pytest.raises(ColumnError, match=f"{side} attribute.* variant"):
+            batch_writer(parsed, frame, None)
