@@ -127,6 +127,24 @@ def test_the_time_to_remove_entries_is_proportional_to_their_number() -> None:
     assert time.process_time() - start < 4  # instead of more than 8
 
 
+def test_entries_are_removed_from_many_small_maps_in_linear_time() -> None:
+    text = """
+        syntax = "proto3";
+        message M { repeated E maps = 1; }
+        message E { map<int32, V> m = 1; }
+        message V { W w = 1; }
+        message W { repeated int32 numbers = 1; }
+    """
+    value = pa.struct({"w": pa.struct({"numbers": pa.list_(pa.int32())})})
+    maps = pa.field("maps", pa.list_(pa.struct({"m": pa.map_(pa.int32(), value)})))
+    key = field(1, 0, varint(1))
+    entries = [key + field(2, 2, field(1, 2, b"")), key + field(2, 2, b"")]  # the list of the second one is null
+    data = field(1, 2, b"".join(field(1, 2, entry) for entry in entries)) * 16_000
+    start = time.process_time()
+    assert one(data, maps, text=text)[-1] == {"m": [(1, {"w": None})]}
+    assert time.process_time() - start < 5  # instead of more than 10
+
+
 def test_entries_are_removed_with_all_that_they_contain() -> None:
     text = 'syntax = "proto3"; message M { map<int32, V> m = 1; } message V { repeated int32 numbers = 1; }'
     entries = [(1, [1, 2]), (2, []), (1, []), (3, [3]), (2, [4, 5]), (4, [6])]

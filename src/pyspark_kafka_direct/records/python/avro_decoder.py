@@ -46,6 +46,7 @@ class Column:
 
         self.type = data_type
         self.values: list[Any] = []  # of a list or map: the ends of its rows
+        self.ends: list[int] = []  # of a list or map: where the items of its rows end, null ones included
         self.children = [Column(field.type) for field in child_fields(data_type)]
         self.has_items = pa.types.is_list(data_type) or pa.types.is_map(data_type)
         self.item_bytes = element_width(data_type)
@@ -55,16 +56,27 @@ class Column:
     def put(self, row: int, value: Any) -> None:
         self.resize_own(row)
         self.values.append(value)
+        if self.has_items:
+            self.ends.append(value)
 
     def resize_own(self, rows: int) -> None:
         del self.values[rows:]
         self.values += [None] * (rows - len(self.values))
+        if self.has_items:
+            del self.ends[rows:]
+            self.ends += [self.end_of(rows)] * (rows - len(self.ends))
+
+    def end_of(self, rows: int) -> int:
+        """Return where the items of the first rows end."""
+        rows = min(rows, len(self.ends))
+        return self.ends[rows - 1] if rows else 0
 
     def truncate(self, rows: int) -> None:
         """Remove the rows from a number on, of which the last one may be incomplete."""
         del self.values[rows:]
         if self.has_items:
-            self.items = next((end for end in reversed(self.values) if end is not None), 0)
+            del self.ends[rows:]
+            self.items = self.end_of(rows)
         for child in self.children:
             child.truncate(self.items if self.has_items else rows)
 
@@ -81,12 +93,8 @@ class Column:
             return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
         if not self.has_items:
             return _array(self.values, self.type)
-        offsets, end = [0], 0
-        for value in self.values:
-            end = end if value is None else value
-            offsets.append(end)
         children = [child.finish(self.items) for child in self.children]
-        ends = pa.array(offsets, pa.int32())
+        ends = pa.array([0, *self.ends], pa.int32())
         if pa.types.is_map(self.type):
             return _map_array(ends, children, self.type, nulls)
         return pa.ListArray.from_arrays(ends, children[0], type=self.type, mask=nulls)

@@ -340,7 +340,7 @@ def _integer(kind: Kind, value: int) -> int:
 
 def _remove_replaced(column: Column) -> None:
     """Remove the entries of a map's last row that later ones replace."""
-    first = _last_end(column.values, len(column.values))
+    first = column.end_of(len(column.ends))
     keys = column.children[0].values
     last = {keys[entry]: entry for entry in range(first, column.items)}
     if len(last) == column.items - first:
@@ -353,28 +353,22 @@ def _remove_replaced(column: Column) -> None:
 
 def _retain(column: Column, first: int, kept: list[int]) -> None:
     """Remove the rows from ``first`` on that are not among ``kept``, which is in order, with all that they contain."""
-    values = column.values
+    values, ends = column.values, column.ends
+    rows = [row for row in kept if row < len(values)]
     items, kept_items = first, kept
-    if not column.has_items:
-        values[first:] = [values[row] for row in kept if row < len(values)]
-    else:
-        items, kept_items = _last_end(values, first), []
-        start, ends, rows = items, [], set(kept)
-        for row, end in enumerate(values[first:], first):
-            if row in rows:
-                kept_items += range(start, start if end is None else end)
-                ends.append(None if end is None else items + len(kept_items))
-            start = start if end is None else end
-        values[first:] = ends
+    if column.has_items:
+        items, kept_items = column.end_of(first), []
+        new_ends = []
+        for row in rows:
+            kept_items += range(column.end_of(row), ends[row])
+            new_ends.append(items + len(kept_items))
+        ends[first:] = new_ends
         column.items = items + len(kept_items)
+        values[first:] = [None if values[row] is None else end for row, end in zip(rows, new_ends, strict=True)]
+    else:
+        values[first:] = [values[row] for row in rows]
     for child in column.children:
         _retain(child, items, kept_items)
-
-
-def _last_end(ends: list[int | None], rows: int) -> int:
-    """Return where the items of the first rows end."""
-    found = (ends[row] for row in range(min(rows, len(ends)) - 1, -1, -1))
-    return next((end for end in found if end is not None), 0)
 
 
 def _wire_type(kind: Kind) -> int:
