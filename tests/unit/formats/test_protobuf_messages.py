@@ -77,9 +77,12 @@ def test_defaults_of_proto2() -> None:
         (r"""string v = 1 [default = "a\n\x41\101\?\"\\"]""", pa.string(), 'a\nAA?"\\'),
         (r"""string v = 1 [default = 'it\'s \u00e9 \U0001f600' " \303\251"]""", pa.string(), "it's é \U0001f600 é"),
         (r"""string v = 1 [default = "\q \u12 \xg"]""", pa.string(), r"\q \u12 \xg"),
+        (r"""string v = 1 [default = "\ud83d\ude00\ud83d"]""", pa.string(), "\U0001f600?"),
         (r"""bytes v = 1 [default = "\?\377\X0a\x"]""", pa.binary(), b"?\xff\n\\x"),
         ("int32 v = 1 [default = 010]", pa.int32(), 8),
         ("int32 v = 1 [default = -0x10]", pa.int32(), -16),
+        ("double v = 1 [default = 010]", pa.float64(), 8.0),
+        ("float v = 1 [default = -0x10]", pa.float32(), -16.0),
         ("uint64 v = 1 [default = 01777777777777777777777]", pa.int64(), -1),
     ],
 )

@@ -6,9 +6,11 @@ import re
 from typing import Final
 
 _ESCAPE: Final = re.compile(
-    rb"\\(?:(?P<octal>[0-7]{1,3})|[xX](?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
+    rb"\\(?:u(?P<pair>[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?P<octal>[0-7]{1,3})|[xX](?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
     rb"""|(?P<simple>[abfnrtv\\'"?]))"""
 )
+_PREFIXED_INTEGER: Final = re.compile(r"0(?:[xX][0-9a-fA-F]+|[0-7]+)")
 _SIMPLE: Final = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
 
 
@@ -17,6 +19,13 @@ def parse_integer(text: str) -> int:
     digits = text.lstrip("-")
     is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
     return int(text, 8 if is_octal else 0)
+
+
+def parse_number(text: str) -> float:
+    """Parse a number that may have a fraction; integers may be hexadecimal or octal."""
+    digits = text.removeprefix("-")
+    number = float(parse_integer(digits) if _PREFIXED_INTEGER.fullmatch(digits) else digits)
+    return -number if text.startswith("-") else number
 
 
 def unescape(text: str) -> bytes:
@@ -28,6 +37,8 @@ def _replacement(found: re.Match[bytes]) -> bytes:
     kind = found.lastgroup or ""
     digits = found[kind]
     match kind:
+        case "pair":  # of surrogates in UTF-16
+            return bytes.fromhex(digits.decode().replace("\\u", "")).decode("utf-16-be").encode()
         case "octal":
             return bytes([int(digits, 8) % 256])
         case "hex":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from pyspark_kafka_direct.formats.protobuf.literals import parse_integer, unescape
+from pyspark_kafka_direct.formats.protobuf.literals import parse_integer, parse_number, unescape
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError, ProtoField
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
 from pyspark_kafka_direct.records.avro_values import child_fields
@@ -253,7 +253,7 @@ class _Maker:
             return self._constant((text or "").encode())
         try:
             if kind in (Kind.FLOAT, Kind.DOUBLE):
-                return self._constant(struct.pack("<d", float(text or 0)))
+                return self._constant(struct.pack("<d", parse_number(text or "0")))
             if kind == Kind.BOOL:
                 return self._constant(_integer(text == "true"))
             return self._constant(_integer(parse_integer(text or "0")))
