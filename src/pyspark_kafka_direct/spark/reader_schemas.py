@@ -36,10 +36,12 @@ def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = No
         payload_format = payloads.settings.format_of(column)
         if payload_format in ("avro", "protobuf") and wanted:
             with_schema = _with_reader_schema if payload_format == "avro" else _with_reader_message
+            comment = comments.get(column)
             try:
-                payloads = with_schema(payloads, registry, column, comments.get(column))
+                payloads = with_schema(payloads, registry, column, comment)
             except SchemaNotFoundError as error:
-                raise type(error)(f"{error.message.rstrip('.')}. {_advice(payloads, registry, column)}") from None
+                advice = _advice(payloads, registry, column, comment)
+                raise type(error)(f"{error.message.rstrip('.')}. {advice}") from None
             registry = payloads.settings.registry or registry
     return payloads
 
@@ -96,15 +98,18 @@ def _with_reader_message(
     return payloads._replace(settings=settings.with_protobuf(column, source))
 
 
-def _advice(payloads: PayloadOptions, registry: RegistryPayloads, column: Side) -> str:
+def _advice(payloads: PayloadOptions, registry: RegistryPayloads, column: Side, comment: str | None) -> str:
     """Return what to do if the registry does not have the schema of a column."""
     side = registry.side(column)
-    if payloads.settings.format_of(column) == "protobuf":
-        if is_short_subject(side, payloads.settings.protobuf_of(column).message):
-            return short_subject_advice(column, side)
-        kind = "a Protobuf schema"
-    else:
-        kind = "an Avro schema"
+    is_protobuf = payloads.settings.format_of(column) == "protobuf"
+    kind = "a Protobuf schema" if is_protobuf else "an Avro schema"
+    if SCHEMA_COMMENT.fullmatch(comment or ""):
+        return (
+            f"The comment of the column {column} contains this id. Call load() again, without .schema() or with one "
+            f"that lacks the comment, or set {column}Schema to {kind}."
+        )
+    if is_protobuf and is_short_subject(side, payloads.settings.protobuf_of(column).message):
+        return short_subject_advice(column, side)
     version = "" if side.version == LATEST_VERSION else f" and {column}SchemaVersion"
     return (
         f"Set {column}Subject{version} to {'those' if version else 'that'} of the schema, or {column}Schema to {kind}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.types import StructField, StructType
 from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct.config.read_options import parse_batch_options
@@ -69,3 +70,12 @@ def test_a_read(registry: FakeRegistry, payload_format: str, options: dict[str, 
     with pytest.raises(SchemaNotFoundError) as raised:
         with_reader_schemas(payloads)
     assert f'not found."). {advice}' in raised.value.message
+
+
+@pytest.mark.parametrize("payload_format", ["avro", "protobuf"])
+def test_a_read_with_the_columns_of_an_earlier_load(registry: FakeRegistry, payload_format: str) -> None:
+    given = {**BASE, "subscribe": "t", "valueFormat": payload_format, "schema.registry.url": registry.url}
+    value = StructField("value", StructType(), metadata={"comment": "version 3 of t-value, schema id 77"})
+    with pytest.raises(SchemaNotFoundError, match="Schema id 77") as raised:
+        with_reader_schemas(parse_batch_options(given).payloads, StructType([value]))
+    assert "The comment of the column value contains this id. Call load() again, without" in raised.value.message
