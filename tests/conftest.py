@@ -1,4 +1,4 @@
-"""Fixtures for every test: one real broker, and topics on it."""
+"""Fixtures for every test: one real broker, topics on it, and a schema registry."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
+from tests.fake_registry import FakeRegistry
 from tests.shards.assignment import COLLECTED, SHARDS, compares_ids, modules_of_unit_part, of_part, of_shard
 from tests.shards.durations import durations_of
 
@@ -107,6 +108,14 @@ def kafka() -> Iterator[EmbeddedKafka]:
     """
     with EmbeddedKafka(external=os.environ.get("PYSPARK_KAFKA_DIRECT_TEST_BROKER")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    """A schema registry in this process."""
+    monkeypatch.setenv("no_proxy", "localhost")
+    with FakeRegistry() as registry:
+        yield registry
 
 
 @pytest.fixture(scope="session")

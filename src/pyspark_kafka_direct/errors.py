@@ -286,6 +286,11 @@ def is_package_error(error: object) -> TypeGuard[KafkaDirectError]:
     return isinstance(error, KafkaDirectError) and type(error).__module__ == __name__
 
 
+def with_advice(error: SchemaNotFoundError, advice: str) -> SchemaNotFoundError:
+    """Return the error with a message that also says what to do."""
+    return type(error)(f"{error.message.rstrip('.')}. {advice}")
+
+
 def printable(text: str) -> str:
     """Return text from another host for a log or an error: at most 500 characters, without controls or line breaks."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:_MAX_FOREIGN_CHARS])

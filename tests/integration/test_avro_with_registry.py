@@ -17,7 +17,7 @@ from tests.integration.waiting import wait_until
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, SchemaError, SchemaRegistryError, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -34,13 +34,6 @@ def order(**fields: Any) -> str:
 
 V1 = order(id="long")
 V2 = order(id="long", name="string")
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 class Orders:

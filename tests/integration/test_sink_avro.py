@@ -18,7 +18,6 @@ from tests.integration.waiting import wait_until
 from pyspark_kafka_direct import ColumnError, OptionError, SchemaNotFoundError, error_of, foreach_batch_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -40,13 +39,6 @@ FLIGHT = json.dumps(
     }
 )
 VALUE = "named_struct('delay', delay, 'origin', origin, 'at', timestamp_millis(5)) AS value"
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 class Target:

@@ -8,18 +8,17 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.fake_registry import FakeRegistry
 from tests.integration.exactly_once import PARTITIONS, Pipe
 from tests.integration.read_back import consume, values
 
 from pyspark_kafka_direct import SchemaNotFoundError, error_of, foreach_batch_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
+    from tests.fake_registry import FakeRegistry
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -79,13 +78,6 @@ def test_a_stream_at_least_once(pipe: Pipe) -> None:
 
 
 SCHEMA = '{"title": "N", "type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string"}}}'
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 @pytest.mark.parametrize("framing", ["confluent", "header"])

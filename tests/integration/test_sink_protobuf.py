@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, timestamp_pb2
-from tests.fake_registry import FakeRegistry
 from tests.integration.exactly_once import PARTITIONS, Pipe
 from tests.integration.read_back import consume
 from tests.integration.transactional_batches import committed
@@ -19,11 +18,11 @@ from pyspark_kafka_direct import ColumnError, OptionError, SchemaNotFoundError, 
 from pyspark_kafka_direct.functions import from_protobuf, to_protobuf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
+    from tests.fake_registry import FakeRegistry
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -48,13 +47,6 @@ VALUE = (
     "'tags', map('a', 1)) AS value"
 )
 MESSAGE = b"\x0a\3EWR\x11\0\0\0\0\0\0\xf8\x3f\x1a\5\x10\xc0\x96\xb1\2\x22\5\x0a\3MIA\x2a\5\x0a\1a\x10\1"
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 class Target:

@@ -9,15 +9,13 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct import ColumnError, OptionError, SchemaNotFoundError, error_of
 from pyspark_kafka_direct.functions import from_avro, to_avro
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
+    from tests.fake_registry import FakeRegistry
 
 SCHEMA = json.dumps(
     {
@@ -27,13 +25,6 @@ SCHEMA = json.dumps(
     }
 )
 CONTEXT = SerializationContext("t", MessageField.VALUE)
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.config.option_parser import environment_list, parse_co
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import NO_PROTOBUF, PayloadSettings, ProtobufSource
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
-from pyspark_kafka_direct.config.registry_parser import parse_registry_payloads, parse_subject
+from pyspark_kafka_direct.config.registry_parser import check_framing, parse_registry_payloads, parse_subject
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
@@ -102,8 +102,8 @@ def parse_payloads(
         )
     json_framings = {side: _json_framing(parsed, side) for side in SIDES if formats[side] == "json"}
     for side, payload_format in formats.items():
-        if payload_format == "protobuf" and parsed.values.get(f"{side}Framing") in ("header", "single-object"):
-            raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")
+        if payload_format == "protobuf":
+            check_framing(parsed, side)
     protobuf = {
         side: ProtobufSource(schema or "", parsed.get_string(f"{side}Message") or None)
         for side, schema in schemas.items()
@@ -167,10 +167,8 @@ def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
 
 def _json_framing(parsed: ParsedConfig, side: Side) -> FramingName:
     """Return where the schema id of JSON is. With a registry, too, it is none by default: keys are often plain JSON."""
-    framing = parse_subject(parsed, side, has_registry=False).framing
-    if framing == "single-object":
-        raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent, header or none with {side}Format=json")
-    return framing
+    check_framing(parsed, side)
+    return parse_subject(parsed, side, has_registry=False).framing
 
 
 def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:

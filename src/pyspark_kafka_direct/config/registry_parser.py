@@ -45,6 +45,10 @@ _SUBJECT_OPTIONS: Final = (
     *(f"{side}{name}" for side in SIDES for name in ("Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")),
     "schemaEvolutionMode",
 )
+_UNUSABLE_FRAMINGS: Final = {
+    "json": (("single-object",), "confluent, header or none"),
+    "protobuf": (("header", "single-object"), "confluent or none"),
+}
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -119,6 +123,14 @@ def parse_subject(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> Su
         version=parsed.get_string(f"{side}SchemaVersion") or "",
         framing=framing or ("confluent" if has_registry else "none"),
     )
+
+
+def check_framing(parsed: ParsedConfig, side: Side) -> None:
+    """Reject a framing that the format of keys or values does not have."""
+    payload_format, name = parsed.get_string(f"{side}Format") or "", f"{side}Framing"
+    unusable, usable = _UNUSABLE_FRAMINGS.get(payload_format, ((), ""))
+    if parsed.get_string(name) in unusable:
+        raise OptionError(f"{parsed.name_of(name)} is {usable} with {side}Format={payload_format}")
 
 
 def _single_topic(parsed: ParsedConfig) -> str | None:

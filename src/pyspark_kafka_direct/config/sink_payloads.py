@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_subject
+from pyspark_kafka_direct.config.registry_parser import check_framing, parse_registry, parse_subject
 from pyspark_kafka_direct.config.subject_names import SIDES, Side
 from pyspark_kafka_direct.errors import OptionError
 
@@ -111,8 +111,6 @@ def _has_json_ids(parsed: ParsedConfig, side: Side) -> bool:
 def _column(parsed: ParsedConfig, side: Side, payload_format: str, *, has_registry: bool) -> SinkColumn:
     schema = parsed.get_string(f"{side}Schema")
     subject = parse_subject(parsed, side, has_registry=has_registry)
-    if payload_format == "json" and subject.framing == "single-object":
-        raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent, header or none with {side}Format=json")
     if not has_registry:
         if schema is None and payload_format != "json":
             kind = "an Avro schema, which is JSON" if payload_format == "avro" else "the text of a .proto file"
@@ -125,11 +123,9 @@ def _column(parsed: ParsedConfig, side: Side, payload_format: str, *, has_regist
                 f"{parsed.name_of(f'{side}Framing')}={subject.framing} needs a registry, which has the id; set "
                 "schema.registry.url"
             )
-    if payload_format != "protobuf":
-        return SinkColumn(side, subject, schema, "avro" if payload_format == "avro" else "json")
-    if subject.framing in ("header", "single-object"):
-        raise OptionError(f"{parsed.name_of(f'{side}Framing')} is confluent or none with {side}Format=protobuf")
-    return SinkColumn(side, subject, schema, "protobuf", parsed.get_string(f"{side}Message") or None)
+    check_framing(parsed, side)
+    message = parsed.get_string(f"{side}Message") if payload_format == "protobuf" else None
+    return SinkColumn(side, subject, schema, cast("SinkFormat", payload_format), message or None)
 
 
 def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> Iterator[str]:

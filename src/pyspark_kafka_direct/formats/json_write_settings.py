@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.errors import SchemaError
 from pyspark_kafka_direct.formats.column_encoder import EncoderProgram, SchemaMismatchError
 from pyspark_kafka_direct.records import encode_json
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records.encoded_values import PayloadEncoder, PayloadEncoding
-    from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +58,6 @@ def json_schema_title(text: str) -> str:
         raise JsonSchemaError("not a JSON Schema, which is an object, true or false")
     title = schema.get("title") if isinstance(schema, dict) else None
     return title if isinstance(title, str) else ""
-
-
-def check_json_schema(resolved: ResolvedSchema, source: str) -> None:
-    """Raise a SchemaError if a schema of a registry is not a JSON Schema."""
-    if resolved.schema_type != "JSON":
-        raise SchemaError(f"{source} is a schema of {resolved.schema_type}, not a JSON Schema")
 
 
 class _JsonEncoder:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from pyspark_kafka_direct.errors import SchemaRegistryError, printable
+from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryError, printable
 
 MAX_REFERENCES: Final = 1000
 """Of one schema, those of its references included."""
@@ -76,6 +76,11 @@ class ResolvedSchema:
     def schema_type(self) -> str:
         """Return ``AVRO``, ``PROTOBUF`` or ``JSON``."""
         return self.registered.schema.schema_type
+
+    def check_type(self, wanted: str, name: str, source: str) -> None:
+        """Raise a SchemaError if the schema has another type; ``source`` is where it is from."""
+        if self.schema_type != wanted:
+            raise SchemaError(f"{source} is a schema of {self.schema_type}, not {name}")
 
 
 def parse_registered_schema(content: Any, source: str) -> RegisteredSchema:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
 from pyspark_kafka_direct.config.subject_names import SIDES, is_short_subject, short_subject_advice
-from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError
+from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError, with_advice
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,8 +40,7 @@ def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = No
             try:
                 payloads = with_schema(payloads, registry, column, comment)
             except SchemaNotFoundError as error:
-                advice = _advice(payloads, registry, column, comment)
-                raise type(error)(f"{error.message.rstrip('.')}. {advice}") from None
+                raise with_advice(error, _advice(payloads, registry, column, comment)) from None
             registry = payloads.settings.registry or registry
     return payloads
 

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.errors import (
     SchemaError,
     SchemaNotFoundError,
     SchemaRegistryUnavailableError,
+    with_advice,
 )
 from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
 
@@ -157,7 +158,7 @@ def _find_schema(
             return _fetch_version(registry, subject, version, column.payload_format)
         return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
     except SchemaNotFoundError as error:
-        raise type(error)(f"{error.message.rstrip('.')}. {_advice(column)}") from None
+        raise with_advice(error, _advice(column)) from None
 
 
 def _advice(column: SinkColumn) -> str:
@@ -227,9 +228,7 @@ def _fetch(registry: RegistrySettings, subject: str, version: str, payload_forma
 
         avro_schema(resolved, source)
     elif payload_format == "json":
-        from pyspark_kafka_direct.formats.json_write_settings import check_json_schema
-
-        check_json_schema(resolved, source)
+        resolved.check_type("JSON", "a JSON Schema", source)
     else:
         from pyspark_kafka_direct.formats.protobuf.registry_messages import message_source
 
@@ -267,9 +266,9 @@ def _identify(
     try:
         found = client.look_up(subject, schema)
     except SchemaNotFoundError as error:
-        raise type(error)(
-            f"{error.message.rstrip('.')}. The schema has to be registered in the subject before it is written with: "
-            "register it, or set auto.register.schemas=true."
+        advice = "register it, or set auto.register.schemas=true."
+        raise with_advice(
+            error, f"The schema has to be registered in the subject before it is written with: {advice}"
         ) from None
     if found.schema_id is None:
         raise invalid_response(f"Subject {subject!r}", "without an id")

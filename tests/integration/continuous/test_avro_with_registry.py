@@ -13,20 +13,11 @@ from tests.integration.test_avro_with_registry import V1, V2, Orders
 from pyspark_kafka_direct import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
     from tests.conftest import MakeTopic
     from tests.integration.continuous.continuous_queries import Queries
 
     from pyspark_kafka_direct.continuous import ContinuousQueryBuilder
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.fake_registry import FakeRegistry
 from tests.integration.direct.streaming_contexts import BatchResults, direct_stream, streaming
 from tests.integration.test_avro_with_registry import V1, V2, Orders
 
@@ -13,22 +12,14 @@ from pyspark_kafka_direct import OptionError, SchemaRegistryError
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
+    from tests.fake_registry import FakeRegistry
     from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import KafkaRDD
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 @pytest.fixture

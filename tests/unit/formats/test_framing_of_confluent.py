@@ -13,27 +13,19 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, wrappers_pb2
-from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming, split_ids, split_message_indexes
 from pyspark_kafka_direct.registry.registry_client import RegistryClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.fake_registry import FakeRegistry
 
     from pyspark_kafka_direct.formats.writer_schemas import FramedValues
 
 AVRO = '{"type": "record", "name": "A", "fields": [{"name": "a", "type": "long"}]}'
 DATA = b"\x54"  # 42 as an Avro long
 JSON_SCHEMA = '{"title": "A", "type": "object", "properties": {"a": {"type": "integer"}}}'
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 def client_of_confluent(registry: FakeRegistry) -> SchemaRegistryClient:

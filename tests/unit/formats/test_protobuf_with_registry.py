@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.fake_registry import FakeRegistry
 from tests.unit.formats.protobuf_data import malformed, message_class
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
@@ -23,18 +22,11 @@ from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.registry import single_flight_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.fake_registry import FakeRegistry
 
 OLD = 'syntax = "proto3"; package shop; message Order { int32 id = 1; message Item { int32 count = 1; } }'
 NEW = OLD.replace("int32 id = 1;", "int64 id = 1; string name = 2;")
 TYPE = pa.struct([("id", pa.int32())])
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 def settings_of(registry: FakeRegistry) -> RegistrySettings:

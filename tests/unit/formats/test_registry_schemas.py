@@ -7,7 +7,6 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
@@ -21,7 +20,7 @@ from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.fake_registry import FakeRegistry
 
 
 def record(record_name: str, /, **fields: Any) -> dict[str, Any]:
@@ -34,13 +33,6 @@ def record(record_name: str, /, **fields: Any) -> dict[str, Any]:
 
 OLD = json.dumps(record("Order", id="long"))
 NEW = json.dumps(record("Order", id="long", name="string"))
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 def settings_of(registry: FakeRegistry) -> RegistrySettings:

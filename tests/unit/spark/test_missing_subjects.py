@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import StructField, StructType
-from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
@@ -15,7 +14,7 @@ from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.fake_registry import FakeRegistry
 
 BASE = {"kafka.bootstrap.servers": "b:9092"}
 VERSION = {"valueSchemaVersion": "7"}
@@ -24,13 +23,6 @@ FULL_NAME = (
     "With valueSubjectNameStrategy=record, valueMessage must be the full name of the message, such as flights.Flight. "
     "Or set valueSubject."
 )
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        yield registry
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,7 @@ def fetch_reader_schema_by_id(settings: RegistrySettings, schema_id: int, source
 
 def avro_schema(resolved: ResolvedSchema, source: str) -> AvroSchema:
     """Return the parsed schema; a SchemaError if it is not Avro."""
-    if resolved.schema_type != "AVRO":
-        raise SchemaError(f"{source} is a schema of {resolved.schema_type}, not of Avro")
+    resolved.check_type("AVRO", "of Avro", source)
     try:
         return _parse(resolved.text, tuple(dependency.text for dependency in resolved.dependencies))
     except AvroSchemaError as error:

@@ -92,8 +92,7 @@ def fetch_source_by_id(settings: RegistrySettings, schema_id: int, message: str 
 
 def message_source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
     """Return the message type of a schema; a SchemaError if it is not Protobuf, or lacks the type."""
-    if resolved.schema_type != "PROTOBUF":
-        raise SchemaError(f"{where} is a schema of {resolved.schema_type}, not of Protobuf")
+    resolved.check_type("PROTOBUF", "of Protobuf", where)
     imports = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
     source = ProtobufSource(resolved.text, message, imports)
     try:

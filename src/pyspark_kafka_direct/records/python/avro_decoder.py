@@ -45,7 +45,7 @@ class Column:
         import pyarrow as pa
 
         self.type = data_type
-        self.values: list[Any] = []  # of a list or map: the ends of its rows
+        self.values: list[Any] = []  # of a list or map: anything but None, unless the row is null
         self.ends: list[int] = []  # of a list or map: where the items of its rows end, null ones included
         self.children = [Column(field.type) for field in child_fields(data_type)]
         self.has_items = pa.types.is_list(data_type) or pa.types.is_map(data_type)

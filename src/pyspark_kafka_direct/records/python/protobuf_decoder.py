@@ -364,9 +364,7 @@ def _retain(column: Column, first: int, kept: list[int]) -> None:
             new_ends.append(items + len(kept_items))
         ends[first:] = new_ends
         column.items = items + len(kept_items)
-        values[first:] = [None if values[row] is None else end for row, end in zip(rows, new_ends, strict=True)]
-    else:
-        values[first:] = [values[row] for row in rows]
+    values[first:] = [values[row] for row in rows]
     for child in column.children:
         _retain(child, items, kept_items)
 
