@@ -94,7 +94,8 @@ class SoakQuery:
             repeated = [number for number, times in logged.items() if times > 1]
             if missing or repeated:
                 raise SoakError(
-                    f"the topics do not have each written record once: {len(missing)} missing ({sorted(missing)[:5]}), "
+                    f"the topics do not have each written record once: {len(missing)} missing "
+                    f"({', '.join(f'{number}: {writer.place(number)}' for number in sorted(missing)[:5])}), "
                     f"{len(repeated)} repeated ({sorted(repeated)[:5]}); this is not an error of the query"
                 )
             start = {

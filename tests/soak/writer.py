@@ -44,7 +44,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._failures: list[str] = []
         self._written = 0
-        self._acknowledged = 0
+        self._places: dict[int, str] = {}  # of acknowledged records
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -60,7 +60,7 @@ class Writer:
         left = self._producer.flush(_DEADLINE)
         assert not self._failures, f"records were not written: {self._failures[:3]}"
         assert left == 0, f"{left} records were not acknowledged within {_DEADLINE:.0f} s"
-        assert self._acknowledged == self._written
+        assert self.acknowledged == self._written
         return self._written
 
     def add(self, topic: str) -> None:
@@ -79,7 +79,11 @@ class Writer:
 
     @property
     def acknowledged(self) -> int:
-        return self._acknowledged
+        return len(self._places)
+
+    def place(self, number: int) -> str:
+        """Return where a number was written, such as ``topic-0 at offset 3``."""
+        return self._places[number]
 
     def _connect(self) -> Producer:
         return Producer({
@@ -101,11 +105,12 @@ class Writer:
             self._producer.poll(0)
             self._ended.wait(_PAUSE)
 
-    def _delivered(self, error: Any, _: Message) -> None:
+    def _delivered(self, error: Any, record: Message) -> None:
         if error is not None:
             self._failures.append(str(error))
         else:
-            self._acknowledged += 1
+            place = f"{record.topic()}-{record.partition()} at offset {record.offset()}"
+            self._places[int(record.value() or b"")] = place
 
 
 def create_topic(
@@ -131,8 +136,16 @@ def add_partition(servers: str, topic: str, partitions: int) -> None:
 
 
 def delete_topic(servers: str, topic: str) -> None:
+    """Delete a topic, and wait until the broker knows it.
+
+    The controller responds first. A producer that still gets metadata of the old topic writes records that are lost.
+    """
     admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())  # must exist until the response arrives
     admin.delete_topics([topic])[topic].result(30)
+    deadline = time.monotonic() + _DEADLINE
+    while topic in admin.list_topics(timeout=30).topics:
+        assert time.monotonic() < deadline, f"{topic} could not be deleted"
+        time.sleep(0.02)
 
 
 def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:

@@ -93,6 +93,8 @@ def test_workers_of_planners_are_forked_from_a_process_with_the_imports(address:
         (port,) = struct.unpack("!i", daemon.stdout.read(4))
         with socket.create_connection(("127.0.0.1", port), 60) as connection:
             worker = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))[0]
+            connection.sendall(struct.pack("!i", len(SECRET)) + SECRET)  # until then, the worker ignores SIGHUP
+            assert connection.recv(6, socket.MSG_WAITALL) == struct.pack("!i", 2) + b"ok"
             assert "pyarrow" in Path(f"/proc/{worker}/maps").read_text(), "the worker has to import PyArrow"
             parent = Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[1]
             assert int(parent) != daemon.pid
