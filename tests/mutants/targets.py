@@ -41,6 +41,15 @@ TARGETS = {
         ("planning", "spark/task_slots.py", "spark/write_report.py"),
         ("planning", "spark/test_task_slots.py", "spark/test_write_report.py"),
     ),
+    "consumer": MutationTarget(
+        ("consumer",),
+        (
+            "consumer",
+            "client/test_multi_partition_fetch.py",
+            "datasource/test_partition_reader.py",
+            "direct/test_kafka_rdd_tasks.py",
+        ),
+    ),
     "loss": MutationTarget(
         ("client/witnesses.py", "client/cluster_client.py", "consumer/fetcher.py", "consumer/fetch_response.py"),
         (
@@ -52,6 +61,13 @@ TARGETS = {
         ),
     ),
     "records": MutationTarget(("records/python",), ("records",)),
+    "formats": MutationTarget(
+        ("formats",),
+        ("formats", "config/test_payload_options.py", "config/test_sink_payloads.py", "spark/test_writer_schemas.py"),
+    ),
+    "registry": MutationTarget(
+        ("registry",), ("registry", "formats/test_registry_schemas.py", "config/test_registry_options.py")
+    ),
     "config": MutationTarget(("config",), ("config", "direct/test_conf.py")),
     "protocol": MutationTarget(
         (

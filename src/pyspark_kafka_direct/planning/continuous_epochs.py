@@ -86,14 +86,13 @@ def assign_partitions(
     by_size = sorted(range(task_count), key=lambda task: (-len(retained[task]), task))
     capacity = dict.fromkeys(by_size, smaller_size) | dict.fromkeys(by_size[:larger_count], smaller_size + 1)
     tasks = [retained[task][: capacity[task]] for task in range(task_count)]
-    # The other partitions go to the task with the fewest partitions, until it reaches its capacity.
-    open_tasks = [(len(tasks[task]), task) for task in range(task_count) if len(tasks[task]) < capacity[task]]
-    heapq.heapify(open_tasks)
+    # Each of the other partitions goes to the task with the fewest partitions.
+    by_fewest = [(len(partitions_of_task), task) for task, partitions_of_task in enumerate(tasks)]
+    heapq.heapify(by_fewest)
     for partition in sorted(assigned.difference(*tasks)):
-        size, task = heapq.heappop(open_tasks)
+        size, task = by_fewest[0]
         tasks[task].append(partition)
-        if size + 1 < capacity[task]:
-            heapq.heappush(open_tasks, (size + 1, task))
+        heapq.heapreplace(by_fewest, (size + 1, task))
     return tuple(tuple(sorted(task)) for task in tasks)
 
 

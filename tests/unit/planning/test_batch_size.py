@@ -46,3 +46,13 @@ def test_a_rate_limits_batches_and_the_time_between_them(rate: float, rows: int)
     size.adapt(rows, size.next_at, size.next_at + 1e-9)
     assert size.next_at == pytest.approx(10 + 2 * rows / rate)
     assert BatchSize(8192).next_at == 0.0
+
+
+def test_a_call_may_take_twice_as_long_as_a_smaller_one_that_was_no_faster() -> None:
+    size = BatchSize(8192)
+    size.adapt(16, 0.0, 3.0)
+    assert size.rows == 5
+    size.adapt(5, 3.0, 6.0)
+    assert size.rows == 10
+    size.adapt(10, 6.0, 12.5)
+    assert size.rows == 9, "6.5 seconds are too long: 9 rows take less than 6"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import QueryRunError
@@ -155,6 +155,12 @@ class TestMergingReports:
         one = epochs[0].merged_with(epochs[1]).merged_with(epochs[2])
         assert one.recreated_topic_ids == {TASKS[0][0]: UUID(int=7), TASKS[0][1]: UUID(int=8)}
 
+    def test_the_sizes_of_merged_epochs_are_added(self) -> None:
+        first = merge_task_reports(3, TASKS, START_OFFSETS, by_task(report(0, flush_ms=9.0), report(1)))
+        later = {each: offset + 1 for each, offset in first.offsets.items()}
+        second = replace(first, offsets=later, rows=1, bytes=2, flush_ms=3.0, rows_read=4, last=True)
+        assert first.merged_with(second) == EpochResult(3, later, 41, 602, 9.0, last=True, rows_read=54)
+
     def test_malformed_records_of_all_reports_are_retained(self) -> None:
         counts = [{TASKS[0][0]: 4}, {TASKS[1][0]: 1}, {TASKS[0][0]: 2}]
         reports = {task: report(task, malformed_records=counts[task]) for task in (0, 1)}
@@ -274,6 +280,7 @@ class TestEpochRequestTimes:
     def test_requests_stay_on_multiples_of_the_interval(self, now: float, due: float) -> None:
         assert next_epoch_request_time(10.0, 1.0, now) == due
 
+    @example(569.0, 0.7, 655.8 - 569.0)  # 124 intervals after 569 are 655.8 by rounding
     @given(st.floats(0, 1e6), st.floats(0.01, 1e4), st.floats(0, 1e6))
     def test_the_next_request_is_in_the_future_and_within_an_interval(
         self, due: float, interval: float, delay: float

@@ -81,6 +81,15 @@ def test_from_earliest_the_first_batch_has_everything() -> None:
     assert planned(stream.plan(end, end)) == []
 
 
+def test_a_query_without_initial_offsets_is_resumed() -> None:
+    stream = planner(cluster(10))
+    assert stream.resumed
+    assert stream.plan({T0: 4}, stream.next_end_offsets({T0: 4})).ranges
+    assert stream.resumed
+    stream.initial_offsets()
+    assert not stream.resumed
+
+
 def test_a_start_that_can_change_makes_an_empty_first_batch() -> None:
     reader = cluster(10)
     stream = planner(reader, Latest())

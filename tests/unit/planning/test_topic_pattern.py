@@ -48,6 +48,7 @@ def test_alternatives_are_anchored_as_a_whole() -> None:
         ("(?:a|ab){2}+c", "aac", "abac"),
         ("[a-z&&[^b]&&[^c]]+", "ad", "ab"),
         ("a(?i:b)", "aB", "AB"),
+        ("(?d:a)b", "ab", "b"),
         ("\\H+\\z", "abc", ""),
         (".*(?<!offsets)", "topic", "__consumer_offsets"),
         ("[a&&b]*a", "a", "b"),
