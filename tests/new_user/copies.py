@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-LIMIT = 1500  # records of a batch
+LIMIT = 1500  # records of a batch until the kill
+LIMIT_TO_THE_END = 20_000  # a slow machine must copy faster than the sample writes
 
 
 def main(servers: str, folder: str, what: str) -> None:
@@ -31,12 +32,13 @@ def main(servers: str, folder: str, what: str) -> None:
 
 def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) -> None:
     """Copy flights to the topic ``copies`` and print each batch."""
+    limit = LIMIT_TO_THE_END if to_the_end else LIMIT
     flights = (
         spark.readStream.format("kafka-direct")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", "flights")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", LIMIT)
+        .option("maxOffsetsPerTrigger", limit)
         .load()
     )
     writer = (
@@ -51,8 +53,10 @@ def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) ->
     if not to_the_end:
         follow(writer.trigger(processingTime="1 second").start())
         return
-    # Spark before 4.2 ends an available-now query after one batch. A batch that is at most half full is the last one.
-    while follow(writer.trigger(availableNow=True).start()) > LIMIT // 2:
+    # Spark before 4.2 ends an available-now query after one batch: after the restart, after the pending one.
+    follow(writer.trigger(availableNow=True).start())
+    # A batch that is at most half full is the last one.
+    while follow(writer.trigger(availableNow=True).start()) > limit // 2:
         pass
 
 
