@@ -30,6 +30,7 @@ REQUEST_FAULTS: Final = (
     "throttle",  # the response has a throttle time, and the broker delays the connection's next request
     "error",  # the broker responds with a retriable error and does nothing
 )
+MALFORMED_RESPONSES: Final = ("garble_response",)  # the response is other bytes, but for its size and correlation id
 CONNECT_FAULTS: Final = ("refuse_connect", "stall_connect")
 CRASHES: Final = (
     "crash_before_request",  # the process dies instead of sending it

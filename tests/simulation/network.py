@@ -159,6 +159,10 @@ class Network:
             self.following_faults[process] = [RequestFault(kind)] * count
         return fault
 
+    def aim_at_next(self, api: str, number: int, fault: RequestFault) -> None:
+        """Let a fault happen to a later request of a kind; 0 is the next one."""
+        self.aimed_faults[api, self._counts[api] + number] = fault
+
     def latency(self) -> float:
         return _MIN_LATENCY + (_MAX_LATENCY - _MIN_LATENCY) * self._rng.random() ** 3
 
@@ -405,6 +409,8 @@ class _Connection:
             size = max(1, len(frame) // fault.arguments["pieces"])
             for index, start in enumerate(range(0, len(frame), size)):
                 self._deliver(frame[start : start + size], index * fault.arguments["seconds"])
+        elif kind == "garble_response":
+            self._deliver(frame[:8] + b"\xff" * (len(frame) - 8), 0.0)
         else:
             self._deliver(frame, fault.arguments["seconds"] if fault is not None and kind == "delay_response" else 0.0)
         self._finish()

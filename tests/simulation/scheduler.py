@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 from tests.simulation.errors import DeadlockError, LivelockError, ProcessKilled
 
 if TYPE_CHECKING:
@@ -148,6 +148,23 @@ class World:
         self._ready.append(task)
         return task
 
+    def adopt_caller(self, process: SimulatedProcess) -> None:
+        """Make the caller a task of a process, so that it may wait; the scheduler gets a greenlet of its own."""
+        assert self._current is None, "the caller is a task already"
+        caller = getcurrent()
+        task = Task(len(self.tasks), "caller", process, _nothing, caller)
+        task.greenlet = caller
+        self.tasks.append(task)
+        self._current = task
+
+        def serve() -> None:
+            try:
+                self.run([task])
+            finally:
+                self._current = task  # an error is raised where the caller waits
+
+        self._hub = greenlet(serve, caller)
+
     def run(self, until: Sequence[Task] | None = None, *, seconds: float = MAX_SECONDS) -> None:
         """Run until the given tasks have ended; with none, until all have ended.
 
@@ -249,6 +266,8 @@ class World:
         for process in self.processes:
             process.kill()
         self._events.clear()
+        if self._hub is not getcurrent() and not self._hub.dead:  # the caller was adopted
+            self._hub.throw(GreenletExit)
 
     def describe(self) -> str:
         """Return what every living task waits for."""

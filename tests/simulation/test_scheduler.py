@@ -273,3 +273,21 @@ def test_a_wakeup_signal_ends_a_wait_for_sockets() -> None:
     process.spawn("wake", wake)
     world.run()
     assert times == pytest.approx([1002, 1062], abs=0.001)
+
+
+def test_an_adopted_caller_waits_beside_tasks() -> None:
+    world, process = create()
+    world.adopt_caller(process)
+    ends: list[float] = []
+
+    def sleep() -> None:
+        process.sleep(3)
+        ends.append(world.now)
+
+    process.start_thread(sleep, "sleep")
+    process.sleep(5)
+    assert ends == [pytest.approx(1003)]
+    assert world.now == pytest.approx(1005)
+    with pytest.raises(DeadlockError, match="caller: waits for nothing"):
+        world.block("nothing", None)
+    world.close()

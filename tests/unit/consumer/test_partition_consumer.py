@@ -1,15 +1,15 @@
-"""``PartitionConsumer`` with a fake cluster: real bytes, no sockets, and a fake clock."""
+"""``PartitionConsumer`` on a simulated cluster."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.consumer.fake_cluster import LATENCY, FakeCluster
 from tests.unit.consumer.polling import (
     ONE,
     THREE,
     TWO,
+    ConsumerCluster,
     at_end,
     offsets,
     poll_until,
@@ -21,91 +21,84 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.fixture
-def cluster() -> FakeCluster:
-    """Two brokers; the first one leads."""
-    return FakeCluster([ONE, TWO, THREE], cluster=2)
-
-
-def test_records_of_all_partitions_are_returned(cluster: FakeCluster) -> None:
-    cluster.logs[ONE].append(5)
-    cluster.logs[THREE].append(2)
+def test_records_of_all_partitions_are_returned(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 5)
+    cluster.append(THREE, 2)
     with cluster.consumer() as consumer:
         assert offsets(consumer.poll(10)) == {ONE: [0, 1, 2, 3, 4], THREE: [0, 1]}
         assert consumer.positions == {ONE: 5, TWO: 0, THREE: 2}
         assert consumer.poll(3) == []
-    assert len(cluster.connections) == 1
-    assert [connection.closed for connection in cluster.released] == [True]  # a response was expected
+    assert cluster.network.connect_count == 1
+    assert cluster.open_connections == 0  # a response was expected
 
 
-def test_new_records_are_returned_when_they_arrive(cluster: FakeCluster) -> None:
-    system = cluster.system
+def test_new_records_are_returned_when_they_arrive(cluster: ConsumerCluster) -> None:
     with cluster.consumer() as consumer:
+        start = cluster.now
         assert consumer.poll(5.0) == []
-        assert system.now == pytest.approx(1005.0)
-
-        def appended() -> None:
-            cluster.logs[TWO].append(1)
-            cluster.respond_to_waiting_fetches()
-
-        system.schedule(1005.3, appended)
+        assert cluster.now == pytest.approx(start + 5.0, abs=0.001)
+        cluster.after(0.3, lambda: cluster.append(TWO, 1))
+        start = cluster.now
         assert offsets(consumer.poll(5.0)) == {TWO: [0]}
-        assert system.now == pytest.approx(1005.3 + LATENCY)
+        assert 0.3 < cluster.now - start < 0.31
 
 
-def test_wakeup_fd_ends_the_poll_at_any_time(cluster: FakeCluster) -> None:
-    system = cluster.system
-    signal = system.wakeup_signal()
+def test_wakeup_fd_ends_the_poll_at_any_time(cluster: ConsumerCluster) -> None:
+    signal = cluster.process.wakeup_signal()
     with cluster.consumer() as consumer:
         consumer.poll(1.0)
         for brokers_down in (False, True):
             if brokers_down:
-                cluster.down.update({1, 2})
-                cluster.break_connections()
-            now = system.now
-            system.schedule(now + 7.25, signal.set)
+                for broker in cluster.cluster.brokers:
+                    cluster.event("stop_broker", broker=broker, seconds=1000)
+            start = cluster.now
+            cluster.after(7.25, signal.set)
             assert consumer.poll(60.0, [signal.fileno()]) == []
-            assert system.now == pytest.approx(now + 7.25)
+            assert cluster.now == pytest.approx(start + 7.25, abs=0.001)
             signal.clear()
         signal.set()
-        now = system.now
+        start = cluster.now
         assert consumer.poll(60.0, [signal.fileno()]) == []
-        assert system.now == now
+        assert cluster.now == pytest.approx(start, abs=0.001)
 
 
-def test_slow_metadata_request_does_not_delay_the_poll(cluster: FakeCluster) -> None:
+def test_slow_metadata_request_does_not_delay_the_poll(cluster: ConsumerCluster) -> None:
     """Metadata requests run in the background, so the poll ends in time."""
-    cluster.logs[ONE].append(1)
-    cluster.system.hold_background = True
+    cluster.append(ONE, 1)
+    cluster.fault("Metadata", "delay_response", seconds=3.0)
     with cluster.consumer() as consumer:
+        start = cluster.now
         assert consumer.poll(2.0) == []
-        assert cluster.system.now == pytest.approx(1002.0)
-        cluster.system.hold_background = False
-        cluster.system.run_background()
+        assert cluster.now == pytest.approx(start + 2.0, abs=0.001)
         assert offsets(consumer.poll(2.0)) == {ONE: [0]}
 
 
-def test_connection_made_after_close_is_released(cluster: FakeCluster) -> None:
-    consumer = cluster.consumer()
-    cluster.system.hold_background = True
+def test_connection_made_after_close_is_released(cluster: ConsumerCluster) -> None:
+    """The fixture checks that none is left."""
+    cluster.elect(ONE, 2)
+    consumer = cluster.consumer({ONE: 0})
     consumer.poll(0)
-    cluster.system.run_background()  # the leaders are known
+    cluster.sleep(0.1)  # the leaders are known
     consumer.poll(0)
     consumer.close()
-    cluster.system.run_background()  # only now the connection is made
-    assert len(cluster.released) == len(cluster.connections) == 1
+    assert cluster.open_connections == 1
+    cluster.sleep(0.1)  # only now the connection is made
+    assert cluster.open_connections == 2
+    assert cluster.sent("Fetch") == 0
 
 
-def test_next_fetch_is_sent_before_records_are_returned(cluster: FakeCluster) -> None:
-    cluster.logs[ONE].append(5)
+def test_next_fetch_is_sent_before_records_are_returned(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 5)
     with cluster.consumer({ONE: 0}) as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0, 1, 2, 3, 4]}
-        assert cluster.fetched_offsets == [(ONE, 0), (ONE, 5)]
+        assert cluster.sent("Fetch") == 2
+        cluster.sleep(0.1)
+        assert cluster.fetched() == [(ONE, 0), (ONE, 5)]
 
 
-def test_poll_returns_a_limited_amount_and_loses_nothing(cluster: FakeCluster) -> None:
+def test_poll_returns_a_limited_amount_and_loses_nothing(cluster: ConsumerCluster) -> None:
     for tp in (ONE, TWO):
-        cluster.logs[tp].append(100, size=100)
+        cluster.append(tp, 100, size=100)
     with cluster.consumer(max_bytes=1000, max_rows=3) as consumer:
         first = consumer.poll(1)
         assert sum(rows.nbytes for _, rows in first) < 1500
@@ -116,21 +109,21 @@ def test_poll_returns_a_limited_amount_and_loses_nothing(cluster: FakeCluster) -
         assert found == {ONE: list(range(100)), TWO: list(range(100))}
 
 
-def test_response_is_not_handled_before_the_last_one_was_returned(cluster: FakeCluster) -> None:
+def test_response_is_not_handled_before_the_last_one_was_returned(cluster: ConsumerCluster) -> None:
     """So memory is limited to two responses, however slow the owner is."""
     for _ in range(10):
-        cluster.logs[ONE].append(10, size=100)
+        cluster.append(ONE, 10, size=100)
     with cluster.consumer({ONE: 0}, max_rows=1, max_bytes=1, fetch={"max_partition_fetch_bytes": 1}) as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0]}
         for expected in range(1, 10):
             assert offsets(consumer.poll(1)) == {ONE: [expected]}
-            assert len(cluster.fetched_offsets) == 2
+            assert cluster.sent("Fetch") == 2
         assert offsets(consumer.poll(1)) == {ONE: [10]}
 
 
 @pytest.mark.parametrize("columns", [("value",), ("value", "offset"), COLUMNS, ("key",)])
-def test_only_wanted_columns_are_returned(cluster: FakeCluster, columns: tuple[str, ...]) -> None:
-    cluster.logs[ONE].append(3)
+def test_only_wanted_columns_are_returned(cluster: ConsumerCluster, columns: tuple[str, ...]) -> None:
+    cluster.append(ONE, 3)
     with cluster.consumer({ONE: 1}, columns=columns) as consumer:
         ((_, rows),) = consumer.poll(1)
         assert tuple(rows.schema.names) == columns
@@ -138,72 +131,65 @@ def test_only_wanted_columns_are_returned(cluster: FakeCluster, columns: tuple[s
         assert consumer.positions == {ONE: 3}
 
 
-def test_position_moves_over_offsets_without_records(cluster: FakeCluster) -> None:
-    log = cluster.logs[ONE]
-    log.append(2)
-    log.append(3, producer_id=7)
-    log.finish(7, commit=False)
+def test_position_moves_over_offsets_without_records(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 2)
+    cluster.append(ONE, 3, producer_id=7)
+    cluster.end_transaction(ONE, 7, commit=False)
     with cluster.consumer({ONE: 0}, isolation_level="read_committed") as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0, 1]}
         assert consumer.positions == {ONE: 6}
-        log.append(1, producer_id=8)
-        cluster.respond_to_waiting_fetches()
+        cluster.append(ONE, 1, producer_id=8)
         assert consumer.poll(2) == []
         assert consumer.positions == {ONE: 6}  # the transaction is open
-        log.finish(8, commit=False)
-        cluster.respond_to_waiting_fetches()
-        now = cluster.system.now
+        cluster.end_transaction(ONE, 8, commit=False)
+        now = cluster.now
         assert consumer.poll(60) == []
-        assert cluster.system.now < now + 1
+        assert cluster.now < now + 1
         assert consumer.positions == {ONE: 8}
 
 
-def test_open_transactions_only_block_read_committed(cluster: FakeCluster) -> None:
-    log = cluster.logs[ONE]
-    log.append(2)
-    log.append(3, producer_id=7)
-    log.append(1)
+def test_open_transactions_only_block_read_committed(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 2)
+    cluster.append(ONE, 3, producer_id=7)
+    cluster.append(ONE, 1)
     with cluster.consumer({ONE: 0}) as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0, 1, 2, 3, 4, 5]}
     with cluster.consumer({ONE: 0}, isolation_level="read_committed") as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0, 1]}
         assert consumer.poll(3) == []
-        log.finish(7, commit=True)
-        cluster.respond_to_waiting_fetches()
+        cluster.end_transaction(ONE, 7, commit=True)
         assert offsets(consumer.poll(1)) == {ONE: [2, 3, 4, 5]}
 
 
-def test_paused_partitions_are_not_fetched(cluster: FakeCluster) -> None:
+def test_paused_partitions_are_not_fetched(cluster: ConsumerCluster) -> None:
     with cluster.consumer({ONE: 0, TWO: 0}) as consumer:
         consumer.poll(1)
         consumer.pause([ONE])
         consumer.poll(1)
-        cluster.fetched_offsets.clear()
-        cluster.logs[ONE].append(4)
-        cluster.logs[TWO].append(4)
-        cluster.respond_to_waiting_fetches()
+        cluster.requests.clear()
+        cluster.append(ONE, 4)
+        cluster.append(TWO, 4)
         assert offsets(consumer.poll(2)) == {TWO: [0, 1, 2, 3]}
         consumer.poll(2)
-        assert {tp for tp, _ in cluster.fetched_offsets} == {TWO}
+        assert {tp for tp, _ in cluster.fetched()} == {TWO}
         consumer.resume([ONE])
         assert offsets(consumer.poll(2)) == {ONE: [0, 1, 2, 3]}
 
 
-def test_fetched_records_of_a_paused_partition_are_returned_after_resume(cluster: FakeCluster) -> None:
-    cluster.logs[ONE].append(6)
+def test_fetched_records_of_a_paused_partition_are_returned_after_resume(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 6)
     with cluster.consumer({ONE: 0, TWO: 0}, max_bytes=1) as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0]}
         consumer.pause([ONE])
-        cluster.logs[ONE].append(1)  # returned by the fetch in flight, and does not fit
-        cluster.logs[TWO].append(1)
-        cluster.respond_to_waiting_fetches()
+        cluster.append(ONE, 1)  # returned by the fetch in flight, and does not fit
+        cluster.append(TWO, 1)
         assert offsets(consumer.poll(1)) == {TWO: [0]}
         consumer.resume([ONE])
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [1, 2, 3, 4, 5, 6]}
 
 
-def test_seek_moves_in_both_directions(cluster: FakeCluster) -> None:
-    cluster.logs[ONE].append(10)
+def test_seek_moves_in_both_directions(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 10)
     with cluster.consumer({ONE: 0}, max_bytes=1) as consumer:
         assert offsets(consumer.poll(1)) == {ONE: [0]}
         for offset in (4, 2):
@@ -215,12 +201,12 @@ def test_seek_moves_in_both_directions(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"columns": ("nonsense",)}, {"max_rows": 0}, {"max_bytes": 0}])
-def test_invalid_decode_options_are_rejected_at_once(cluster: FakeCluster, fields: dict[str, Any]) -> None:
+def test_invalid_decode_options_are_rejected_at_once(cluster: ConsumerCluster, fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"nonsense|max_rows|max_bytes"):
         cluster.consumer(**fields)
 
 
-def test_unknown_partitions_and_invalid_offsets_are_rejected(cluster: FakeCluster) -> None:
+def test_unknown_partitions_and_invalid_offsets_are_rejected(cluster: ConsumerCluster) -> None:
     with pytest.raises(ValueError, match="flights-0 cannot be read from offset -1"):
         cluster.consumer({ONE: -1})
     with cluster.consumer({ONE: 0}) as consumer:

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.examples import examples
-from tests.unit.consumer.fake_cluster import FakeCluster
+from tests.unit.consumer.polling import ConsumerCluster
 
 from pyspark_kafka_direct.errors import DataLossError, TopicRecreatedError, TruncatedError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -16,12 +16,16 @@ from pyspark_kafka_direct.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.simulation.cluster.partition_log import ReplicaLog
+    from tests.simulation.cluster.stored_batch import StoredBatch
+
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 
 PARTITIONS = [TopicPartition("flights", number) for number in range(3)]
 partition_strategy = st.sampled_from(PARTITIONS)
 producer_strategy = st.sampled_from([7, 8])
+_FOREVER = 1e8  # in seconds
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -29,8 +33,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @initialize(
         isolation_level=st.sampled_from(["read_uncommitted", "read_committed"]),
-        newest=st.sampled_from([11, 12, 17]),
-        returns_leaders=st.booleans(),
+        newest=st.sampled_from([11, 12, 15, 17]),
         small=st.booleans(),
         max_rows=st.sampled_from([1, 2, 1000]),
         max_bytes=st.sampled_from([1, 40, 4 << 20]),
@@ -39,14 +42,11 @@ class Interleavings(RuleBasedStateMachine):
         self,
         isolation_level: IsolationLevel,
         newest: int,
-        returns_leaders: bool,
         small: bool,
         max_rows: int,
         max_bytes: int,
     ) -> None:
-        self.cluster = FakeCluster(PARTITIONS, cluster=2)
-        self.cluster.versions = {1: (4, newest), 2: (1, 11)}
-        self.cluster.returns_leaders = returns_leaders
+        self.cluster = ConsumerCluster(newest_versions={"Fetch": newest}, failure_detection=_FOREVER)
         self.committed = isolation_level == "read_committed"
         fetch = {"fetch_max_bytes": 1, "max_partition_fetch_bytes": 1} if small else {}
         self.consumer = self.cluster.consumer(
@@ -61,72 +61,66 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(tp=partition_strategy, count=st.integers(1, 5))
     def write(self, tp: TopicPartition, count: int) -> None:
-        self.cluster.logs[tp].append(count)
-        self.cluster.respond_to_waiting_fetches()
+        self.cluster.append(tp, count)
 
     @rule(tp=partition_strategy, producer=producer_strategy, count=st.integers(1, 3))
     def write_in_transaction(self, tp: TopicPartition, producer: int, count: int) -> None:
-        self.cluster.logs[tp].append(count, producer_id=producer)
-        self.cluster.respond_to_waiting_fetches()
+        self.cluster.append(tp, count, producer_id=producer)
 
     @rule(tp=partition_strategy, producer=producer_strategy, commit=st.booleans())
     def end_transaction(self, tp: TopicPartition, producer: int, commit: bool) -> None:
-        if producer in self.cluster.logs[tp].open:
-            self.cluster.logs[tp].finish(producer, commit=commit)
-            self.cluster.respond_to_waiting_fetches()
+        entry = self.cluster.log(tp).producers.get(producer)
+        if entry is not None and entry.first_open_offset is not None:
+            self.cluster.end_transaction(tp, producer, commit=commit)
 
     # The cluster.
 
     @rule(tp=partition_strategy)
     def move_leader(self, tp: TopicPartition) -> None:
-        log = self.cluster.logs[tp]
-        log.leader, log.epoch = 3 - log.leader, log.epoch + 1
-        self.cluster.respond_to_waiting_fetches()
+        self.cluster.event("elect_leader", topic=tp.topic, partition=tp.partition)
 
-    @rule(node=st.sampled_from([None, 1, 2]))
-    def break_connections(self, node: int | None) -> None:
-        self.cluster.break_connections(node)
+    @rule(broker=st.sampled_from([None, 1, 2]))
+    def break_connections(self, broker: int | None) -> None:
+        self.cluster.break_connections(broker)
 
-    @rule(node=st.sampled_from([1, 2]))
-    def stop_broker(self, node: int) -> None:
-        self.cluster.down.add(node)
-        self.cluster.break_connections(node)
+    @rule(broker=st.integers(0, 1))
+    def stop_broker(self, broker: int) -> None:
+        self.cluster.event("stop_broker", broker=broker, seconds=_FOREVER)
 
     @rule()
-    def start_brokers(self) -> None:
-        self.cluster.down.clear()
-        self.cluster.respond_to_waiting_fetches()
+    def end_faults(self) -> None:
+        self.cluster.heal()
 
-    @rule(times=st.integers(1, 3))
-    def throttle(self, times: int) -> None:
-        self.cluster.throttled = times
+    @rule(broker=st.integers(0, 1), seconds=st.sampled_from([0.02, 0.1, 1.0]))
+    def throttle(self, broker: int, seconds: float) -> None:
+        self.cluster.event("throttle_broker", broker=broker, seconds=seconds, ms=50)
 
     @rule(tp=partition_strategy)
     def delete_records(self, tp: TopicPartition) -> None:
-        log = self.cluster.logs[tp]
-        log.start = max(log.start, (log.start + log.last_stable_offset + 1) // 2)
+        log = self.cluster.log(tp)
+        self.cluster.delete_records(tp, (log.start + log.last_stable_offset + 1) // 2)
 
     @rule(tp=partition_strategy, share=st.floats(0, 1))
     def truncate_log(self, tp: TopicPartition, share: float) -> None:
         """An unclean leader election, which a broker with leader epochs reports."""
-        log = self.cluster.logs[tp]
-        if not self.detects_truncation or not log.batches:
-            return
-        log.truncate(max(log.start, int(log.start + share * (log.end - log.start))))
-        log.append(1)  # every leader eventually writes records of its epoch
-        self.cluster.respond_to_waiting_fetches()
+        log = self.cluster.log(tp)
+        if (
+            self.detects_truncation
+            and log.batches
+            and self.cluster.cluster.is_connected(self.cluster.partition(tp).leader)
+        ):
+            self.cluster.truncate(tp, max(log.start, int(log.start + share * (log.end - log.start))))
+            self.cluster.append(tp, 1)  # every leader eventually writes records of its epoch
 
-    @rule(hold=st.booleans())
-    def hold_background_tasks(self, hold: bool) -> None:
-        self.cluster.system.hold_background = hold
-        if not hold:
-            self.cluster.system.run_background()
+    @rule(api=st.sampled_from(["Metadata", "ListOffsets", "Fetch"]), seconds=st.sampled_from([0.05, 2.0]))
+    def delay_response(self, api: str, seconds: float) -> None:
+        self.cluster.fault(api, "delay_response", seconds=seconds)
 
     # The owner.
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.3, 5.0]))
     def poll(self, seconds: float) -> None:
-        before = self.cluster.system.now
+        before = self.cluster.now
         try:
             polled = self.consumer.poll(seconds)
         except TruncatedError as error:
@@ -134,7 +128,7 @@ class Interleavings(RuleBasedStateMachine):
         except DataLossError as error:
             self.resume_after_loss(error)
         else:
-            assert self.cluster.system.now <= before + seconds + 1e-6
+            assert self.cluster.now <= before + seconds + 0.01
             self.check_polled(polled)
 
     @rule(tp=partition_strategy)
@@ -150,7 +144,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(tp=partition_strategy, share=st.floats(0, 1))
     def seek_back(self, tp: TopicPartition, share: float) -> None:
         position = self.consumer.positions[tp]
-        first = self.cluster.logs[tp].start
+        first = self.cluster.log(tp).start
         if position > first:
             self.seek(tp, int(first + share * (position - first)))
 
@@ -165,31 +159,40 @@ class Interleavings(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "consumer"):
             return
-        self.cluster.down.clear()
-        self.hold_background_tasks(False)
+        self.cluster.heal()
         self.consumer.resume(PARTITIONS)
         self.paused.clear()
-        idle_since = self.cluster.system.now
+        idle_since = self.cluster.now
         for _ in range(3000):
             self.poll(1.0)
             behind = any(self.consumer.positions[tp] != self.end(tp) for tp in PARTITIONS)
             if behind or self.consumer.transient_errors:
-                idle_since = self.cluster.system.now
-            elif self.cluster.system.now - idle_since > 5:
+                idle_since = self.cluster.now
+            elif self.cluster.now - idle_since > 5:
                 break
-        for tp, log in self.cluster.logs.items():
+        for tp in PARTITIONS:
             assert self.consumer.positions[tp] == self.end(tp), (tp, self.consumer.transient_errors)
-            first = max(log.start, self.watched_from[tp])
-            expected = [each for each in log.readable(committed=self.committed) if each[0] >= first]
+            first = max(self.cluster.log(tp).start, self.watched_from[tp])
+            expected = [each for each in self.readable(tp) if each[0] >= first]
             assert [each for each in self.returned[tp] if each[0] >= first] == expected
         assert self.consumer.transient_errors == {}
         self.consumer.close()
-        released = len(self.cluster.released)
-        assert released == len(self.cluster.connections)
+        self.cluster.__exit__(None)
 
     def end(self, tp: TopicPartition) -> int:
-        log = self.cluster.logs[tp]
+        log = self.cluster.log(tp)
         return log.last_stable_offset if self.committed else log.high_watermark
+
+    def readable(self, tp: TopicPartition) -> list[tuple[int, bytes | None]]:
+        """Offsets and values that the consumer gets."""
+        log = self.cluster.log(tp)
+        return [
+            each
+            for batch in log.batches
+            if not batch.is_control and batch.base_offset < self.end(tp)
+            if not (self.committed and is_aborted(log, batch))
+            for each in zip(batch.offsets, batch.values, strict=True)
+        ]
 
     def check_polled(self, polled: Iterable[PolledBatch]) -> None:
         for tp, rows in polled:
@@ -210,7 +213,7 @@ class Interleavings(RuleBasedStateMachine):
         assert error.partition is not None
         tp = TopicPartition(error.topic, error.partition)
         assert error.offset == self.consumer.positions[tp]
-        log = self.cluster.logs[tp]
+        log = self.cluster.log(tp)
         first = log.start if error.truncated_to is None else error.truncated_to
         self.seek(tp, max(min(first, self.consumer.positions[tp]), log.start))
 
@@ -219,13 +222,20 @@ class Interleavings(RuleBasedStateMachine):
         assert error.topic is not None
         assert error.partition is not None
         tp = TopicPartition(error.topic, error.partition)
-        log = self.cluster.logs[tp]
+        log = self.cluster.log(tp)
         assert error.offset == self.consumer.positions[tp]
         if error.offset < log.start:
             self.consumer.seek(tp, log.start)
             return
         assert error.offset > log.end, "no offset was lost"
         self.seek(tp, log.start)
+
+
+def is_aborted(log: ReplicaLog, batch: StoredBatch) -> bool:
+    return batch.is_transactional and any(
+        each.producer_id == batch.producer_id and each.first_offset <= batch.base_offset < each.last_offset
+        for each in log.aborted
+    )
 
 
 def test_random_interleavings_return_each_record_once() -> None:

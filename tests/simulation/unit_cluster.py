@@ -1,0 +1,180 @@
+"""A simulated cluster for unit tests: the test itself is the client, and calls the package without ``World.run``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.simulation.cluster.events import apply_event, heal
+from tests.simulation.environment import Environment
+from tests.simulation.faults import RequestFault
+from tests.simulation.history import Plan
+from tests.simulation.scheduler import World
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from uuid import UUID
+
+    from tests.simulation.cluster.partition_log import ReplicaLog
+    from tests.simulation.cluster.topics import SimulatedPartition
+    from tests.simulation.wire import ReceivedRequest
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+_FOREVER = 1e9  # in seconds
+_LONGEST_REQUEST = 120.0  # in seconds
+_MAX_CALLS = 100_000  # of the client's system in a test; more of them are a busy loop
+
+
+class UnitCluster:
+    """Brokers whose topics exist from the start; broker 1 leads all partitions.
+
+    The calling test is a task of ``process``, so that its calls of the package may wait in simulated time. When the
+    test ends, no connection may be left.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int],
+        *,
+        brokers: int = 1,
+        connection: Mapping[str, Any] | None = None,
+        **cluster: Any,
+    ) -> None:
+        self.world = World("unit test", max_calls=_MAX_CALLS)
+        plan = Plan("unit test", {"brokers": brokers, "cluster": cluster}, quiet_after=_FOREVER)
+        self.environment = Environment(self.world, plan)
+        self.cluster = self.environment.cluster
+        self.network = self.environment.network
+        self.process = self.environment.process("client")
+        self.world.adopt_caller(self.process)
+        self.requests: list[ReceivedRequest] = []  # that brokers have handled
+        self.network.on_request = self.requests.append
+        self._connection = dict(connection or {})
+        self._sequences: dict[tuple[TopicPartition, int], int] = {}
+        for name, partitions in topics.items():
+            self.cluster.create_topic(name, partitions)
+        for target in self.cluster.all_partitions():
+            if target.leader != 1:
+                self.cluster.elect(target, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        try:
+            if error is None:
+                self.sleep(_LONGEST_REQUEST)  # background tasks end
+                self.environment.check_released([self.process])
+                self.environment.raise_errors()
+        finally:
+            self.world.close()
+
+    @property
+    def now(self) -> float:
+        return self.world.now
+
+    def client(self, **settings: Any) -> ClusterClient:
+        return self.environment.client(self.process, **{**self._connection, **settings})
+
+    def sleep(self, seconds: float) -> None:
+        self.process.sleep(seconds)
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        """Run an action beside the test."""
+        self.world.after(seconds, action)
+
+    # The logs.
+
+    def partition(self, tp: TopicPartition) -> SimulatedPartition:
+        found = self.cluster.partition(tp)
+        assert found is not None
+        return found
+
+    def log(self, tp: TopicPartition) -> ReplicaLog:
+        """Return the leader's log."""
+        found = self.partition(tp).leader_log
+        assert found is not None
+        return found
+
+    def topic_id(self, topic: str) -> UUID:
+        return self.cluster.topics[topic].topic_id
+
+    def append(self, tp: TopicPartition, count: int, *, producer_id: int = -1, size: int = 0) -> None:
+        """Append a batch, of a transaction if it has a producer id; values name the leader epoch and the offset."""
+        target, end = self.partition(tp), self.log(tp).end
+        values = [b"%d-%d" % (target.epoch, offset) + b"." * size for offset in range(end, end + count)]
+        if producer_id < 0:
+            self.cluster.append(tp, values)
+            return
+        sequence = self._sequences.get((tp, producer_id), 0)
+        self._sequences[tp, producer_id] = sequence + count
+        self.cluster.append(tp, values, producer=(producer_id, 0, sequence), transactional=True)
+
+    def end_transaction(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
+        self.cluster.append_marker(tp, producer_id, 0, commit=commit)
+
+    def delete_records(self, tp: TopicPartition, offset: int) -> None:
+        """Delete the records before an offset."""
+        self.cluster.advance_log_start(self.partition(tp), offset, "DeleteRecords")
+
+    def append_gap(self, tp: TopicPartition, count: int) -> None:
+        """Leave out offsets at the end, as compaction does in the middle of a log."""
+        self.append(tp, count)
+        for replica in self.partition(tp).replicas.values():
+            replica.replace_batches(replica.batches[:-1])
+
+    def truncate(self, tp: TopicPartition, offset: int, *, leader: int | None = None) -> None:
+        """Truncate the log as an unclean election does, of a replica that lacks the records from an offset on."""
+        target = self.partition(tp)
+        for replica in target.replicas.values():
+            replica.truncate_to(offset)
+        self.cluster.elect(target, target.leader if leader is None else leader, unclean=True)
+
+    # Faults.
+
+    def event(self, kind: str, **arguments: Any) -> None:
+        """Apply an event of the simulated cluster now."""
+        apply_event(self.cluster, kind, arguments)
+
+    def elect(self, tp: TopicPartition, leader: int) -> None:
+        assert self.cluster.elect(self.partition(tp), leader)
+
+    def heal(self) -> None:
+        """End all faults of the cluster."""
+        heal(self.cluster)
+
+    def fault(self, api: str, kind: str, *, repeats: int = 1, **arguments: Any) -> None:
+        """Let something happen to the next requests of a kind."""
+        for number in range(repeats):
+            self.network.aim_at_next(api, number, RequestFault(kind, arguments))
+
+    def break_connections(self, broker: int | None = None) -> None:
+        for each in self.cluster.brokers.values():
+            if broker in (None, each.id):
+                self.network.reset_broker(each)
+
+    # What the client did.
+
+    @property
+    def open_connections(self) -> int:
+        return self.network.open_connections(self.process).total()
+
+    def sent(self, api: str) -> int:
+        """Return how many requests of a kind were sent."""
+        return sum(name == api for _, name in self.network.sent_requests)
+
+    def received(self, api: str) -> list[Any]:
+        """Return the values of the requests of a kind that brokers have handled."""
+        return [request.values for request in self.requests if request.api == api]
+
+    def fetched(self) -> list[tuple[TopicPartition, int]]:
+        """Return partitions and offsets of all Fetch requests that brokers have handled, in their order."""
+        names = {topic.topic_id: name for name, topic in self.cluster.topics.items()}
+        return [
+            (TopicPartition(topic.topic or names[topic.topic_id], each.partition), each.fetch_offset)
+            for request in self.received("Fetch")
+            for topic in request.topics
+            for each in topic.partitions
+        ]
