@@ -91,7 +91,8 @@ class SparkSessions:
             builder = builder.config(name, value)
         self._start_source_runners()
         self._session = builder.getOrCreate()
-        os.environ.pop(source_runners.VARIABLE, None)
+        for variable in (source_runners.VARIABLE, source_runners.PYTHON_VARIABLE):
+            os.environ.pop(variable, None)
         self._session.sparkContext.setLogLevel("ERROR")
         self._made_with, self._jvm_jars = wanted, names
         return self._session
@@ -124,7 +125,7 @@ class SparkSessions:
         if self._warm and source_runners.supported():
             if self._source_runners is None:
                 self._source_runners = source_runners.SourceRunners()
-            os.environ[source_runners.VARIABLE] = self._source_runners.address
+            os.environ.update(self._source_runners.environment)
 
     def _alive(self) -> bool:
         return self._session is not None and self._session.sparkContext._jsc is not None

@@ -29,8 +29,10 @@ from contextlib import suppress
 from typing import Any
 
 from tests.shards.durations import ROOT
+from tests.shards.workers.sitecustomize import this_python
 
 VARIABLE = "TESTS_SOURCE_RUNNERS"  # the path of the server's socket
+PYTHON_VARIABLE = "TESTS_SOURCE_RUNNERS_PYTHON"  # the server's Python; processes of others do their work themselves
 MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 
 _STREAMS = (0, 1, 2)
@@ -45,11 +47,17 @@ _ALSO_IMPORTED = (
 
 
 class SourceRunners:
-    """The server as a child process."""
+    """The server as a child process.
+
+    Attributes:
+        address: The path of its socket.
+        environment: The variables that name it to processes.
+    """
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="source-runners-")
         self.address = f"{self._folder.name}/socket"
+        self.environment = {VARIABLE: self.address, PYTHON_VARIABLE: this_python()}
         command = [sys.executable, "-m", "tests.shards.source_runners", self.address]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         assert self._process.stdout is not None

@@ -4,7 +4,7 @@ Spark's Python processes import PySpark from archives, which contain no bytecode
 more than half a second. If the archives are part of an installed PySpark, the same files exist with bytecode.
 
 The process of a streaming source, and the daemon of planners, are replaced by processes that have the imports, if
-``tests.shards.source_runners`` runs.
+``tests.shards.source_runners`` runs with the same Python. A process of another Python does its work itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-_SERVER = "TESTS_SOURCE_RUNNERS"
+_SERVER, _PYTHON_OF_SERVER = "TESTS_SOURCE_RUNNERS", "TESTS_SOURCE_RUNNERS_PYTHON"
 _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _DAEMON, _PLANNERS = "pyspark.daemon", "pyspark.sql.worker."
 
@@ -25,6 +25,11 @@ def without_archives(places: list[str]) -> list[str]:
         if not (inside and installed_in in places):
             kept.append(place)
     return kept
+
+
+def this_python() -> str:
+    """Return what identifies the interpreter and its installed packages."""
+    return f"{sys.version} in {sys.prefix}"
 
 
 def replaced_command(arguments: list[str]) -> list[str]:
@@ -57,5 +62,5 @@ def replace_process(address: str, command: list[str]) -> None:
 
 
 sys.path[:] = without_archives(sys.path)
-if _SERVER in os.environ and (command := replaced_command(sys.orig_argv)):
+if os.environ.get(_PYTHON_OF_SERVER) == this_python() and (command := replaced_command(sys.orig_argv)):
     replace_process(os.environ[_SERVER], command)

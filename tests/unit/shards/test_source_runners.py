@@ -16,7 +16,7 @@ from tests.shards import source_runners
 from tests.shards.python import path_of_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.skipif(not source_runners.supported(), reason="requires signals of sockets")
 
@@ -24,15 +24,16 @@ SECRET = b"given"
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def server() -> Iterator[dict[str, str]]:
+    """The variables that name the server."""
     server = source_runners.SourceRunners()
-    yield server.address
+    yield server.environment
     server.stop()
     assert not Path(server.address).exists()
 
 
 @contextmanager
-def started_by_spark(address: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO, int]]:
+def started_by_spark(server: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO, int]]:
     """The process, its connection with Spark, and the number of the process that has connected."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
@@ -41,7 +42,7 @@ def started_by_spark(address: str) -> Iterator[tuple[subprocess.Popen[bytes], Bi
             "PYTHONPATH": path_of_workers(os.environ.get("PYTHONPATH", "")),
             "PYTHON_WORKER_FACTORY_PORT": str(listener.getsockname()[1]),
             "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
-            source_runners.VARIABLE: address,
+            **server,
         }
         command = [sys.executable, "-m", source_runners.MODULE]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -54,8 +55,8 @@ def started_by_spark(address: str) -> Iterator[tuple[subprocess.Popen[bytes], Bi
                 yield process, file, struct.unpack("!i", file.read(4))[0]
 
 
-def test_another_process_does_the_work_with_the_same_streams(address: str) -> None:
-    with started_by_spark(address) as (process, connection, number):
+def test_another_process_does_the_work_with_the_same_streams(server: dict[str, str]) -> None:
+    with started_by_spark(server) as (process, connection, number):
         assert number != process.pid
         for stream in (1, 2):
             assert os.readlink(f"/proc/{number}/fd/{stream}") == os.readlink(f"/proc/{process.pid}/fd/1")
@@ -65,27 +66,34 @@ def test_another_process_does_the_work_with_the_same_streams(address: str) -> No
         assert process.wait(60) == 0
 
 
-def test_the_forked_process_ends_if_spark_ends_the_replaced_one(address: str) -> None:
-    with started_by_spark(address) as (process, connection, number):
+def test_the_forked_process_ends_if_spark_ends_the_replaced_one(server: dict[str, str]) -> None:
+    with started_by_spark(server) as (process, connection, number):
         process.terminate()
         assert connection.read() == b"", "the process still has the connection"
         assert number != process.pid
 
 
-def test_without_the_server_the_process_does_the_work(tmp_path: Path) -> None:
-    with started_by_spark(str(tmp_path / "absent")) as (process, _, number):
+@pytest.mark.parametrize(
+    "variable",
+    [
+        pytest.param(source_runners.VARIABLE, id="without-the-server"),
+        pytest.param(source_runners.PYTHON_VARIABLE, id="of-another-python"),
+    ],
+)
+def test_a_process_does_the_work_itself(server: dict[str, str], variable: str) -> None:
+    with started_by_spark(server | {variable: f"{server[variable]}-2"}) as (process, _, number):
         assert number == process.pid
         process.terminate()
 
 
-def test_workers_of_planners_are_forked_from_a_process_with_the_imports(address: str) -> None:
+def test_workers_of_planners_are_forked_from_a_process_with_the_imports(server: dict[str, str]) -> None:
     planner = "pyspark.sql.worker.plan_data_source_read"
     command = [sys.executable, "-m", "pyspark.daemon", planner]
     environment = {
         **os.environ,
         "PYTHONPATH": path_of_workers(os.environ.get("PYTHONPATH", "")),
         "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
-        source_runners.VARIABLE: address,
+        **server,
     }
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdin is not None
