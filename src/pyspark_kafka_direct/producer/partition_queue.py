@@ -59,9 +59,9 @@ class ProducerBatch:
         queue_position: tuple[int, ...],  # halves of a batch append 0 and 1 to its position
         record_count: int,
         data: WritableBytes,
-        first_index: int = 0,  # of its first record in the batch that was passed to the producer
-        callback: DeliveryCallback | None = None,
-        created_at: float | None = None,  # when the delivery timeout started; None: when it is first sent
+        first_index: int,  # of its first record in the batch that was passed to the producer
+        callback: DeliveryCallback | None,
+        created_at: float | None,  # when the delivery timeout started; None: when it is first sent
     ) -> None:
         self.queue_position = queue_position
         self.record_count = record_count
@@ -118,9 +118,9 @@ class PartitionQueue:
         self,
         record_count: int,
         data: WritableBytes,
-        first_index: int = 0,
-        callback: DeliveryCallback | None = None,
-        created_at: float | None = None,
+        first_index: int,
+        callback: DeliveryCallback | None,
+        created_at: float | None,
     ) -> None:
         """Append a batch; the arguments are those of ``ProducerBatch``."""
         self._last_position += 1

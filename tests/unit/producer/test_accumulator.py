@@ -5,25 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.producer.accumulator_harness import AccumulatorHarness, numbered, rows_of
 from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
 from tests.unit.producer.test_batch_producer import scripted, sent_producer_states
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
-    KafkaDirectError,
     ProtocolError,
     RecordTooLargeError,
     TopicNotFoundError,
 )
-from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord, RecordAccumulator
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
-from pyspark_kafka_direct.records import create_decoder, create_encoder, partition_for_key, split_batch
+from pyspark_kafka_direct.records import create_encoder, partition_for_key, split_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from pyspark_kafka_direct.client.deadline import Deadline
 
@@ -38,76 +36,6 @@ def _ids(monkeypatch: pytest.MonkeyPatch) -> None:
         "pyspark_kafka_direct.producer.producer_id_manager.request_producer_id",
         lambda *_: ProducerIdAndEpoch(next(ids), 0),
     )
-
-
-class AccumulatorHarness:
-    """An accumulator of a fake cluster, and the outcome of each record."""
-
-    def __init__(self, cluster: FakeCluster, *, linger: float = 0.0, **settings: Any) -> None:
-        self.cluster = cluster
-        self.outcomes: dict[bytes, tuple[int, int] | KafkaDirectError | MemoryError] = {}
-        self.aborted: set[bytes] = set()
-        how = ProducerSettings(**settings)
-        self.accumulator = RecordAccumulator(cluster, how, self._on_delivery, self._claim, linger)  # type: ignore[arg-type]
-
-    def append(self, *values: bytes, flush_now: bool = False, poll: bool = True, **more: Any) -> None:
-        records = [self.record(value, **more) for value in values]
-        self.accumulator.append(records, flush_now=flush_now)
-        if poll:
-            self.accumulator.poll([])
-
-    def record(
-        self, value: bytes, key: bytes | None = b"k", topic: str = "t", size: int = 100, **more: Any
-    ) -> PendingRecord:
-        created_at = more.get("created_at", self.cluster.system.now)
-        index = more.get("partition")
-        return PendingRecord(topic, key, value, more.get("headers", ()), index, 1_000, created_at, size)
-
-    def poll_until(self, *values: bytes) -> None:
-        for _ in range(1_000):
-            if all(value in self.outcomes for value in values):
-                return
-            self.accumulator.poll([])
-        raise AssertionError(self.outcomes)
-
-    def error(self, value: bytes) -> KafkaDirectError:
-        error = self.outcomes[value]
-        assert isinstance(error, KafkaDirectError)
-        return error
-
-    def sent(self) -> list[dict[int, list[bytes]]]:
-        """The values of each request, by partition."""
-        return [{number: _values(data) for number, data in each.batches.items()} for each in self.cluster.sent]
-
-    def _on_delivery(self, report: DeliveryReport) -> None:
-        for index, record in enumerate(report.records):
-            value = record.value or b""
-            assert value not in self.outcomes
-            if report.error is None:
-                assert record.partition is not None
-                self.outcomes[value] = (record.partition, report.base_offset + index)
-            else:
-                assert isinstance(report.error, KafkaDirectError | MemoryError)
-                self.outcomes[value] = report.error
-
-    def _claim(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
-        return [each for each in records if each.value not in self.aborted]
-
-
-def _rows(data: bytes) -> Any:
-    decoder = create_decoder(
-        topic="t", partition=0, from_offset=0, until_offset=99_999, columns=("key", "value", "headers", "timestamp")
-    )
-    decoder.feed(memoryview(data))
-    return decoder.read()
-
-
-def _values(data: bytes) -> list[bytes]:
-    return list(_rows(data).column("value").to_pylist())
-
-
-def numbered(count: int, first: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
 
 
 def test_records_that_arrive_while_requests_are_in_flight_share_a_batch() -> None:
@@ -131,7 +59,7 @@ def test_record_contents_are_unchanged() -> None:
     harness.accumulator.append([first, second])
     harness.poll_until(b"v", b"")
     (data,) = harness.cluster.sent[0].batches.values()
-    one, other = _rows(data).to_pylist()
+    one, other = rows_of(data).to_pylist()
     assert (one["key"], one["value"], other["key"], other["value"]) == (None, b"v", b"\0\xff", None)
     assert [(each["key"], each["value"]) for each in one["headers"]] == list(headers)
     assert not other["headers"]
@@ -221,6 +149,28 @@ def test_queued_records_of_a_missing_partition_fail_with_the_first_ones() -> Non
     assert {harness.outcomes[value][0] for value in [b"other", *numbered(20, 100)]} == {0}  # type: ignore[index]
 
 
+def test_queued_records_of_the_other_partitions_of_a_topic_do_not_fail_with_those_of_a_missing_one() -> None:
+    cluster = FakeCluster(lambda _: FakeResponse(20.0))
+    cluster.partitions = {"t": 2}
+    harness = AccumulatorHarness(cluster, batch_bytes=100, max_in_flight=1)
+    original_leaders = cluster.leaders
+
+    def leaders(partitions: Any, *more: Any, **requests_for: Any) -> Any:
+        if any(each.partition >= cluster.partitions["t"] for each in partitions):
+            raise TopicNotFoundError("unknown partition.", topic="t", partition=1)
+        return original_leaders(partitions, *more, **requests_for)
+
+    cluster.leaders = leaders  # type: ignore[method-assign]
+    values = numbered(4)
+    harness.append(*values, partition=0, poll=False)
+    harness.accumulator._send_ready_records()
+    harness.append(b"missing", partition=1, poll=False)
+    cluster.partitions["t"] = 1
+    harness.poll_until(b"missing", *values)
+    assert type(harness.error(b"missing")) is TopicNotFoundError
+    assert [harness.outcomes[value] for value in values] == [(0, number) for number in range(4)]
+
+
 def test_a_topic_that_only_some_brokers_know_is_requested_again_with_pauses() -> None:
     class Lagging(FakeCluster):
         lagging_responses = 3
@@ -263,21 +213,44 @@ def test_partition_counts_are_refreshed_after_metadata_max_age() -> None:
     harness = AccumulatorHarness(cluster)
     harness.append(b"1", b"2")
     harness.poll_until(b"1", b"2")
+    cluster.system.now = start + 4.999
+    harness.append(b"still known")
     assert cluster.requested_topics == ["t"]
     cluster.system.now = start + 5
-    original_topics = cluster.topics
+    original_topics, failed_requests = cluster.topics, list[str]()
+
+    def unreachable(names: Collection[str], **_: object) -> Any:
+        failed_requests.extend(names)
+        raise BrokerUnreachableError("unreachable")
+
+    cluster.topics = unreachable  # type: ignore[method-assign]
+    for value in (b"3", b"4"):
+        harness.append(value)
+        harness.poll_until(value)
+    assert (harness.outcomes[b"3"], harness.outcomes[b"4"]) == ((0, 3), (0, 4)), "partitions are never removed"
+    assert failed_requests == ["t"], "the metadata is used for the same time again"
+    cluster.topics = original_topics  # type: ignore[method-assign]
+    cluster.system.now += 5
+    harness.append(b"5")
+    assert cluster.requested_topics == ["t", "t"]
+
+
+def test_metadata_is_requested_again_after_the_backoff() -> None:
+    cluster = FakeCluster(retry_backoff_ms=100)
+    original_topics, start = cluster.topics, cluster.system.now
 
     def unreachable(*_: object, **__: object) -> Any:
         raise BrokerUnreachableError("unreachable")
 
     cluster.topics = unreachable  # type: ignore[method-assign]
-    harness.append(b"3")
-    harness.poll_until(b"3")
-    assert harness.outcomes[b"3"] == (0, 2), "the number of partitions does not decrease"
+    harness = AccumulatorHarness(cluster)
+    harness.append(b"1")
+    assert cluster.system.now - start == pytest.approx(0.1, abs=1e-6)
+    assert not harness.outcomes
     cluster.topics = original_topics  # type: ignore[method-assign]
-    cluster.system.now += 5
-    harness.append(b"4")
-    assert cluster.requested_topics == ["t", "t"]
+    harness.append()
+    harness.poll_until(b"1")
+    assert harness.outcomes[b"1"] == (0, 0)
 
 
 def test_an_unreachable_cluster_fails_the_records() -> None:

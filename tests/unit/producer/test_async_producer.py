@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import logging
-import select
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from tests.unit.producer.fake_cluster import (
-    FakeCluster,
-    FakeConnection,
-    FakeResponse,
-    SimulatedSystem,
-)
+from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
 from tests.unit.producer.test_delivery_callbacks import RejectingCluster
+from tests.unit.producer.threaded_clusters import TIMEOUT, BlockedCluster, SignalledSystem, WatchedSystem, fake_cluster
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.system import RealSystem
@@ -30,16 +25,12 @@ from pyspark_kafka_direct.producer.accumulator import RecordAccumulator
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer, RecordMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.metadata import Node
-    from pyspark_kafka_direct.client.system import Condition
 
 NOT_WRITTEN = " The records were not written."
 MAY_BE_WRITTEN = " The records may have been written."
-TIMEOUT = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -49,27 +40,6 @@ def _ids(monkeypatch: pytest.MonkeyPatch) -> None:
         "pyspark_kafka_direct.producer.producer_id_manager.request_producer_id",
         lambda *_: ProducerIdAndEpoch(next(ids), 0),
     )
-
-
-class SignalledSystem(SimulatedSystem):
-    """Simulated time, in which a thread with nothing else to wait for waits for its signal."""
-
-    def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
-        connections = [each for each in descriptors if each in self.connections]
-        signals = [each for each in descriptors if each not in self.connections]
-        nothing_due = seconds > 50 and not connections
-        if not signals or not select.select(signals, [], [], 0.2 if nothing_due else 0)[0]:
-            super().wait_readable(connections, 0.0 if nothing_due else seconds)
-
-    def wait(self, condition: Condition, seconds: float | None) -> bool:
-        return condition.wait(0.01)
-
-
-def fake_cluster(script: Callable[[int], FakeResponse] = lambda _: FakeResponse(), **more: Any) -> FakeCluster:
-    cluster = FakeCluster(script, **more)
-    cluster.system = SignalledSystem()
-    cluster.pool.system = cluster.system
-    return cluster
 
 
 @pytest.fixture
@@ -96,30 +66,6 @@ def new_producer(
     return producers[-1]
 
 
-class BlockedCluster(FakeCluster):
-    """Brokers whose connections block until ``proceed`` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool.system = RealSystem()
-        self.connecting, self.proceed = threading.Event(), threading.Event()
-
-    def connect(self, node: Node, deadline: Deadline) -> FakeConnection:
-        self.connecting.set()
-        assert self.proceed.wait(TIMEOUT)
-        return _Answering(self, node.id)
-
-
-class _Answering(FakeConnection):
-    """Responds at once, in real time."""
-
-    def has_response(self) -> bool:
-        return bool(self._responses)
-
-    def fileno(self) -> int:
-        raise AssertionError("it never waits")
-
-
 def test_each_record_gets_its_metadata_in_order(producers: list[AsyncProducer]) -> None:
     producer = new_producer(producers, fake_cluster())
     futures = [producer.send("t", b"k", b"%d" % number, timestamp=number) for number in range(500)]
@@ -142,6 +88,20 @@ def test_the_metadata_has_the_topic_id_and_the_leader_epoch(producers: list[Asyn
     cluster.script = recreate
     metadata = producer.send("t", b"k", b"v").result(TIMEOUT)
     assert (metadata.topic_id, metadata.leader_epoch) == (None, -1), "it is in either topic"
+
+
+def test_the_leader_epoch_is_unknown_if_metadata_has_no_leader(producers: list[AsyncProducer]) -> None:
+    cluster = fake_cluster()
+    cluster.topic_id, cluster.leader = UUID(int=1), None
+    original_leaders = cluster.leaders
+
+    def leaders(*wanted: Any, **more: Any) -> Any:
+        cluster.leader = 1  # elected after the record was encoded
+        return original_leaders(*wanted, **more)
+
+    cluster.leaders = leaders  # type: ignore[method-assign]
+    metadata = new_producer(producers, cluster).send("t", b"k", b"v").result(TIMEOUT)
+    assert (metadata.topic_id, metadata.leader_epoch) == (UUID(int=1), -1)
 
 
 def test_without_acknowledgements_the_offsets_are_unknown(producers: list[AsyncProducer]) -> None:
@@ -309,6 +269,50 @@ def test_flush_ends_lingering(producers: list[AsyncProducer]) -> None:
     future = producer.send("t", b"k", b"v")
     producer.flush(TIMEOUT)
     assert future.result(0).offset == 0
+
+
+def test_records_linger_after_a_flush(producers: list[AsyncProducer]) -> None:
+    cluster = fake_cluster()
+    cluster.partitions = {"t": 1, "u": 1}
+    system = WatchedSystem()
+    cluster.system = cluster.pool.system = system
+    producer = new_producer(producers, cluster, linger=100.0)
+    producer.send("t", b"k", b"v")
+    producer.flush(TIMEOUT)
+    producer.send("u", b"k", b"1")
+    end = time.monotonic() + TIMEOUT
+    while "u" not in cluster.requested_topics:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    system.nothing_due.clear()
+    assert system.nothing_due.wait(TIMEOUT)
+    assert len(cluster.sent) == 1, "the second record lingers"
+
+
+def test_close_returns_when_the_thread_fails_although_a_callback_hangs(
+    producers: list[AsyncProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proceed, release = threading.Event(), threading.Event()
+
+    def broken(*_: object, **__: object) -> None:
+        assert proceed.wait(TIMEOUT)
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(RecordAccumulator, "append", broken)
+    producer = new_producer(producers, BlockedCluster())
+    future = producer.send("t", b"k", b"v")
+    future.add_done_callback(lambda _: (release.wait(5 * TIMEOUT), None)[1])
+    closer = threading.Thread(target=producer.close, args=(4 * TIMEOUT,))
+    closer.start()
+    while not producer._closed:
+        time.sleep(0.001)
+    with producer._changed:  # then the closing thread waits
+        proceed.set()
+    closer.join(TIMEOUT)
+    returned = not closer.is_alive()
+    release.set()
+    assert returned
+    assert str(future.exception(TIMEOUT)).startswith("The producer is closed.")
 
 
 def test_close_fails_incomplete_records_and_returns_in_time(

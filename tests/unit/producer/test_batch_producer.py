@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
+from tests.unit.producer.fake_cluster import FakeCluster, FakeConnection, FakeResponse
 
 from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED, ProducerIdAndEpoch
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
@@ -24,6 +24,9 @@ from pyspark_kafka_direct.records import EncodedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.metadata import Node
 
 PARTITION = TopicPartition("t", 0)
 RECORDS = 10
@@ -337,6 +340,24 @@ def test_the_delivery_timeout_error_has_the_last_error(attributes: dict[str, Any
     assert cluster.pool.idle_producers.acquire((cluster.settings, "c")) is None
 
 
+def test_a_connection_is_awaited_for_a_second_even_if_the_records_expire_earlier() -> None:
+    cluster = FakeCluster()
+    original_connect, limits = cluster.connect, []
+
+    def connect(node: Node, deadline: Deadline) -> FakeConnection:
+        limits.append(deadline.at - cluster.system.now)
+        return original_connect(node, deadline)
+
+    cluster.connect = connect  # type: ignore[method-assign]
+    start, outcomes = cluster.system.now, Outcomes(cluster)
+    producer = BatchProducer(cluster, ProducerSettings(delivery_timeout_ms=40_000))  # type: ignore[arg-type]
+    cluster.system.now += 39.5
+    producer.send("t", batch(), callback=outcomes, created_at=start)
+    producer.flush()
+    assert limits == [1.0]
+    assert outcomes.acknowledged_at
+
+
 def test_time_in_the_queue_does_not_count() -> None:
     cluster = FakeCluster(lambda _: FakeResponse(15.0))
     assert write(cluster, 8, acks=1, delivery_timeout_ms=20_000)[PARTITION].records == 80
@@ -423,7 +444,9 @@ def test_lost_producer_state_is_an_error_in_a_transaction() -> None:
     cluster = FakeCluster(scripted(FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)))
     producer = BatchProducer(cluster, ProducerSettings(), AssignedProducerId(5, 1, "id"))  # type: ignore[arg-type]
     producer.send("t", batch())
-    with pytest.raises(Exception, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+    with pytest.raises(
+        Exception, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER while writing records in a transaction of 'id'"
+    ):
         producer.flush()
 
 

@@ -23,7 +23,7 @@ def partition(batches: int = 9, records: int = 10, max_in_flight: int = 5, seque
     queue = PartitionQueue(PARTITION, max_in_flight, idempotent=True)
     queue.reset_producer_id(PartitionSequence(ONE, sequence))
     for number in range(batches):
-        queue.add(records, bytearray([number]))
+        queue.add(records, bytearray([number]), 0, None, None)
     return queue
 
 
@@ -68,7 +68,7 @@ def test_no_batch_is_sent_that_would_push_the_oldest_out_of_the_broker_cache() -
 def test_without_sequence_numbers_only_one_batch_is_in_flight() -> None:
     queue = PartitionQueue(PARTITION, 1, idempotent=False)
     for number in range(3):
-        queue.add(1, bytearray([number]))
+        queue.add(1, bytearray([number]), 0, None, None)
     for number in range(3):
         (only,) = send(queue)
         assert sequences_of([only]) == [(number, -1)]
@@ -104,6 +104,20 @@ def test_an_acknowledgement_among_failures_does_not_end_the_recovery() -> None:
         queue.reenqueue(each)
     queue.on_acknowledged(two)
     assert send(queue) == [one]
+
+
+def test_an_acknowledgement_after_a_dropped_batch_does_not_end_the_recovery() -> None:
+    queue = partition()
+    queue.on_acknowledged(*send(queue))
+    one, two, *others = send(queue)
+    queue.drop(one)
+    queue.on_acknowledged(two)
+    assert not queue.may_send(0.0)
+    for each in others:
+        queue.on_acknowledged(each)
+    (alone,) = send(queue)
+    queue.on_acknowledged(alone)
+    assert len(send(queue)) == 2
 
 
 def test_is_oldest_is_true_for_the_oldest_unacknowledged_batch_only() -> None:

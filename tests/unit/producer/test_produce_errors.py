@@ -95,6 +95,7 @@ def test_a_record_that_is_too_large() -> None:
         (1, "record 2 of a batch of 3, which has no key:"),
         (2, f"record 3 of a batch of 3, whose key begins with {bytes(40)!r}:"),
         (3, "record 4 of a batch of 3:"),
+        (-1, "record 0 of a batch of 3:"),
         (-5, "record -4 of a batch of 3:"),
     ],
 )
