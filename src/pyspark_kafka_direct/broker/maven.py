@@ -26,6 +26,8 @@ from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, SparkVe
 Progress = Callable[[str], None]
 
 DOWNLOAD_TIMEOUT_S = 600.0  # the broker's 90 jars usually take 30 s
+REPORT_INTERVAL_S = 5.0
+WAITING = "waiting for the first response"  # the line of progress then begins with this
 _LOG4J = "2.25.4"
 
 
@@ -141,12 +143,20 @@ def _report_progress(child: subprocess.Popen[bytes], ivy: Path, name: str, start
             raise BrokerTimeoutError(
                 f"Downloading {name} took longer than {DOWNLOAD_TIMEOUT_S:.0f} s: is the network slow?"
             )
-        if now - reported_at >= 5:
+        if now - reported_at >= REPORT_INTERVAL_S:
             sizes = [jar.stat().st_size for jar in ivy.glob("cache/**/*.jar")]
             resolved = sum(1 for _ in ivy.glob("cache/**/ivy-*.xml"))
-            progress(f"  {resolved} modules resolved, {len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB so far")
+            progress(f"  {_describe_progress(resolved, sizes, now - started)}")
             reported_at = now
         time.sleep(0.1)
+
+
+def _describe_progress(resolved: int, sizes: Sequence[int], seconds: float) -> str:
+    if sizes:
+        return f"{len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB so far"
+    if resolved:
+        return f"the dependencies of {resolved} modules resolved so far"
+    return f"{WAITING} for {seconds:.0f} s"
 
 
 def _failure_message(name: str, log: str) -> str:

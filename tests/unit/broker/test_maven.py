@@ -50,13 +50,16 @@ def names(paths: list[Path]) -> set[str]:
     return {jar.name for jar in paths}
 
 
-def test_jars_are_returned_with_or_without_dependencies(repository: Path) -> None:
+def test_jars_are_returned_with_or_without_dependencies(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_kafka_direct.broker.maven.REPORT_INTERVAL_S", 0)
     progress_lines: list[str] = []
     with_dependencies = names(jars(["org.example:above:1.0"], progress=progress_lines.append))
     assert {"org.example_above-1.0.jar", "org.example_below-1.0.jar"} <= with_dependencies
     # Spark never resolves Scala's library, so it is added.
     assert [name for name in with_dependencies if name.startswith("scala-library-2.13")]
     assert progress_lines[0].startswith("Downloading org.example:above:1.0 into ")
+    assert progress_lines[1] == "  waiting for the first response for 0 s"
+    assert not [line for line in progress_lines if re.search(r"\b0 (modules|jars)\b", line)]
     assert progress_lines[-1].startswith("Downloaded 3 jars in ")
     alone = jars(["org.example:above:1.0"], transitive=False, progress=progress_lines.append)
     assert names(alone) == {"org.example_above-1.0.jar"}

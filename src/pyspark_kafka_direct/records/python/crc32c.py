@@ -38,7 +38,7 @@ def _implementation() -> Callable[[bytes], int]:
         _log.warning(
             "Checksums of record batches are computed in Python, which takes 0.1 s for each MiB, because google-crc32c "
             "is not installed. Install it, or a build with the native kernel: "
-            'pip install "pyspark-kafka-direct[crc32c]"'
+            "pip install google-crc32c"
         )
         return crc32c_by_table
     value: Callable[[bytes], int] = google_crc32c.value
