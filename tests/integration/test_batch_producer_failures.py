@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -18,7 +16,7 @@ from tests.integration.producer_rows import (
     read_back,
     rows_by_key,
 )
-from tests.integration.waiting import suspend, wait_until
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
@@ -119,29 +117,6 @@ def test_without_acknowledgement_of_replicas_the_order_is_kept(
     assert sum(len(set(values)) for values in found.values()) > len(rows) // 2
 
 
-def test_a_paused_broker_only_delays(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(three_brokers.bootstrap_servers)(6, replication=3, min_insync_replicas=2)
-    place = cluster(three_brokers.bootstrap_servers, request_timeout_ms=4_000)
-    rows = numbered_rows(6_000)
-    producer = BatchProducer(place, SMALL)
-    encoded = list(batches(topic, rows, 6))
-    for batch in encoded[: len(encoded) // 2]:
-        producer.send(topic, batch)
-    paused_pid = three_brokers.pids[2]
-    suspend(paused_pid)
-    try:
-        resume_timer = threading.Timer(15, os.kill, (paused_pid, signal.SIGCONT))
-        resume_timer.start()
-        for batch in encoded[len(encoded) // 2 :]:
-            producer.send(topic, batch)
-        producer.flush()
-    finally:
-        resume_timer.cancel()
-        os.kill(paused_pid, signal.SIGCONT)
-    producer.close()
-    assert by_key(read_back(three_brokers.bootstrap_servers, topic, 6)) == rows_by_key(rows)
-
-
 def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(
     three_brokers: EmbeddedKafka, topics_on: TopicsOn
 ) -> None:
@@ -168,25 +143,6 @@ def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(
     assert idle_producer is not None
     assert idle_producer.sequences[TopicPartition(topic, 0)].sequence == EPOCH_ENDED
     pool.close()
-
-
-def test_a_partition_without_a_leader_fails_after_the_delivery_timeout(
-    three_brokers: EmbeddedKafka, topics_on: TopicsOn
-) -> None:
-    topic = topics_on(three_brokers.bootstrap_servers)(1, replication=1)
-    place = cluster(three_brokers.bootstrap_servers)
-    home = place.leader(TopicPartition(topic, 0)).id
-    producer = BatchProducer(place, replace(SMALL, delivery_timeout_ms=4_000))
-    (batch,) = batches(topic, numbered_rows(10))
-    three_brokers.stop_broker(home)
-    try:
-        producer.send(topic, batch)
-        with pytest.raises(BrokerTimeoutError, match=r"4 s \(kafka\.delivery\.timeout\.ms\)") as caught:
-            producer.flush()
-    finally:
-        three_brokers.start_broker(home)
-        producer.close()
-    assert (caught.value.topic, caught.value.partition) == (topic, 0)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 import uuid
 from collections import Counter
@@ -38,7 +37,7 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import METADATA
 
@@ -126,33 +125,6 @@ def test_client_recovers_from_broker_restart(secured: EmbeddedKafka, topics_on: 
     # The pooled connection is broken, which was not detected yet.
     assert cluster.offsets({partition: LATEST})[partition] == 3
     assert cluster.topics([topic])[topic].partitions[0].leader == 1
-
-
-def test_client_waits_for_a_returning_broker(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(secured.bootstrap_servers)()
-    partition = TopicPartition(topic, 0)
-    cluster = ClusterClient(replace(plain(secured), default_api_timeout_ms=200_000))  # a start may take long
-    cluster.offsets({partition: LATEST})
-    secured.kill_broker(1)
-    offsets: list[int] = []
-    requesting = threading.Thread(target=lambda: offsets.append(cluster.offsets({partition: EARLIEST})[partition]))
-    requesting.start()
-    secured.start_broker(1)
-    requesting.join(240)
-    assert offsets == [0]
-
-
-def test_absent_broker_raises_at_the_deadline(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    partition = TopicPartition(topics_on(secured.bootstrap_servers)(), 0)
-    cluster = ClusterClient(replace(plain(secured), default_api_timeout_ms=5000))
-    cluster.offsets({partition: LATEST})
-    secured.kill_broker(1)
-    try:
-        with pytest.raises(BrokerUnreachableError) as caught:
-            cluster.offsets({partition: LATEST})
-        assert secured.bootstrap_servers in str(caught.value)
-    finally:
-        secured.start_broker(1)
 
 
 def test_metadata_request_does_not_create_missing_topic(secured: EmbeddedKafka) -> None:

@@ -108,6 +108,7 @@ def test_network_faults_neither_lose_nor_duplicate_records(
     assert sorted(committed(servers, topic, PARTITIONS)) == sorted(query.committed_values)
 
 
+@pytest.mark.soak
 def test_killed_brokers_neither_lose_nor_duplicate_records(
     three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
 ) -> None:

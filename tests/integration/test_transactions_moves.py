@@ -70,7 +70,7 @@ def interrupted(query: BatchCommitter, batch: int, happens: Callable[[], None]) 
 
 
 @pytest.mark.parametrize("query", [2], indirect=True)
-@pytest.mark.parametrize("end", ["kill_broker", "stop_broker"])
+@pytest.mark.parametrize("end", ["kill_broker", pytest.param("stop_broker", marks=pytest.mark.soak)])
 def test_a_coordinator_that_moves_in_the_transaction(brokers: EmbeddedKafka, query: BatchCommitter, end: str) -> None:
     query.commit(0)
     moved: list[int] = []

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaException
 
 from pyspark_kafka_direct.client import fetch_channel
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
@@ -150,7 +146,11 @@ def test_topic_deleted_during_a_read(bench: Workbench, topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("fetch_version", "batches"),
-    [(fetch_channel.NEWEST_VERSION, 2), (fetch_channel.NEWEST_VERSION, BATCHES), (12, 2 * BATCHES)],
+    [
+        pytest.param(fetch_channel.NEWEST_VERSION, 2, marks=pytest.mark.soak),
+        (fetch_channel.NEWEST_VERSION, BATCHES),
+        pytest.param(12, 2 * BATCHES, marks=pytest.mark.soak),
+    ],
 )
 def test_recreated_topic_is_not_the_planned_one(
     bench: Workbench, topic: str, fetch_version: int, batches: int, monkeypatch: pytest.MonkeyPatch
@@ -203,48 +203,3 @@ def test_warning_names_the_skipped_offsets(bench: Workbench, topic: str, caplog:
     assert "aged out" in warning
     assert "[20, 35)" in warning
     assert "failOnDataLoss=false" in warning
-
-
-def test_recreated_topics_never_return_a_record_twice(bench: Workbench) -> None:
-    """Spark's stress test: the topic is deleted and recreated, and its records expire, while it is read."""
-    topic = bench.make_topic()
-    rng = random.Random(11)
-    rounds = 4
-    finished = threading.Event()
-    failures: list[BaseException] = []
-    values_read: list[list[bytes]] = []
-
-    def was_read(name: str) -> bool:
-        return any(values and values[0].startswith(name.encode()) for values in values_read)
-
-    def keep_reading() -> None:
-        try:
-            while not finished.is_set():
-                try:
-                    end = bench.end(topic)
-                except KafkaException:
-                    continue  # the topic does not exist at the moment
-                request = bench.request(topic, 0, end, fail_on_data_loss=False)
-                values_read.append(bench.run(request, **ONE_BATCH).values)
-        except BaseException as error:
-            failures.append(error)
-
-    reader = threading.Thread(target=keep_reading)
-    reader.start()
-    try:
-        for number in range(rounds):
-            fill(bench, topic, rng.randint(50, 100), f"round{number}")
-            bench.wait_until(partial(was_read, f"round{number}-"), "a read")
-            if rng.random() < 0.5:
-                bench.delete_records(topic, rng.randint(1, 400))
-            bench.recreate_topic(topic)
-    finally:
-        finished.set()
-        reader.join(150)
-    assert not reader.is_alive()
-    assert failures == []
-    for values in values_read:
-        names = [value.decode().split("-") for value in values]
-        assert len({name for name, _ in names}) <= 1  # of one topic, not of two with the same name
-        offsets = [int(offset) for _, offset in names]
-        assert offsets == sorted(set(offsets))

@@ -203,7 +203,12 @@ def test_deleted_topic_is_reported(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "batches"), [(fetch_channel.NEWEST_VERSION, 1), (fetch_channel.NEWEST_VERSION, 9), (12, 9)]
+    ("version", "batches"),
+    [
+        pytest.param(fetch_channel.NEWEST_VERSION, 1, marks=pytest.mark.soak),
+        (fetch_channel.NEWEST_VERSION, 9),
+        pytest.param(12, 9, marks=pytest.mark.soak),
+    ],
 )
 def test_recreated_topic_is_reported(
     bench: Workbench, version: int, batches: int, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""``PartitionConsumer`` with cluster brokers: leaders that move, fail or hang."""
+"""``PartitionConsumer`` with cluster brokers, of which one hangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.consumer.leader_moves import NODES, move
 from tests.integration.consumer.polling_consumer import PollingConsumer
 from tests.integration.waiting import suspend
 
@@ -27,41 +26,6 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def bench(three_brokers: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
     return workbench_for(three_brokers)
-
-
-def test_moved_leaders_are_followed(bench: Workbench) -> None:
-    """To new brokers, and back; the old leader has no replica."""
-    topic = bench.make_topic(replication=1)
-    first = bench.leader(topic)
-    others = [node for node in NODES if node != first]
-    with PollingConsumer(bench, {topic: 0}) as consumer:
-        count = 0
-        for node in (*others, first):
-            bench.write(topic, [b"value"] * 5)
-            count += 5
-            consumer.until_position(count)
-            moving = threading.Thread(target=move, args=(bench, topic, [node]))
-            moving.start()
-            consumer.until(lambda: not moving.is_alive(), "moved")  # noqa: B023
-            moving.join()
-        bench.write(topic, [b"value"] * 5)
-        consumer.until_position(count + 5)
-        assert consumer.offsets == list(range(count + 5))
-        assert consumer.partition_consumer.transient_errors == {}
-
-
-def test_each_leader_serves_its_partitions(bench: Workbench) -> None:
-    topic = bench.make_topic(partitions=6, replication=3)
-    partitions = [TopicPartition(topic, partition) for partition in range(6)]
-    with PollingConsumer(bench, dict.fromkeys(partitions, 0)) as consumer:
-        for partition in range(6):
-            bench.write(topic, [b"value"] * 3, partition=partition)
-        consumer.until(lambda: set(consumer.partition_consumer.positions.values()) == {3})
-        for partition in range(6):
-            started = time.monotonic()
-            bench.write(topic, [b"value"], partition=partition)
-            consumer.until(lambda: consumer.partition_consumer.positions[TopicPartition(topic, partition)] == 4)  # noqa: B023
-            assert time.monotonic() - started < 20
 
 
 def test_unresponsive_broker_does_not_delay_others(three_brokers: EmbeddedKafka, bench: Workbench) -> None:

@@ -73,6 +73,7 @@ def test_a_leader_that_was_deposed_while_it_was_paused(three_brokers: EmbeddedKa
         assert table[b"0"] == b"new"
 
 
+@pytest.mark.soak
 def test_a_truncated_log(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     """An unclean leader election: a replica with only ten records becomes the leader, then others are written.
 

@@ -102,24 +102,6 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
         assert seen.values()[-1] == b"after"
 
 
-def test_a_read_requested_while_the_broker_is_down_completes_later(
-    stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str
-) -> None:
-    seen = Recorder()
-    with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen) as log:
-        stoppable_kafka.kill_broker(1)
-        try:
-            sent = log.send_with_receipt(b"k", b"v")
-            end = log.read_to_end()
-            with pytest.raises(TimeoutError):
-                end.result(2)
-        finally:
-            stoppable_kafka.start_broker(1)
-        assert wait_result(sent).offset == 0
-        wait_result(end)
-        assert seen.values() == [b"v"]
-
-
 def test_stopping_with_a_frozen_broker(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
     log.start()
