@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -19,8 +19,7 @@ from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client, offsets_by_timestamp
 from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError
-from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -96,52 +95,41 @@ def test_a_missing_group_id_is_logged_once(
     assert sum("group.id is not set" in record.getMessage() for record in caplog.records) == times
 
 
-@dataclass
-class FakeCluster:
-    """Logs as lists of timestamps; offsets start at 0."""
-
-    logs: dict[TopicPartition, list[int]]
-    lookups: list[dict[TopicPartition, int]] = field(default_factory=list)
-
-    def raise_epoch_floors(self, _: object) -> None:
-        """Do nothing: no leader was deposed."""
-
-    def offsets(self, positions: Mapping[TopicPartition, int], *, isolation_level: str) -> dict[TopicPartition, int]:
-        assert isolation_level == "read_committed"
-        self.lookups.append(dict(positions))
-        return {
-            tp: len(self.logs[tp])
-            if position == LATEST
-            else next((offset for offset, time in enumerate(self.logs[tp]) if time >= position), NO_RECORD)
-            for tp, position in positions.items()
-        }
-
-
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    """Two partitions with records of seconds 1, 2 and 3, and of 1 and 1.5 before an open transaction."""
+    with UnitCluster({"t": 2}) as cluster:
+        for tp, times in ((A, (1000, 2000, 3000)), (B, (1000, 1500))):
+            for time in times:
+                cluster.cluster.append(tp, [b"value"], timestamp=time)
+        cluster.append(B, 1, producer_id=7)
+        yield cluster
+
+
 def starts(
-    params: Mapping[str, object], requested: dict[TopicPartition, int | None], cluster: FakeCluster | None = None
+    cluster: UnitCluster, params: Mapping[str, object], requested: dict[TopicPartition, int | None]
 ) -> dict[TopicPartition, int]:
     spec = parse_kafka_params({"bootstrap.servers": "b:1", **params}).starting_timestamp
     assert spec is not None
-    fake: Any = cluster or FakeCluster({A: [1000, 2000, 3000], B: [1000, 1500]})
-    return offsets_by_timestamp(spec, requested, fake, "read_committed")
+    return offsets_by_timestamp(spec, requested, cluster.client(), "read_committed")
 
 
-def test_partitions_start_at_the_first_record_of_the_timestamp() -> None:
-    assert starts({"startingTimestamp": 1200}, {A: None, B: None}) == {A: 1, B: 1}
+def test_partitions_start_at_the_first_record_of_the_timestamp(cluster: UnitCluster) -> None:
+    assert starts(cluster, {"startingTimestamp": 1200}, {A: None, B: None}) == {A: 1, B: 1}
     by_partition = '{"t":{"0":2500,"1":0}}'
-    assert starts({"startingOffsetsByTimestamp": by_partition}, {A: None, B: None}) == {A: 2, B: 0}
+    assert starts(cluster, {"startingOffsetsByTimestamp": by_partition}, {A: None, B: None}) == {A: 2, B: 0}
     both = {"startingTimestamp": "0", "startingOffsetsByTimestamp": by_partition}
-    assert starts(both, {A: None, B: None}) == {A: 0, B: 0}
+    assert starts(cluster, both, {A: None, B: None}) == {A: 0, B: 0}
 
 
-def test_the_strategy_decides_where_partitions_without_such_a_record_start() -> None:
+def test_the_strategy_decides_where_partitions_without_such_a_record_start(cluster: UnitCluster) -> None:
     with pytest.raises(InvalidOffsetsError, match=r"startingTimestamp: no record has timestamp 2000 .* t-1"):
-        starts({"startingTimestamp": "2000"}, {A: None, B: None})
+        starts(cluster, {"startingTimestamp": "2000"}, {A: None, B: None})
     latest = {"startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
-    assert starts(latest, {A: None, B: None}) == {A: 1, B: 2}
+    assert starts(cluster, latest, {A: None, B: None}) == {A: 1, B: 2}
 
 
 def test_a_deposed_leader_does_not_decide_where_a_timestamp_is(broker: FakeBroker) -> None:
@@ -157,21 +145,22 @@ def test_a_deposed_leader_does_not_decide_where_a_timestamp_is(broker: FakeBroke
         assert offsets_by_timestamp(spec, {PARTITION: None}, cluster, "read_uncommitted") == {PARTITION: 20}
 
 
-def test_given_offsets_take_precedence_over_timestamps() -> None:
-    cluster = FakeCluster({A: [1000], B: [1000]})
-    assert starts({"startingTimestamp": "500"}, {A: 7, B: None}, cluster) == {B: 0}
-    assert cluster.lookups == [{B: 500}]
-    assert starts({"startingOffsetsByTimestamp": '{"t":{"0":1,"1":500}}'}, {A: 7, B: None}, cluster) == {B: 0}
-    assert starts({"startingOffsetsByTimestamp": '{"t":{"1":500}}'}, {A: 7, B: None}, cluster) == {B: 0}
-    assert starts({"startingTimestamp": "9000"}, {A: 7, B: 8}, cluster) == {}
+def test_given_offsets_take_precedence_over_timestamps(cluster: UnitCluster) -> None:
+    """Only the timestamps of other partitions are looked up."""
+    assert starts(cluster, {"startingTimestamp": "500"}, {A: 7, B: None}) == {B: 0}
+    (request,) = cluster.received("ListOffsets")
+    assert [(each.partition_index, each.timestamp) for each in request.topics[0].partitions] == [(1, 500)]
+    assert starts(cluster, {"startingOffsetsByTimestamp": '{"t":{"0":1,"1":500}}'}, {A: 7, B: None}) == {B: 0}
+    assert starts(cluster, {"startingOffsetsByTimestamp": '{"t":{"1":500}}'}, {A: 7, B: None}) == {B: 0}
+    assert starts(cluster, {"startingTimestamp": "9000"}, {A: 7, B: 8}) == {}
 
 
 @pytest.mark.parametrize(
     ("by_partition", "names"), [('{"t":{"0":1}}', "missing: t-1"), ('{"t":{"0":1,"1":1,"2":1}}', "t-2")]
 )
-def test_timestamps_must_be_given_for_each_partition(by_partition: str, names: str) -> None:
+def test_timestamps_must_be_given_for_each_partition(cluster: UnitCluster, by_partition: str, names: str) -> None:
     with pytest.raises(InvalidOffsetsError, match=rf"must name exactly the assigned topic-partitions.*{names}"):
-        starts({"startingOffsetsByTimestamp": by_partition}, {A: None, B: None})
+        starts(cluster, {"startingOffsetsByTimestamp": by_partition}, {A: None, B: None})
 
 
 def test_a_pattern_ignores_errors_of_other_topics_only(broker: FakeBroker) -> None:
