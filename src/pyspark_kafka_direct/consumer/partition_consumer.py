@@ -175,7 +175,6 @@ class PartitionConsumer:
         """Release the connections, without waiting."""
         if not self._closed:
             self._closed = True
-            self._ready.clear()
             if self._process == os.getpid():
                 self._background.close()
                 self._fetcher_manager.close()

@@ -316,6 +316,7 @@ def test_stale_end_of_a_newly_elected_old_leader_is_retried(counts: ReadCounts) 
     replica = ScriptedReplica(records(10, 30), BrokerUnreachableError("disconnected"), *behind, records(30, 50))
     replica.log, replica.end_may_be_stale = LeaderLogState(0, 25, TOPIC_ID), True
     assert count(replica, counts) == 40
+    assert counts.retries == 1 + len(behind)
     replica = ScriptedReplica(
         records(10, 30), BrokerUnreachableError("disconnected"), *behind, response(high_watermark=25)
     )

@@ -121,9 +121,11 @@ def test_late_poll_finds_the_response(cluster: ConsumerCluster) -> None:
         assert cluster.network.connect_count == 1
 
 
-def test_partitioned_leader_is_detected_by_the_metadata_refresh(cluster: ConsumerCluster) -> None:
+@pytest.mark.parametrize("has_reliable_epochs", [False, True])
+def test_partitioned_leader_is_detected_by_the_metadata_refresh(has_reliable_epochs: bool) -> None:
     """It keeps returning no records; the periodic metadata refresh finds the new leader."""
-    with cluster.consumer() as consumer:
+    newest_versions = {} if has_reliable_epochs else {"Metadata": 8, "Fetch": 11}  # Kafka 2.3
+    with ConsumerCluster(newest_versions=newest_versions) as cluster, cluster.consumer() as consumer:
         consumer.poll(1)
         cluster.event("isolate_broker", broker=0, seconds=10_000)
         cluster.sleep(1)  # the controller elects broker 2
@@ -131,6 +133,20 @@ def test_partitioned_leader_is_detected_by_the_metadata_refresh(cluster: Consume
         now = cluster.now
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
         assert cluster.now - now == pytest.approx(300, abs=2)  # metadata.max.age.ms
+
+
+def test_leader_that_rejects_connections_is_retried_with_backoff() -> None:
+    with ConsumerCluster(failure_detection=1000) as cluster:
+        cluster.elect(TWO, 2)
+        cluster.append(ONE, 1)
+        cluster.append(TWO, 1)
+        cluster.event("stop_broker", broker=0, seconds=60)
+        with cluster.consumer({ONE: 0, TWO: 0}) as consumer:
+            assert offsets(consumer.poll(1)) == {TWO: [0]}
+            assert consumer.poll(50) == []
+            assert type(consumer.transient_errors[ONE]) is BrokerUnreachableError
+            assert 40 < cluster.network.connect_count < 80  # retry.backoff.max.ms is a second
+            assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
 
 
 def test_all_partitions_are_served_in_turn() -> None:

@@ -187,6 +187,22 @@ def test_gap_at_the_end_is_skipped_after_five_seconds(cluster: ConsumerCluster) 
         assert consumer.transient_errors == {}
 
 
+def test_gap_that_an_old_broker_cannot_prove_is_an_error_after_a_minute() -> None:
+    with ConsumerCluster(earliest_local=False) as cluster:
+        cluster.append(ONE, 5)
+        cluster.append_gap(ONE, 4)
+        with cluster.consumer({ONE: 0}) as consumer:
+            poll_until(consumer, lambda: consumer.positions[ONE] == 5)
+            now = cluster.now
+            error = poll_until_error(consumer, DataLossError)
+            assert 60 <= cluster.now - now < 65
+            assert "its leader returned no records from offset 5 on" in str(error)
+            assert error.resume_offset == 9
+            consumer.seek(ONE, error.resume_offset)
+            cluster.append(ONE, 1)
+            assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [9]}
+
+
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_time_without_data_of_a_leader_does_not_count_after_an_interruption(is_moved: bool) -> None:
     """One empty response of the next leader was a gap, because the last leader had returned one long before."""

@@ -79,6 +79,22 @@ def test_a_truncation_is_reported_once_if_the_owner_resumes_behind_it(cluster: C
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [2]}
 
 
+def test_a_truncation_is_detected_after_an_earlier_one_and_a_seek(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 4)
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, at_end(cluster, consumer))
+        cluster.truncate(ONE, 0, leader=2)
+        cluster.append(ONE, 3)
+        cluster.append(ONE, 6)
+        assert poll_until_error(consumer, TruncatedError).truncated_to == 0
+        consumer.seek(ONE, 0)
+        poll_until(consumer, at_end(cluster, consumer))
+        consumer.seek(ONE, 5)
+        cluster.truncate(ONE, 3)
+        cluster.append(ONE, 9)
+        assert poll_until_error(consumer, TruncatedError).truncated_to == 3
+
+
 def test_truncation_before_the_first_read_is_no_error(cluster: ConsumerCluster) -> None:
     cluster.append(ONE, 5)
     with cluster.consumer({ONE: 3}) as consumer:
