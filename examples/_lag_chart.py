@@ -46,8 +46,16 @@ def draw(
         duration.set_xlabel("Seconds since the start of the replay")
         for axes in (lag, duration):
             _decorate(axes, stops)
-        for begin, end in stops:
-            lag.text((begin + end) / 2, lag.get_ylim()[1] * 0.97, "stopped", color=PALE, ha="center", va="top")
+        if stops:
+            _label_stops(lag)
+
+
+def _label_stops(axes: Any) -> None:
+    # Above the panel, because a label at a short stop would be wider than the stop and cover the line.
+    from matplotlib.patches import Patch
+
+    stopped = Patch(facecolor=_STOP, edgecolor=PALE, linewidth=0.8, label="the query is stopped")
+    axes.legend(handles=[stopped], loc="lower right", bbox_to_anchor=(1, 1), frameon=False, labelcolor=PALE)
 
 
 def _decorate(axes: Any, stops: Sequence[tuple[float, float]]) -> None:
