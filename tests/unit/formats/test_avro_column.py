@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 from tests.unit.formats.avro_data import encode
 
 from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings, given_schema
 from pyspark_kafka_direct.formats.avro.schema import AvroSchema, parse_avro_schema
+from pyspark_kafka_direct.formats.avro.single_object import single_object
 from pyspark_kafka_direct.formats.framing import ConfluentFraming
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 
@@ -118,3 +120,21 @@ def test_the_schemas_of_most_records_are_requested_first() -> None:
     assert [row and row["a"] for row in decoded.values.to_pylist()] == [None, None, 1, 1, 1, 1, 1]
     assert errors(decoded)[0] == (5, 0, "there is no schema 5")
     assert writers.requests == [7, 9, 5]
+
+
+def test_datums_in_single_object_encoding_name_the_fingerprint_of_their_schema() -> None:
+    given = schema(a="long", b="string")
+    form = fastavro.schema.to_parsing_canonical_form(given)
+    fingerprint = bytes.fromhex(fastavro.schema.fingerprint(form, "CRC-64-AVRO"))
+    datum = encode(given, {"a": 5, "b": "x"})
+    column = AvroColumn(TYPE, single_object(parse_avro_schema(json.dumps(given))))
+    decoded = column.decode(
+        pa.array([b"\xc3\x01" + fingerprint + datum, b"\xc3\x01" + fingerprint[::-1] + datum, b"\xc3\x02" + datum])
+    )
+    assert decoded.values.to_pylist()[0] == {"a": 5, "b": "x"}
+    first, other, _ = errors(decoded)
+    assert first is None
+    assert other is not None
+    assert "the schema of the query does not have the fingerprint" in other[2]
+    assert decoded.malformed is not None
+    assert decoded.malformed.reasons.is_valid().to_pylist() == [False, True, True]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.formats.avro_data import arrow_type, encode, parse, read, records, spark_value
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema import AvroSchema
 from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
@@ -69,6 +70,28 @@ def test_fastavro_reads_what_was_written(data: st.DataObject) -> None:
     assert [read(datum, schema) for datum in datums[:-1] if datum is not None] == expected
     start = data.draw(st.integers(0, len(rows)))
     assert written(schema, column.slice(start)) == datums[start:]
+
+
+@pytest.mark.parametrize("null_first", [False, True])
+def test_the_derived_schema_of_a_type_reads_its_values(null_first: bool) -> None:
+    inner = pa.struct({"d": pa.decimal128(5, 2), "n": pa.int32()})
+    data_type = pa.struct(
+        {"v": inner, "l": pa.list_(pa.string()), "m": pa.map_(pa.string(), pa.int64()), "z": pa.null()}
+    )
+    schema = json.loads(derived_schema(data_type, null_first=null_first))
+    fields = {each["name"]: each for each in schema["fields"]}
+    null, other = (0, 1) if null_first else (1, 0)
+    for name in "vlm":
+        assert fields[name]["type"][null] == "null"
+        assert ("default" in fields[name]) == null_first
+    assert fields["z"] == {"name": "z", "type": "null"}
+    record_type = fields["v"]["type"][other]
+    assert (record_type["name"], record_type["namespace"]) == ("v", "topLevelRecord")
+    assert record_type["fields"][0]["type"][other]["name"] == "topLevelRecord.v.d.fixed"
+    value = {"v": {"d": decimal.Decimal("1.25"), "n": None}, "l": ["x", None], "m": [("k", 1)], "z": None}
+    (datum,) = written(schema, pa.array([value], data_type))
+    assert datum is not None
+    assert read(datum, schema) == {**value, "m": {"k": 1}}
 
 
 DECIMAL = {"logicalType": "decimal", "precision": 10, "scale": 2}

@@ -234,9 +234,23 @@ def test_wanted_types_that_cannot_be_read(fields: dict[str, pa.DataType], messag
         check_wanted(schema, pa.schema(fields))
 
 
-def test_a_default_that_does_not_have_its_type_is_rejected() -> None:
+@pytest.mark.parametrize(
+    ("avro_type", "default"),
+    [("int", "x"), ("int", 1 << 31), ("int", -(1 << 31) - 1), ("long", 1 << 63), ("long", -(1 << 63) - 1)],
+)
+def test_a_default_that_does_not_have_its_type_is_rejected(avro_type: str, default: Any) -> None:
     with pytest.raises(AvroSchemaError, match="default of field 'b'"):
-        decode(record(("a", "int")), [b"\2"], record(("a", "int"), ("b", "int", {"default": "x"})))
+        decode(record(("a", "int")), [b"\2"], record(("a", "int"), ("b", avro_type, {"default": default})))
+
+
+@pytest.mark.parametrize(("size", "digits"), [(1, 2), (2, 4), (4, 9), (8, 18), (16, 38)])
+def test_a_fixed_decimal_has_no_more_digits_than_its_bytes(size: int, digits: int) -> None:
+    for precision in (digits, digits + 1):
+        decimal = logical({"type": "fixed", "name": "F", "size": size}, "decimal", precision=precision)
+        fits = precision == digits
+        assert (
+            spark_ddl(parse(record(("a", decimal)))) == f"struct<`a`: {f'decimal({digits},0)' if fits else 'binary'}>"
+        )
 
 
 def test_defaults_that_contain_others_are_limited() -> None:

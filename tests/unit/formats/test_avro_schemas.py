@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, FixedType
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 
 
@@ -36,11 +36,19 @@ def fields(*types: Any) -> dict[str, Any]:
         ('{"type":"record","name":"int","fields":[]}', "a type of Avro has this name"),
         ('{"type":"bytes","logicalType":"decimal","precision":39}', "at most 38 digits"),
         (json.dumps(fields({"type": "fixed", "name": "R", "size": 1})), "two types have the same name"),
+        (json.dumps({"type": "fixed", "name": "F" * 1001, "size": 1}), "no name of a type"),
+        (json.dumps({"type": "fixed", "name": "F", "namespace": "n" * 1001, "size": 1}), "no namespace"),
     ],
 )
 def test_no_schema(schema: str, message: str) -> None:
     with pytest.raises(AvroSchemaError, match=message):
         parse_avro_schema(schema)
+
+
+def test_a_name_may_have_a_thousand_characters() -> None:
+    name = "F" * 1000
+    schema = parse_avro_schema(json.dumps({"type": "fixed", "name": name, "namespace": "n" * 1000, "size": 1}))
+    assert schema.root == FixedType(f"{'n' * 1000}.{name}", (), 1, None)
 
 
 def test_a_record_that_contains_itself_is_rejected_by_name() -> None:

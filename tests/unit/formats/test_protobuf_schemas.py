@@ -137,6 +137,8 @@ def test_imports() -> None:
             "field x of the message M has the type Lacking, which is not defined",
         ),
         ("message M {\n  optional int32 x = 0; }", "line 2 of the Protobuf schema: 0 is not a number from 1 to"),
+        ("message M { optional int32 x = 536870912; }", "536870912 is not a number from 1 to 536870911"),
+        ("message M { optional string x = 1 [default = {}]; }", "unexpected '{'"),
         (
             "message M { optional int32 x = 1; optional int32 y = 1; }",
             "two fields of the message M have the same number",

@@ -6,14 +6,17 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings, SubjectSettings
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn
 from pyspark_kafka_direct.formats.avro.registry_schemas import (
     RegistrySchemas,
     fetch_reader_schema,
     fetch_reader_schema_by_id,
+    registry_avro_settings,
 )
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
@@ -21,6 +24,8 @@ from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 
 if TYPE_CHECKING:
     from tests.fake_registry import FakeRegistry
+
+    from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName
 
 
 def record(record_name: str, /, **fields: Any) -> dict[str, Any]:
@@ -32,6 +37,8 @@ def record(record_name: str, /, **fields: Any) -> dict[str, Any]:
 
 
 OLD = json.dumps(record("Order", id="long"))
+NAMES = [f"a{number}" for number in range(6)]
+HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 NEW = json.dumps(record("Order", id="long", name="string"))
 
 
@@ -100,6 +107,42 @@ def test_a_writer_with_new_fields_fails_the_query_that_should_restart(registry: 
         f"query (version 1 of orders-value, schema id {old_id}) lacks: name. To read them, start the query again with "
         "a new load(). To ignore them, set schemaEvolutionMode=none."
     )
+
+
+@pytest.mark.parametrize(("count", "shown"), [(5, "a0, a1, a2, a3, a4. To"), (6, "a0, a1, a2, a3, a4, .... To")])
+def test_the_error_names_at_most_five_new_fields(registry: FakeRegistry, count: int, shown: str) -> None:
+    registry.add("t-value", OLD)
+    reader = fetch_reader_schema(settings_of(registry), "t-value", "1")
+    new_id = registry.add("t-value", json.dumps(record("Order", id="long", **dict.fromkeys(NAMES[:count], "int"))))
+    with pytest.raises(SchemaError) as caught:
+        RegistrySchemas(settings_of(registry), reader).writer_schema(new_id)
+    assert f"lacks: {shown} read them" in caught.value.message
+
+
+@pytest.mark.parametrize("framing", ["confluent", "header"])
+@pytest.mark.parametrize("evolution", ["none", "restart"])
+def test_a_column_of_values_with_ids(registry: FakeRegistry, framing: FramingName, evolution: EvolutionMode) -> None:
+    old_id = registry.add("orders-value", OLD)
+    settings = settings_of(registry)
+    reader = fetch_reader_schema(settings, "orders-value", "latest")
+    new_id = registry.add("orders-value", NEW)
+    payloads = RegistryPayloads(settings, SubjectSettings(), SubjectSettings(framing=framing), evolution)
+    column = AvroColumn(pa.struct({"id": pa.int64()}), registry_avro_settings(payloads, "value", reader))
+    assert column.needs_headers == (framing == "header")
+
+    def decode(schema_id: int, datum: bytes) -> Any:
+        prefix = b"\0" + schema_id.to_bytes(4, "big")
+        if framing == "confluent":
+            return column.decode(pa.array([prefix + datum])).values.to_pylist()
+        headers = pa.array([[{"key": "__value_schema_id", "value": prefix}]], HEADERS)
+        return column.decode(pa.array([datum]), headers).values.to_pylist()
+
+    assert decode(old_id, b"\2") == [{"id": 1}]
+    if evolution == "restart":
+        with pytest.raises(SchemaError, match="lacks: name"):
+            decode(new_id, b"\4\2x")
+    else:
+        assert decode(new_id, b"\4\2x") == [{"id": 2}]
 
 
 @pytest.mark.parametrize(

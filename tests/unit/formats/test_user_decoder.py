@@ -67,6 +67,10 @@ def test_a_decoder_may_return_bytes(decode: Callable[..., pa.Array]) -> None:
         (lambda values: values.to_pylist(), "the decoder must return a pyarrow.Array, not builtins.list"),
         (lambda values: pa.chunked_array([values]), r"pyarrow.Array, such as chunked_array.combine_chunks\(\), not"),
         (lambda values: values, r"of the type that the factory receives, struct<a: list<.*>>, not binary; return"),
+        (
+            lambda values: pa.nulls(3, pa.struct({"a" * 600: pa.int32()})),
+            rf"struct<a: list<.*>>, not struct<{'a' * 493}\.\.\.; return",
+        ),
         (lambda values: pa.nulls(2, STRUCT), "got 2 rows for 3 values; return null for a value that cannot be decoded"),
     ],
 )
