@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _PART_BYTES: Final = 2 << 20
 
+_CONVERSIONS: Final = {"variant": "to_json", "geometry": "st_asbinary", "geography": "st_asbinary"}
+"""Of Spark's types that are structs only in Arrow, where the metadata of a field names them."""
+
 _ALLOW_VALUE: Final = "Filter out such rows, or write with a schema that allows the value."
 _SMALLER_VALUE: Final = "Filter out such rows, or write smaller values."
 _FEWER_ROWS: Final = (
@@ -100,6 +103,7 @@ class ColumnEncoder:
         if pa.types.is_null(values.type):
             return pa.nulls(len(values), pa.binary())
         if self._encoder is None or values.type != self._type:
+            _check_spark_types(values.type, self._column)
             program = self._settings.compile(values.type, self._column)
             self._type, self._paths = values.type, program.paths
             encoding = PayloadEncoding(program.numbers, program.constants, self._settings.prefix)
@@ -131,17 +135,39 @@ def check_encodable(column: str, settings: WriteSettings, data_type: pa.DataType
     """Raise a SchemaMismatchError if a column of a type cannot be encoded."""
     if pa.types.is_null(data_type):
         return  # each value is null, and stays null
-    plain = encodable(pa.nulls(0, data_type), settings.format_name).type
+    plain = encodable_type(data_type, settings.format_name, column)
     try:
         settings.compile(plain, column)
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{error} ({settings.schema_name})") from None
 
 
+def encodable_type(data_type: pa.DataType, format_name: str, column: str = "value") -> pa.DataType:
+    """Return the type that is encoded of a column of a type, or raise a ValueError that names what is not encoded."""
+    plain = encodable(pa.nulls(0, data_type), format_name).type
+    _check_spark_types(plain, column)
+    return plain
+
+
 def encode_all(encoder: ColumnEncoder, values: pa.Array) -> pa.BinaryArray:
     """Encode a column that may be larger than the rows that a sink encodes together."""
     parts = [encoder.encode(part) for part in _parts(values)]
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], pa.binary())])
+
+
+def _check_spark_types(data_type: pa.DataType, path: str) -> None:
+    """Raise a SchemaMismatchError for a type of Spark that other readers would see as Spark's internal struct."""
+    if not pa.types.is_nested(data_type):
+        return
+    fields = [data_type.field(index) for index in range(data_type.num_fields)]
+    for name, function in _CONVERSIONS.items():
+        if any((field.metadata or {}).get(name.encode()) == b"true" for field in fields):
+            raise SchemaMismatchError(
+                f"{path} is {name}, which is only written as its text or bytes: convert it with {function} in the query"
+            )
+    for field in fields:
+        # The name of an element, or of the entries of a map, is not one that the user has given.
+        _check_spark_types(field.type, f"{path}.{field.name}" if pa.types.is_struct(data_type) else path)
 
 
 def _parts(values: pa.Array) -> Iterator[pa.Array]:

@@ -319,14 +319,17 @@ def _check_registrable(column: SinkColumn, text: str) -> None:
 
 
 def _derived(side: str, data_type: pa.DataType) -> str:
-    from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
+    from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, encodable_type
 
     try:
-        schema = derived_schema(data_type, null_first=True)
+        schema = derived_schema(encodable_type(data_type, AvroWriteSettings.format_name, side), null_first=True)
         parse_avro_schema(schema)  # names of columns need not be those that Avro allows
-    except AvroSchemaError as error:
+    except SchemaMismatchError as error:
+        raise ColumnError(f"{side} attribute cannot be written as Avro: {error}") from None
+    except ValueError as error:  # also AvroSchemaError
         raise ColumnError(
             f"{side} attribute cannot be written as Avro: {error}: rename or cast it in the query"
         ) from None

@@ -6,7 +6,16 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
+from pyspark.sql import types as spark_types
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
@@ -15,6 +24,8 @@ from pyspark_kafka_direct.errors import ColumnError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.fake_registry import FakeRegistry
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092"}
 
@@ -64,3 +75,43 @@ def test_a_variant_is_not_written_as_json_with_schema_ids(side: str, data_type: 
         parsed = parse_sink_options({**options, "topic": "t"}, streaming=False)
         with pytest.raises(ColumnError, match=f"{side} attribute.* variant"):
             batch_writer(parsed, frame, None)
+
+
+SPATIAL = [
+    getattr(spark_types, name)(4326)  # Spark 4.1
+    for name in ("GeometryType", "GeographyType")
+    if hasattr(spark_types, name)
+]
+VARIANT_RECORD = (
+    '{"type": "record", "name": "V", "fields": [{"name": "value", "type": "bytes"},'
+    ' {"name": "metadata", "type": "bytes"}, {"name": "srid", "type": "int", "default": 0},'
+    ' {"name": "wkb", "type": "bytes", "default": ""}]}'
+)
+VARIANT_MESSAGE = (
+    'syntax = "proto3"; message V { bytes value = 1; bytes metadata = 2; int32 srid = 3; bytes wkb = 4; }'
+)
+
+
+@pytest.mark.parametrize("internal", [VariantType(), *SPATIAL], ids=lambda each: each.typeName())
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"valueFormat": "avro", "auto.register.schemas": "true"},
+        {"valueFormat": "avro", "use.latest.version": "false"},
+        {"valueFormat": "avro", "valueSchema": VARIANT_RECORD},
+        {"valueFormat": "protobuf", "valueSchema": VARIANT_MESSAGE},
+    ],
+    ids=["auto.register", "by-type", "avro", "protobuf"],
+)
+def test_internal_structs_of_spark_are_neither_written_nor_registered(
+    internal: DataType, options: dict[str, str], registry: FakeRegistry
+) -> None:
+    has_schema = "valueSchema" in options
+    given = {**OPTIONS, "topic": "t", **options} | ({} if has_schema else {"schema.registry.url": registry.url})
+    parsed = parse_sink_options(given, streaming=False)
+    in_struct = StructType([StructField("v", internal)])
+    others = (in_struct, ArrayType(in_struct), MapType(StringType(), internal))
+    for data_type in (internal, *(() if has_schema else others)):
+        with pytest.raises(ColumnError, match=f"value attribute.* {internal.typeName()}.*in the query"):
+            batch_writer(parsed, StructType([StructField("value", data_type)]), None)
+    assert not [request for request in registry.requests if request.method == "POST"]

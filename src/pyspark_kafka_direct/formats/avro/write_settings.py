@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import pyarrow as pa
-
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, type_name
 from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError
+from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, encodable_type
 from pyspark_kafka_direct.records import create_avro_encoder
-from pyspark_kafka_direct.records.json_types import encodable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.formats.column_encoder import EncoderProgram
     from pyspark_kafka_direct.records.encoded_values import PayloadEncoder, PayloadEncoding
@@ -51,5 +50,5 @@ class AvroWriteSettings:
 
 def derived_write_settings(data_type: pa.DataType) -> AvroWriteSettings:
     """Return the settings with the schema that Spark's ``to_avro`` gives a type."""
-    plain = encodable(pa.nulls(0, data_type), AvroWriteSettings.format_name).type
+    plain = encodable_type(data_type, AvroWriteSettings.format_name)
     return AvroWriteSettings(parse_avro_schema(derived_schema(plain, null_first=False)))
