@@ -37,6 +37,12 @@ class SinkColumn:
     schema: str | None  # None: that of the subject, or that of the column's type
     payload_format: SinkFormat = "avro"
     message: str | None = None  # the message type of Protobuf; None: the first one of the schema
+    schema_argument: str | None = None  # of a function, with the schema; None: an option of the sink
+
+    @property
+    def schema_option(self) -> str:
+        """What the user sets to a schema, for errors."""
+        return self.schema_argument or f"{self.side}Schema"
 
 
 @dataclass(frozen=True, slots=True)

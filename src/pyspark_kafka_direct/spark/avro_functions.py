@@ -33,6 +33,7 @@ _REGISTRY_TABLE: Final = OptionTable(
     (*REGISTRY_OPTIONS, *(option for option in SUBJECT_OPTIONS if option.name == AUTO_REGISTER))
 )
 _COLUMN: Final = "value"
+_SCHEMA: Final = "jsonFormatSchema"  # the argument
 _OTHER_PREFIX: Final = "confluent."  # of the same options elsewhere
 
 
@@ -87,13 +88,14 @@ def parse_to_avro(
     from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
     registry, auto_register = _parse_registry("to_avro", options, subject, address, ())
+    given = _parse("to_avro", schema) if schema else None
     if registry is None:
-        return AvroWriteSettings(_parse("to_avro", schema)) if schema else None
+        return None if given is None else AvroWriteSettings(given)
     if subject is None:
         raise OptionError("to_avro: schemaRegistryAddress needs the subject")
     if auto_register and not schema:
-        raise OptionError(f"to_avro: {AUTO_REGISTER} needs jsonFormatSchema, which is registered")
-    column = SinkColumn(_COLUMN, SubjectSettings(subject, framing="confluent"), schema or None)
+        raise OptionError(f"to_avro: {AUTO_REGISTER} needs {_SCHEMA}, which is registered")
+    column = SinkColumn(_COLUMN, SubjectSettings(subject, framing="confluent"), schema or None, schema_argument=_SCHEMA)
     return resolve_writer_schemas(SinkPayloads((column,), registry, auto_register), None, None)[_COLUMN]
 
 

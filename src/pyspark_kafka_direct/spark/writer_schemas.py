@@ -158,19 +158,19 @@ def _find_schema(
             return _fetch_version(registry, subject, version, column.payload_format)
         return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
     except SchemaNotFoundError as error:
-        raise with_advice(error, _advice(column)) from None
+        raise with_advice(error, _advice(column, has_type=data_type is not None)) from None
 
 
-def _advice(column: SinkColumn) -> str:
+def _advice(column: SinkColumn, *, has_type: bool) -> str:
     """Return what to do if the registry does not have the version of a subject."""
     side, subject = column.side, column.subject
     if is_short_subject(subject, column.message):
         return short_subject_advice(side, subject)
     if subject.version != LATEST_VERSION:
         return f"Set {side}Subject and {side}SchemaVersion to those of a schema."
-    if column.payload_format == "avro":
+    if column.payload_format == "avro" and has_type:
         return "Register a schema, or set auto.register.schemas=true to register that of the column."
-    return f"Register a schema, or set {side}Schema and auto.register.schemas=true to register it."
+    return f"Register a schema, or set {column.schema_option} and auto.register.schemas=true to register it."
 
 
 def _unnamed(column: SinkColumn) -> OptionError:

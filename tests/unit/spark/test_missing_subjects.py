@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
-from pyspark_kafka_direct.errors import SchemaNotFoundError
+from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError
+from pyspark_kafka_direct.functions import to_avro
 from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
@@ -28,7 +29,7 @@ FULL_NAME = (
 @pytest.mark.parametrize(
     ("payload_format", "options", "advice"),
     [
-        ("avro", {}, "Register a schema, or set auto.register.schemas=true to register that of the column."),
+        ("avro", {}, "Register a schema, or set valueSchema and auto.register.schemas=true to register it."),
         ("avro", VERSION, "Set valueSubject and valueSchemaVersion to those of a schema."),
         ("protobuf", {}, "Register a schema, or set valueSchema and auto.register.schemas=true to register it."),
         ("protobuf", SHORT, FULL_NAME),
@@ -41,6 +42,29 @@ def test_a_write(registry: FakeRegistry, payload_format: str, options: dict[str,
     with pytest.raises(SchemaNotFoundError) as raised:
         resolve_writer_schemas(payloads, None, "t")
     assert f'not found."). {advice}' in raised.value.message
+
+
+def test_a_write_of_columns_whose_types_are_known(registry: FakeRegistry) -> None:
+    given = {**BASE, "topic": "t", "valueFormat": "avro", "schema.registry.url": registry.url}
+    columns = StructType().add("value", StringType())
+    payloads = parse_sink_options(given, streaming=False).payloads
+    with pytest.raises(SchemaNotFoundError, match="set auto.register.schemas=true to register that of the column."):
+        resolve_writer_schemas(payloads, columns, "t")
+    payloads = parse_sink_options({**given, "auto.register.schemas": "true"}, streaming=False).payloads
+    assert resolve_writer_schemas(payloads, columns, "t")["value"].prefix
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "message"),
+    [
+        ("", SchemaNotFoundError, "'s'.*set jsonFormatSchema and auto.register.schemas=true to register it"),
+        ('"string"', SchemaNotFoundError, "'s'.*register it, or set auto.register.schemas=true"),
+        ("{", OptionError, "to_avro: an Avro schema is JSON"),
+    ],
+)
+def test_to_avro(registry: FakeRegistry, schema: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        to_avro("data", schema, {}, "s", registry.url)
 
 
 @pytest.mark.parametrize(
