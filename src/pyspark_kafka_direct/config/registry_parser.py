@@ -98,7 +98,7 @@ def parse_registry_payloads(
         for name in (REGISTRY_URL, *_SUBJECT_OPTIONS)
         if name in parsed.given_names
         and name not in used_by_json
-        and not (has_schemas and parsed.values[name] == "single-object")
+        and not (has_schemas and name.endswith("Framing") and parsed.values[name] in ("single-object", "none"))
     ]
     if given and (settings is None or not has_schemas):
         given_name = parsed.given_names[given[0]]

@@ -143,9 +143,11 @@ def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_regis
             reasons[f"{side}Message"] = f"{side}Format is not protobuf"
         if side not in sides:
             reason = f"{side}Format is not avro or protobuf" if sides else nothing
-            if sides and parsed.get_string(f"{side}Format") == "json":
+            is_json = parsed.get_string(f"{side}Format") == "json"
+            if sides and is_json:
                 reason = f"{side}Framing=confluent or header is not set, which writes JSON with schema ids"
-            reasons |= {f"{side}{name}": reason for name in _SCHEMA_OPTIONS}
+            # JSON is written as the framing none says.
+            reasons |= {f"{side}{name}": reason for name in _SCHEMA_OPTIONS if not (is_json and name == "Framing")}
         elif not has_registry:
             reasons |= {f"{side}{name}": "schema.registry.url is not set" for name in _REGISTRY_OPTIONS}
         elif parsed.get_string(f"{side}Schema") or parsed.get_boolean(AUTO_REGISTER) or not _uses_latest(parsed):

@@ -173,6 +173,10 @@ def test_options_of_a_registry_without_effect() -> None:
         "the option valueSubject is ignored: schema.registry.url is not set",
     )
     assert warnings(AVRO) == []
+    assert parse_batch_options({**BASE, **avro, "valueFraming": "none"}).warnings == ()  # that is what is read
+    assert parse_batch_options({**BASE, **avro, "valueFraming": "confluent"}).warnings == (
+        "the option valueFraming is ignored: schema.registry.url is not set",
+    )
     assert parse_batch_options({**BASE, "valueSubject": "s"}).warnings == (
         "the option valueSubject is ignored: nothing is decoded from Avro or Protobuf",
     )

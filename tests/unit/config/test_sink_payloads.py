@@ -85,6 +85,13 @@ def test_a_subject_without_a_registry_is_warned_of() -> None:
     assert parsed.warnings == ("the option valueSubject is ignored: schema.registry.url is not set",)
 
 
+@pytest.mark.parametrize("others", [{}, {"keyFormat": "avro", "keySchema": SCHEMA}])
+def test_json_without_ids_is_what_the_framing_none_says(others: dict[str, str]) -> None:
+    parsed = parse(valueFormat="json", valueFraming="none", **others)
+    assert parsed.warnings == ()
+    assert "value" not in [column.side for column in parsed.payloads.columns]
+
+
 @pytest.mark.parametrize("framing", ["confluent", "header"])
 def test_json_is_written_with_ids_if_the_framing_says_so(framing: str) -> None:
     payloads = parse(valueFormat="json", keyFormat="json", valueFraming=framing, **REGISTRY).payloads
