@@ -119,6 +119,28 @@ def test_ids_in_headers(target: Target, registry: FakeRegistry) -> None:
     assert target.read(valueFraming="header")[0]["origin"] == "EWR"
 
 
+@pytest.mark.parametrize("framing", ["confluent", "header"])
+def test_a_copy_has_no_header_with_the_id_of_the_original(
+    target: Target, registry: FakeRegistry, make_topic: MakeTopic, framing: str
+) -> None:
+    copy = Target(target.spark, target.servers, make_topic(1), registry)
+    registry.add(f"{target.topic}-value", FLIGHT)
+    copied_id = registry.add(f"{copy.topic}-value", FLIGHT.replace('"spark"', '"copy"'))
+    with_header = "array(named_struct('key', 'h', 'value', cast('1' AS binary))) AS headers"
+    target.write(target.frame(("EWR", 1.5)).selectExpr(VALUE, with_header), valueFraming="header")
+    options = {**target.options, "subscribe": target.topic, "valueFraming": "header", "includeHeaders": "true"}
+    del options["topic"]
+    copy.write(
+        target.spark.read.format("kafka-direct").options(**options).load().select("value", "headers"),
+        valueFraming=framing,
+    )
+    (record,) = copy.records()
+    assert record.headers[0] == ("h", b"1")
+    ids = [("__value_schema_id", b"\1" + registry.guid_of(copied_id).bytes)] if framing == "header" else []
+    assert record.headers[1:] == ids
+    assert copy.deserialized(record)["origin"] == "EWR"
+
+
 @pytest.mark.parametrize("framing", ["none", "single-object"])
 def test_without_a_registry(target: Target, framing: str) -> None:
     options = {"valueSchema": FLIGHT, "valueFraming": framing}

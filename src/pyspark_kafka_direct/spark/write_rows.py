@@ -12,7 +12,7 @@ from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError
 from pyspark_kafka_direct.spark.payload_encoders import NO_ENCODERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pyspark_kafka_direct.spark.payload_encoders import PayloadEncoders
     from pyspark_kafka_direct.spark.write_schema import WriteSchema
@@ -66,6 +66,7 @@ def to_producer_rows(
     headers = None
     if schema.headers is not None:
         headers = _converted("headers", partial(_cast, HEADERS), batch.column(schema.headers))
+        headers = _without_headers(headers, encoders.replaced_headers)
     added_headers = {**(stamp or {}), **encoders.headers}
     if added_headers:
         headers = append_headers(headers, batch.num_rows, added_headers)
@@ -114,6 +115,23 @@ def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, 
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
+
+
+def _without_headers(headers: pa.ListArray, names: Collection[str]) -> pa.ListArray:
+    """Remove the headers with these names from each row."""
+    if not names:
+        return headers
+    entries = headers.flatten()
+    is_removed = pc.is_in(entries.field("key"), value_set=pa.array(sorted(names), _STRING))
+    if not pc.any(is_removed).as_py():
+        return headers
+    is_kept = pc.invert(is_removed)
+    kept = pc.cumulative_sum(is_kept.cast(pa.int32()))
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(headers), 0))
+    # The kept entries before the end of each row; 0 if the rows so far have no entries.
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), kept]).take(ends)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), offsets])
+    return pa.ListArray.from_arrays(offsets, entries.filter(is_kept))
 
 
 def _converted(name: str, convert: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:

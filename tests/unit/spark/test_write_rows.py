@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
+from pyspark_kafka_direct.spark.payload_encoders import PayloadEncoders
 from pyspark_kafka_direct.spark.write_rows import (
     HEADERS,
     append_headers,
@@ -17,6 +19,9 @@ from pyspark_kafka_direct.spark.write_rows import (
 )
 from pyspark_kafka_direct.spark.write_schema import WriteSchema
 
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
+
 NOW = 1_700_000_000_000
 STAMP = {"a": b"1", "b": b""}
 US = pa.timestamp("us", "UTC")
@@ -24,6 +29,10 @@ US = pa.timestamp("us", "UTC")
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
+
+
+def header(key: str | None, value: bytes | None) -> dict[str, Any]:
+    return {"key": key, "value": value}
 
 
 def times(*micros: int | None) -> list[int]:
@@ -161,6 +170,33 @@ def test_a_stamp_follows_the_headers_of_the_row() -> None:
     assert header_lists(append_headers(own.slice(2), 2, STAMP)) == expected[2:]
     assert header_lists(append_headers(None, 2, STAMP)) == [stamps, stamps]
     assert append_headers(own, 4, STAMP).type == HEADERS
+
+
+def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
+    new, old, other = (header("__value_schema_id", b"\0\0\0\0\7"), header("__value_schema_id", b"1"), header("o", b"2"))
+    key_id, nameless = header("__key_schema_id", b"3"), header(None, None)
+    rows_in = batch(
+        value=pa.array(["{}"] * 5),
+        headers=pa.array(
+            [[old, other], None, [], [nameless, other, old, key_id, old], [{**old, "value": None}]], HEADERS
+        ),
+        key=pa.array(["k"] * 5),
+    )
+    others: list[Any] = [[other], [], [], [nameless, other, key_id], []]
+
+    def headers_with(**settings: WriteSettings) -> list[Any]:
+        rows = to_producer_rows(
+            rows_in.slice(1), WriteSchema(0, headers=1, key=2), NOW, None, PayloadEncoders(settings, "t")
+        )
+        found: list[Any] = rows.column("headers").to_pylist()
+        return found
+
+    in_header = JsonWriteSettings(header=("__value_schema_id", b"\0\0\0\0\7"))
+    assert headers_with(value=in_header) == [[*each, new] for each in others[1:]]
+    assert [each or [] for each in headers_with(value=JsonWriteSettings(b"\0\0\0\0\7"))] == others[1:]
+    without_key_id = [[each for each in row or [] if each != key_id] for row in rows_in.column(1)[1:].to_pylist()]
+    assert [each or [] for each in headers_with(key=JsonWriteSettings())] == without_key_id
+    assert headers_with() == rows_in.column(1)[1:].to_pylist()  # the original bytes, whose schema is that of the ids
 
 
 def test_rows_get_the_stamp() -> None:
