@@ -79,6 +79,8 @@ def test_defaults_of_proto2() -> None:
         (r"""string v = 1 [default = "\q \u12 \xg"]""", pa.string(), r"\q \u12 \xg"),
         (r"""string v = 1 [default = "\ud83d\ude00\ud83d"]""", pa.string(), "\U0001f600?"),
         (r"""bytes v = 1 [default = "\?\377\X0a\x"]""", pa.binary(), b"?\xff\n\\x"),
+        (r"""bytes v = 1 [default = "\1" '2' "\\" 'n' "\x4" "1"]""", pa.binary(), b"\x012\\n\x041"),
+        (r"""string v = 1 [default = "\303" '\251"' "\ud83d" '\ude00']""", pa.string(), 'é"??'),
         ("int32 v = 1 [default = 010]", pa.int32(), 8),
         ("int32 v = 1 [default = -0x10]", pa.int32(), -16),
         ("double v = 1 [default = 010]", pa.float64(), 8.0),
@@ -89,6 +91,40 @@ def test_defaults_of_proto2() -> None:
 def test_literals_of_defaults(declared: str, data_type: pa.DataType, value: Any) -> None:
     text = f"message M {{ optional {declared}; }}"
     assert one(b"", pa.field("v", data_type), text=text) == value
+
+
+@pytest.mark.parametrize(
+    ("declared", "data_type"),
+    [
+        ("int32 v = 1 [default = 2147483648]", pa.int32()),
+        ("sint32 v = 1 [default = -0x80000001]", pa.int64()),
+        ("uint32 v = 1 [default = 4294967296]", pa.int64()),
+        ("fixed32 v = 1 [default = -1]", pa.int32()),
+        ("sfixed64 v = 1 [default = 9223372036854775808]", pa.int64()),
+        ("int64 v = 1 [default = -9223372036854775809]", pa.int64()),
+        ("uint64 v = 1 [default = 18446744073709551616]", pa.int64()),
+        ("fixed64 v = 1 [default = -1]", pa.decimal128(20, 0)),
+        ("int32 v = 1 [default = x]", pa.int32()),
+        ("bool v = 1 [default = 1]", pa.bool_()),
+        ("E v = 1 [default = B]", pa.string()),
+    ],
+)
+def test_a_default_that_the_type_does_not_have(declared: str, data_type: pa.DataType) -> None:
+    text = f"message M {{ enum E {{ A = 1; }} optional {declared}; }}"
+    with pytest.raises(ProtobufSchemaError, match="field v has an invalid default: "):
+        one(b"", pa.field("v", data_type), text=text)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        ("int32 v = 1 [default = -2147483648]", -(2**31)),
+        ("uint32 v = 1 [default = 4294967295]", 2**32 - 1),
+        ("sint64 v = 1 [default = -9223372036854775808]", -(2**63)),
+    ],
+)
+def test_the_extreme_defaults_of_a_type(declared: str, value: int) -> None:
+    assert one(b"", pa.field("v", pa.int64()), text=f"message M {{ optional {declared}; }}") == value
 
 
 def test_the_last_member_of_a_oneof_wins_even_if_it_is_not_wanted() -> None:

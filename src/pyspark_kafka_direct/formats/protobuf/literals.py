@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ESCAPE: Final = re.compile(
     rb"\\(?:u(?P<pair>[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -11,6 +14,7 @@ _ESCAPE: Final = re.compile(
     rb"""|(?P<simple>[abfnrtv\\'"?]))"""
 )
 _PREFIXED_INTEGER: Final = re.compile(r"0(?:[xX][0-9a-fA-F]+|[0-7]+)")
+_ASCII: Final = {byte: chr(byte) for byte in range(32, 127) if byte not in b"\\\"'"}  # which need no escape
 _SIMPLE: Final = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
 
 
@@ -31,6 +35,11 @@ def parse_number(text: str) -> float:
 def unescape(text: str) -> bytes:
     """Return the bytes of a string without its quotes; what is no escape stays as it is."""
     return _ESCAPE.sub(_replacement, text.encode(errors="replace"))
+
+
+def joined(literals: Iterable[str]) -> str:
+    """Return adjacent strings, without their quotes, as one: an escape ends with its string."""
+    return "".join(_ASCII.get(byte) or f"\\{byte:03o}" for literal in literals for byte in unescape(literal))
 
 
 def _replacement(found: re.Match[bytes]) -> bytes:

@@ -47,6 +47,7 @@ _KINDS: Final = {
     "enum": Kind.ENUM,
 }
 
+_BOOLEANS: Final = ("false", "true")
 _INT: Final = ("int32", "int64")
 _TARGETS: Final = {
     "bool": ("bool",),
@@ -245,7 +246,10 @@ class _Maker:
             return self._constant(_ZERO if not _is_bytes(data_type) else b"")
         if kind == Kind.ENUM:
             values = self._schema.enums[field.type_name].values
-            symbol, number = next((value for value in values if value[0] == text), values[0])
+            found = next((value for value in values if value[0] == text), values[0] if text is None else None)
+            if found is None:
+                raise _invalid_default(field)
+            symbol, number = found
             return self._constant(symbol.encode() if _is_bytes(data_type) else _integer(number))
         if kind == Kind.BYTES:
             return self._constant(unescape(text or ""))
@@ -255,10 +259,26 @@ class _Maker:
             if kind in (Kind.FLOAT, Kind.DOUBLE):
                 return self._constant(struct.pack("<d", parse_number(text or "0")))
             if kind == Kind.BOOL:
-                return self._constant(_integer(text == "true"))
-            return self._constant(_integer(parse_integer(text or "0")))
+                return self._constant(_integer(_BOOLEANS.index(text or "false")))
+            number = parse_integer(text or "0")
         except (ValueError, OverflowError):
-            raise ProtobufSchemaError(f"field {field.name} has an invalid default") from None
+            raise _invalid_default(field) from None
+        if number not in _range(field.type):
+            raise _invalid_default(field)
+        return self._constant(_integer(number))
+
+
+def _invalid_default(field: ProtoField) -> ProtobufSchemaError:
+    return ProtobufSchemaError(
+        f"field {field.name} has an invalid default: {(field.default or '')[:40]} is not a value of "
+        f"{field.type_name or field.type}"
+    )
+
+
+def _range(integer_type: str) -> range:
+    """Return the values of a type of Protobuf such as ``uint32``."""
+    bits = 32 if integer_type.endswith("32") else 64
+    return range(1 << bits) if integer_type[0] in "uf" else range(-(1 << bits - 1), 1 << bits - 1)
 
 
 def _integer(number: int) -> bytes:

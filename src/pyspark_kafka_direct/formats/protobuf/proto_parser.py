@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from pyspark_kafka_direct.formats.protobuf.literals import parse_integer, unescape
+from pyspark_kafka_direct.formats.protobuf.literals import joined, parse_integer, unescape
 from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FIELD_NUMBER,
     MAX_NESTED_TYPES,
@@ -226,7 +226,7 @@ class _Parser:
 
     def _constant(self) -> str:
         if self._kind == "string":
-            return self._string()
+            return joined(self._strings())
         sign = self._next() if self._word in ("-", "+") else ""
         if self._kind not in ("name", "number"):
             self._fail(f"unexpected {self._word!r}")
@@ -249,10 +249,11 @@ class _Parser:
     def _string(self) -> str:
         if self._kind != "string":
             self._fail(f"expected a string, not {self._word!r}")
-        parts = []
+        return "".join(self._strings())
+
+    def _strings(self) -> Iterator[str]:
         while self._kind == "string":
-            parts.append(self._next()[1:-1])
-        return "".join(parts)
+            yield self._next()[1:-1]
 
     def _full_name(self) -> str:
         name = self._next() if self._word == "." else ""
