@@ -1,4 +1,4 @@
-"""The latest schemas that this application has found in registries, for micro-batches planned during an outage.
+"""The schemas that this application has found in registries, for queries and micro-batches planned during an outage.
 
 Spark plans the micro-batches of a query in several processes. They share files in Spark's folder for the application's
 files on the driver, which is private to the application's user, and which Spark deletes with the application.
@@ -13,9 +13,12 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
 from pyspark_kafka_direct.spark.listener_files import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 
 _FOLDER: Final = "pyspark-kafka-direct-schemas"
@@ -33,8 +36,21 @@ class FoundSchema(NamedTuple):
     source: str = ""  # for errors
 
 
+def fetch_or_load(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
+    """Return what is fetched, or, if no registry is available, what this application has fetched before."""
+    try:
+        found = fetch()
+    except SchemaRegistryUnavailableError:
+        earlier = load_latest(registry, key)
+        if earlier is None:
+            raise
+        return earlier
+    save_latest(registry, key, found)
+    return found
+
+
 def save_latest(registry: RegistrySettings, key: str, found: FoundSchema) -> None:
-    """Save a schema by its format and subject; a failure has an effect only during an outage."""
+    """Save a schema, for example by its format and subject; a failure has an effect only during an outage."""
     file = _file(registry, key)
     if file is None:
         return
@@ -52,7 +68,7 @@ def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
         text, references, schema_id, guid, source = json.loads(file.read_text() if file else "null")
     except (OSError, ValueError, TypeError):
         return None
-    _log.warning("no schema registry is available; writing with the last known schema: %s", source)
+    _log.warning("no schema registry is available; the last known schema is used: %s", source)
     return FoundSchema(text, tuple((name, reference) for name, reference in references), schema_id, guid, source)
 
 

@@ -6,20 +6,26 @@ meaning in all of them.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
 from pyspark_kafka_direct.config.subject_names import SIDES, is_short_subject, short_subject_advice
 from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError, with_advice
+from pyspark_kafka_direct.spark.latest_schemas import FoundSchema, fetch_or_load, save_latest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.config.payload_parser import PayloadOptions
-    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads
+    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings
     from pyspark_kafka_direct.config.subject_names import Side
+    from pyspark_kafka_direct.formats.avro.registry_schemas import ReaderSchema
 
 SCHEMA_COMMENT: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)
 """The comment of a column whose schema is from a registry."""
@@ -55,21 +61,24 @@ def _with_reader_schema(
         side = replace(side, source=f"{column}Schema")
         return payloads._replace(settings=replace(payloads.settings, registry=registry.with_side(column, side)))
     resolved_before = SCHEMA_COMMENT.fullmatch(comment or "")
+    access, subject, version = registry.settings, side.subject, side.version
     if resolved_before is not None:
-        reader = fetch_reader_schema_by_id(registry.settings, int(resolved_before[1]), resolved_before[0])
-    elif side.subject is not None:
-        reader = fetch_reader_schema(registry.settings, side.subject, side.version)
+        source, schema_id = resolved_before[0], int(resolved_before[1])
+        found = _find(access, source, lambda: _found_avro(fetch_reader_schema_by_id(access, schema_id, source)))
+    elif subject is not None:
+        key = json.dumps(["read", "avro", subject, version])
+        found = _find(access, key, lambda: _found_avro(fetch_reader_schema(access, subject, version)))
     else:
         raise OptionError(
             f"{column}Format=avro: the subject does not follow from the topics and {column}SubjectNameStrategy="
             f"{side.strategy}; set {column}Subject, or {column}Schema to an Avro schema"
         )
-    side = replace(side, references=reader.references, source=reader.source)
+    side = replace(side, references=tuple(text for _, text in found.references), source=found.source)
     settings = replace(payloads.settings, registry=registry.with_side(column, side))
-    settings = settings.with_avro_schema(column, reader.text)
+    settings = settings.with_avro_schema(column, found.text)
     if column == "key":
-        return payloads._replace(settings=settings, key_schema=reader.text)
-    return payloads._replace(settings=settings, value_schema=reader.text)
+        return payloads._replace(settings=settings, key_schema=found.text)
+    return payloads._replace(settings=settings, value_schema=found.text)
 
 
 def _with_reader_message(
@@ -77,24 +86,45 @@ def _with_reader_message(
 ) -> PayloadOptions:
     from pyspark_kafka_direct.formats.protobuf.registry_messages import fetch_source, fetch_source_by_id
 
-    side, source = registry.side(column), payloads.settings.protobuf_of(column)
-    subject = source.message if side.subject is None and side.strategy == "record" else side.subject
+    side, given = registry.side(column), payloads.settings.protobuf_of(column)
+    access, message, version = registry.settings, given.message, side.version
+    subject = message if side.subject is None and side.strategy == "record" else side.subject
     resolved_before = SCHEMA_COMMENT.fullmatch(comment or "")
-    if source.schema.strip():
+    if given.schema.strip():
         side = replace(side, source=f"{column}Schema")
-    elif resolved_before is not None:
-        source = fetch_source_by_id(registry.settings, int(resolved_before[1]), source.message)
-        side = replace(side, source=resolved_before[0])
+        settings = replace(payloads.settings, registry=registry.with_side(column, side))
+        return payloads._replace(settings=settings)
+    if resolved_before is not None:
+        source, schema_id = resolved_before[0], int(resolved_before[1])
+        found = _find(access, source, lambda: _found_message(fetch_source_by_id(access, schema_id, message), source))
     elif subject is not None:
-        source, where = fetch_source(registry.settings, subject, side.version, source.message)
-        side = replace(side, subject=subject, source=where)
+        key = json.dumps(["read", "protobuf", subject, version])
+        found = _find(access, key, lambda: _found_message(*fetch_source(access, subject, version, message)))
+        side = replace(side, subject=subject)
     else:
         raise OptionError(
             f"{column}Format=protobuf: the subject does not follow from the topics and {column}SubjectNameStrategy="
             f"{side.strategy}; set {column}Subject, or {column}Schema to a Protobuf schema"
         )
-    settings = replace(payloads.settings, registry=registry.with_side(column, side))
-    return payloads._replace(settings=settings.with_protobuf(column, source))
+    settings = replace(payloads.settings, registry=registry.with_side(column, replace(side, source=found.source)))
+    source_of_message = ProtobufSource(found.text, message, found.references)
+    return payloads._replace(settings=settings.with_protobuf(column, source_of_message))
+
+
+def _find(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
+    """Return a schema, which other processes find by its source, too, if no registry is available then."""
+    found = fetch_or_load(registry, key, fetch)
+    if found.source != key:
+        save_latest(registry, found.source, found)
+    return found
+
+
+def _found_avro(reader: ReaderSchema) -> FoundSchema:
+    return FoundSchema(reader.text, tuple(("", text) for text in reader.references), source=reader.source)
+
+
+def _found_message(message: ProtobufSource, source: str) -> FoundSchema:
+    return FoundSchema(message.schema, message.imports, source=source)
 
 
 def _advice(payloads: PayloadOptions, registry: RegistryPayloads, column: Side, comment: str | None) -> str:

@@ -14,13 +14,12 @@ from pyspark_kafka_direct.errors import (
     OptionError,
     SchemaError,
     SchemaNotFoundError,
-    SchemaRegistryUnavailableError,
     with_advice,
 )
-from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
+from pyspark_kafka_direct.spark.latest_schemas import FoundSchema, fetch_or_load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -156,7 +155,7 @@ def _find_schema(
     try:
         if version != LATEST_VERSION:
             return _fetch_version(registry, subject, version, column.payload_format)
-        return _found(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
+        return fetch_or_load(registry, key, lambda: _fetch(registry, subject, version, column.payload_format))
     except SchemaNotFoundError as error:
         raise with_advice(error, _advice(column, has_type=data_type is not None)) from None
 
@@ -199,21 +198,6 @@ def _subject(column: SinkColumn, topic: str | None, record_name: str) -> str:
     return subject_name(settings.strategy, topic or "", column.side, record_name)
 
 
-def _found(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
-    """Return what is fetched, or, if the registry is down, what this application has fetched before."""
-    from pyspark_kafka_direct.spark.latest_schemas import load_latest, save_latest
-
-    try:
-        found = fetch()
-    except SchemaRegistryUnavailableError:
-        earlier = load_latest(registry, key)
-        if earlier is None:
-            raise
-        return earlier
-    save_latest(registry, key, found)
-    return found
-
-
 def _fetch(registry: RegistrySettings, subject: str, version: str, payload_format: SinkFormat) -> FoundSchema:
     from pyspark_kafka_direct.registry.registered_schema import invalid_response
     from pyspark_kafka_direct.registry.registry_client import registry_client
@@ -240,7 +224,7 @@ def _fetch(registry: RegistrySettings, subject: str, version: str, payload_forma
 @functools.lru_cache(maxsize=64)  # a version does not change
 def _fetch_version(registry: RegistrySettings, subject: str, version: str, payload_format: SinkFormat) -> FoundSchema:
     key = json.dumps([payload_format, subject, version])
-    return _found(registry, key, lambda: _fetch(registry, subject, version, payload_format))
+    return fetch_or_load(registry, key, lambda: _fetch(registry, subject, version, payload_format))
 
 
 @functools.lru_cache(maxsize=64)  # the id of a schema does not change
@@ -249,7 +233,7 @@ def _registered(
 ) -> FoundSchema:
     """Look a schema up in a subject, or register it."""
     key = json.dumps([payload_format, subject, "schema", text])
-    return _found(registry, key, lambda: _identify(registry, subject, text, auto_register, payload_format))
+    return fetch_or_load(registry, key, lambda: _identify(registry, subject, text, auto_register, payload_format))
 
 
 def _identify(

@@ -87,9 +87,7 @@ VARIANT_RECORD = (
     ' {"name": "metadata", "type": "bytes"}, {"name": "srid", "type": "int", "default": 0},'
     ' {"name": "wkb", "type": "bytes", "default": ""}]}'
 )
-VARIANT_MESSAGE = (
-    'syntax = "proto3"; message V { bytes value = 1; bytes metadata = 2; int32 srid = 3; bytes wkb = 4; }'
-)
+VARIANT_MESSAGE = 'syntax = "proto3"; message V { bytes value = 1; bytes metadata = 2; int32 srid = 3; bytes wkb = 4; }'
 
 
 @pytest.mark.parametrize("internal", [VariantType(), *SPATIAL], ids=lambda each: each.typeName())

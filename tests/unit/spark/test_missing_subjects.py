@@ -48,7 +48,7 @@ def test_a_write_of_columns_whose_types_are_known(registry: FakeRegistry) -> Non
     given = {**BASE, "topic": "t", "valueFormat": "avro", "schema.registry.url": registry.url}
     columns = StructType().add("value", StringType())
     payloads = parse_sink_options(given, streaming=False).payloads
-    with pytest.raises(SchemaNotFoundError, match="set auto.register.schemas=true to register that of the column."):
+    with pytest.raises(SchemaNotFoundError, match=r"set auto.register.schemas=true to register that of the column\."):
         resolve_writer_schemas(payloads, columns, "t")
     payloads = parse_sink_options({**given, "auto.register.schemas": "true"}, streaming=False).payloads
     assert resolve_writer_schemas(payloads, columns, "t")["value"].prefix
