@@ -9,10 +9,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_REFERENCES: Final = 1000
 """Of one schema, those of its references included."""
@@ -81,6 +84,16 @@ class ResolvedSchema:
         """Raise a SchemaError if the schema has another type; ``source`` is where it is from."""
         if self.schema_type != wanted:
             raise SchemaError(f"{source} is a schema of {self.schema_type}, not {name}")
+
+
+def check_encryption(rules: Sequence[str], source: str) -> None:
+    """Raise a SchemaError if there are rules that encrypt; ``source`` is where the schema is from."""
+    if rules:
+        raise SchemaError(
+            f"{source} has rules that encrypt fields or values ({', '.join(map(repr, rules))}), which is not "
+            "supported: they would be written without encryption, and read as encrypted bytes. Write or read these "
+            "records as binary, or use a subject without such rules."
+        )
 
 
 def parse_registered_schema(content: Any, source: str) -> RegisteredSchema:

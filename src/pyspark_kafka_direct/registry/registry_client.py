@@ -15,7 +15,6 @@ from pyspark_kafka_direct.config.security_settings import MASK
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     BrokerTimeoutError,
-    SchemaError,
     SchemaNotFoundError,
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
@@ -27,6 +26,7 @@ from pyspark_kafka_direct.registry.reference_resolver import resolve_references
 from pyspark_kafka_direct.registry.registered_schema import (
     RegisteredSchema,
     ResolvedSchema,
+    check_encryption,
     parse_registered_schema,
     parse_schema_id,
     parse_versions,
@@ -123,12 +123,7 @@ class RegistryClient:
             return self._version(reference.subject, reference.version, deadline)
 
         resolved = resolve_references(registered, fetch, source)
-        if resolved.encryption_rules:
-            rules = ", ".join(repr(rule) for rule in resolved.encryption_rules)
-            raise SchemaError(
-                f"{source} has rules that encrypt fields or values ({rules}), which is not supported: the encrypted "
-                "bytes would be returned as if they were data. Read these records as binary."
-            )
+        check_encryption(resolved.encryption_rules, source)
         return resolved.schema
 
     def _version(self, subject: str, version: int, deadline: Deadline) -> RegisteredSchema:

@@ -12,7 +12,6 @@ from pyspark_kafka_direct.config.subject_names import is_short_subject, short_su
 from pyspark_kafka_direct.errors import (
     ColumnError,
     OptionError,
-    SchemaError,
     SchemaNotFoundError,
     with_advice,
 )
@@ -239,7 +238,7 @@ def _registered(
 def _identify(
     registry: RegistrySettings, subject: str, text: str, auto_register: bool, payload_format: SinkFormat
 ) -> FoundSchema:
-    from pyspark_kafka_direct.registry.registered_schema import Schema, invalid_response
+    from pyspark_kafka_direct.registry.registered_schema import Schema, check_encryption, invalid_response
     from pyspark_kafka_direct.registry.registry_client import registry_client
 
     client, schema = registry_client(registry), Schema(text, payload_format.upper())
@@ -256,11 +255,7 @@ def _identify(
         ) from None
     if found.schema_id is None:
         raise invalid_response(f"Subject {subject!r}", "without an id")
-    if found.encryption_rules:
-        raise SchemaError(
-            f"Subject {subject!r} has rules that encrypt fields or values, which is not supported: they would be "
-            "written without encryption."
-        )
+    check_encryption(found.encryption_rules, f"Subject {subject!r}")
     return FoundSchema(text, (), found.schema_id, _text(found.guid), f"schema id {found.schema_id} of {subject}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,10 +19,11 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
-from tests.fake_registry import FakeRegistry
+from tests.fake_registry import FakeRegistry, Request
 from tests.unit.formats.protobuf_data import file_descriptor
 
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
+from pyspark_kafka_direct.datasource.writers import batch_writer
 from pyspark_kafka_direct.errors import (
     ColumnError,
     OptionError,
@@ -127,6 +129,36 @@ def test_the_schema_of_another_format_does_not_replace_that_of_a_registry_that_i
     registry_client.cache_clear()
     with pytest.raises(SchemaRegistryUnavailableError):
         resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"valueSchemaVersion": "1"},
+        {"valueSchema": SCHEMA},
+        {"valueSchema": SCHEMA, "auto.register.schemas": "true"},
+        {"use.latest.version": "false"},
+        {"auto.register.schemas": "true"},
+    ],
+)
+def test_values_that_a_rule_would_encrypt_are_not_written(registry: FakeRegistry, options: dict[str, str]) -> None:
+    column = StructType().add("a", IntegerType(), nullable=False)
+    derived = {"type": "record", "name": "topLevelRecord", "fields": [{"name": "a", "type": "int"}]}
+    text = SCHEMA if "valueSchema" in options or len(options) == 0 else json.dumps(derived)
+    registry.add("t-value", text, ruleSet={"domainRules": [{"name": "pii", "type": "ENCRYPT"}]})
+    encrypted = registry.respond(Request("GET", "/subjects/t-value/versions/1", {}, None))
+    # Confluent's registry gives a new version the rules of the previous one.
+    registry.fault = lambda request: encrypted if request.path == "/subjects/t-value/versions" else None
+    given = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "avro", **options}
+    parsed = parse_sink_options({**given, "schema.registry.url": registry.url}, streaming=False)
+    with pytest.raises(SchemaError) as raised:
+        batch_writer(parsed, StructType().add("value", column), None)
+    assert "has rules that encrypt fields or values ('pii'), which is not supported: " in raised.value.message
+    assert raised.value.message.endswith(
+        "they would be written without encryption, and read as encrypted bytes. Write or read these records as binary, "
+        "or use a subject without such rules."
+    )
 
 
 JSON_SCHEMA = '{"title": "shop.Order", "type": "object", "properties": {"n": {"type": "integer"}}}'
