@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 NOT_WRITTEN = "The records were not written."
 TIMEOUT = 60.0
+CLOSED = "The producer was closed, and the record was not acknowledged within {} s."
 
 
 @contextmanager
@@ -216,26 +217,25 @@ def test_records_and_waits_time_out_when_the_broker_is_down(
     stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn
 ) -> None:
     kafka = stoppable_kafka
-    with async_producer_of(kafka.bootstrap_servers, delivery_timeout_ms=6_000) as producer:
+    with async_producer_of(kafka.bootstrap_servers, delivery_timeout_ms=10_000) as producer:
         topic = topics_on(kafka.bootstrap_servers)(1)
         producer.send(topic, b"k", b"there").result(TIMEOUT)
         kafka.kill_broker(1)
         start = time.monotonic()
         futures = [producer.send(topic, b"k", b"%d" % number) for number in range(100)]
         with pytest.raises(BrokerTimeoutError, match=r"records were not acknowledged within 0\.5 s"):
-            producer.flush(0.5)
-        assert time.monotonic() - start < 5
+            producer.flush(0.5)  # and not within the delivery timeout
         producer.flush()
-        assert 5.5 < time.monotonic() - start < 30
+        assert 9.5 < time.monotonic() - start < TIMEOUT
         errors = [future.exception(0) for future in futures]
         assert all(isinstance(error, KafkaDirectError) for error in errors)
         # The broker was down before they were sent; only the first one may have been sent on the broken connection.
         assert sum(NOT_WRITTEN in str(error) for error in errors) >= 99
         futures = [producer.send(topic, b"k", b"more")]
-        start = time.monotonic()
         producer.close(0.5)
-        assert time.monotonic() - start < 5
-        assert isinstance(futures[0].exception(0), BrokerTimeoutError)
+        error = futures[0].exception(0)
+        assert isinstance(error, BrokerTimeoutError)
+        assert CLOSED.format(0.5) in error.message
         with pytest.raises(RuntimeError, match="closed"):
             producer.send(topic, b"k", b"v")
 
@@ -252,12 +252,12 @@ def test_a_hanging_broker_does_not_block_callers(stoppable_kafka: EmbeddedKafka,
         start = time.monotonic()
         future = producer.send(topic, b"k", b"v")
         assert "may have been written" in str(future.exception(TIMEOUT))
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < TIMEOUT
         incomplete = producer.send(topic, b"k", b"v")
-        start = time.monotonic()
         producer.close(0.3)
-        assert time.monotonic() - start < 5
-        assert isinstance(incomplete.exception(0), BrokerTimeoutError)
+        error = incomplete.exception(0)
+        assert isinstance(error, BrokerTimeoutError)
+        assert CLOSED.format(0.3) in error.message
     finally:
         os.kill(kafka.pids[1], signal.SIGCONT)
     wait_until(

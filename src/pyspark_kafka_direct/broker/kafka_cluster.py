@@ -175,11 +175,13 @@ class KafkaCluster:
             for node in self.nodes:
                 self._run_storage_tool(node.id)
             return
-        records = self._cached_bootstrap_records()
+        is_cached = self._has_default_features()
+        records = self._cached_bootstrap_records() if is_cached else None
         if records is None:
             self._run_storage_tool(self.nodes[0].id)
             records = (self._data(self.nodes[0].id) / _BOOTSTRAP).read_bytes()
-            self._cache_bootstrap_records(records)
+            if is_cached:
+                self._cache_bootstrap_records(records)
         for node in self.nodes:
             data = self._data(node.id)
             data.mkdir(exist_ok=True)
@@ -191,13 +193,11 @@ class KafkaCluster:
     def _cached_bootstrap_records(self) -> bytes | None:
         """Return the metadata records of a new cluster without users: the levels of the version's features."""
         try:
-            return ((self._jars / _BOOTSTRAP).read_bytes() or None) if self._has_default_features() else None
+            return (self._jars / _BOOTSTRAP).read_bytes() or None
         except OSError:
             return None
 
     def _cache_bootstrap_records(self, records: bytes) -> None:
-        if not self._has_default_features():
-            return
         temporary = self._jars / f"{_BOOTSTRAP}.{os.getpid()}.{_new_id()}"
         with contextlib.suppress(OSError):  # such as a cache that another user owns
             temporary.write_bytes(records)
