@@ -9,7 +9,7 @@ import pytest
 from tests.fake_registry import FakeRegistry
 from tests.integration.continuous.continuous_queries import await_failure
 
-from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.errors import ColumnError, MalformedPayloadError, OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,6 +172,32 @@ def test_values_with_schema_ids_are_written_and_read(
             options["valueSchema"] = "n int"
         read = queries.read(subscribe=framed, startingOffsets="earliest", **options).select("value")
         queries.expect(output, ['{"n":1}', '{"n":2}'], queries.start(read.to_kafka(output), "second"))
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "schema"),
+    [
+        ("avro", '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'),
+        ("protobuf", 'syntax = "proto2"; message R { required int32 n = 1; }'),
+    ],
+)
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_row_that_cannot_be_encoded_fails_the_query(
+    queries: Queries, make_topic: MakeTopic, payload_format: str, schema: str, guarantee: str
+) -> None:
+    source, output = make_topic(), make_topic()
+    queries.put(source, ['{"n": null}'])
+    decoded = queries.read(subscribe=source, valueFormat="json", valueSchema="n int").select("value")
+    options = {"valueFormat": payload_format, "valueSchema": schema, "deliveryGuarantee": guarantee}
+    if guarantee == "exactly-once":
+        options["transactionalIdPrefix"] = output
+    query = queries.start(decoded.to_kafka(output, options))
+    error = await_failure(query)
+    assert isinstance(error, ColumnError)
+    message = f"A row for topic {output} cannot be written as {payload_format.capitalize()}: value.n is null"
+    assert message in error.message
+    assert "Filter out such rows" in error.message
+    assert queries.epochs("commits") in ([], [0])  # the start, if the query writes it
 
 
 def test_values_are_decoded_by_a_function_of_the_user(
