@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.schema_flights import (
@@ -23,7 +22,7 @@ from bench.schema_flights import (
     protobuf_messages,
     protobuf_type,
 )
-from bench.typed import DECODER_BATCH
+from bench.typed import DECODER_BATCH, DecoderCase, decoder_rates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,12 +46,6 @@ AVRO_ALL, AVRO_FEW, PROTOBUF_ALL, ONE_WRITER, TWO_WRITERS, ONE_PERCENT, NO_DATUM
 _DECODED = 300_000
 _UPB_SHARE = 10  # of the records, one of so many is decoded to Python objects
 _HOSTILE_BATCHES = 20
-_ROUNDS = 15
-
-
-class _Case(NamedTuple):
-    decode: Callable[[pa.Array], object]
-    values: Sequence[bytes]
 
 
 class _Writers:
@@ -80,33 +73,22 @@ def measure_decoders() -> dict[str, float]:
     in_turn = [(clean, newer)[number % 2][number] for number in range(len(rows))]
     all_fields = _avro_decoder(tuple(FIELDS))
     cases = {
-        AVRO_ALL: _Case(all_fields, clean),
-        AVRO_FEW: _Case(_avro_decoder(FEW_FIELDS), clean),
-        ONE_PERCENT: _Case(all_fields, [damaged(value, n, 0.01) for n, value in enumerate(clean)]),
-        NO_DATUM: _Case(all_fields, [damaged(value, n, 1.0) for n, value in enumerate(clean)]),
+        AVRO_ALL: DecoderCase(all_fields, clean),
+        AVRO_FEW: DecoderCase(_avro_decoder(FEW_FIELDS), clean),
+        ONE_PERCENT: DecoderCase(all_fields, [damaged(value, n, 0.01) for n, value in enumerate(clean)]),
+        NO_DATUM: DecoderCase(all_fields, [damaged(value, n, 1.0) for n, value in enumerate(clean)]),
     }
     reader = parse_avro_schema(avro_schema())
     writers = _Writers({1: reader, NEWER_SCHEMA_ID: parse_avro_schema(avro_schema(newer=True))})
     for name, values in ((ONE_WRITER, clean), (TWO_WRITERS, in_turn)):
         column = AvroColumn(_struct(tuple(FIELDS)), AvroSettings(reader, ConfluentFraming(), writers))
-        cases[name] = _Case(column.decode, values)
+        cases[name] = DecoderCase(column.decode, values)
     messages = protobuf_messages(rows)
-    cases[PROTOBUF_ALL] = _Case(ProtobufColumn(_struct(tuple(FIELDS)), ProtobufSource(proto_schema())).decode, messages)
-    cases[UPB] = _Case(_upb_decoder(), messages[::_UPB_SHARE])
-    return _rates(cases) | {HOSTILE_US: _hostile_microseconds()}
-
-
-def _rates(cases: dict[str, _Case]) -> dict[str, float]:
-    """Run the cases in turn, because the speed of a machine changes; return the records per second by the median."""
-    batches = {name: _batches(case.values) for name, case in cases.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(_ROUNDS):
-        for name, case in cases.items():
-            started = time.process_time()
-            for batch in batches[name]:
-                case.decode(batch)
-            seconds[name].append(time.process_time() - started)
-    return {name: len(case.values) / median(seconds[name]) for name, case in cases.items()}
+    cases[PROTOBUF_ALL] = DecoderCase(
+        ProtobufColumn(_struct(tuple(FIELDS)), ProtobufSource(proto_schema())).decode, messages
+    )
+    cases[UPB] = DecoderCase(_upb_decoder(), messages[::_UPB_SHARE])
+    return decoder_rates(cases) | {HOSTILE_US: _hostile_microseconds()}
 
 
 def _avro_decoder(names: Sequence[str]) -> Callable[[pa.Array], object]:
@@ -158,11 +140,3 @@ def _struct(names: Sequence[str]) -> pa.StructType:
     import pyarrow as pa
 
     return pa.struct(list(arrow_fields(names)))
-
-
-def _batches(values: Sequence[bytes]) -> list[pa.Array]:
-    import pyarrow as pa
-
-    return [
-        pa.array(values[first : first + DECODER_BATCH], pa.binary()) for first in range(0, len(values), DECODER_BATCH)
-    ]

@@ -15,12 +15,13 @@ from bench.schema_decoders import (
     TWO_WRITERS,
 )
 from bench.summary import JVM, OURS
-from bench.typed import Goal, against_jvm
+from bench.typed import Goal, against_jvm, decoder_goals, goal_table, job_goals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.summary import Series
+    from bench.typed import GoalRow
 
 GROUPED, ALL_FIELDS, PROTOBUF, WRITTEN, SOME_MALFORMED, ALL_MALFORMED = (
     "Avro, 3 of 14 fields, group by",
@@ -59,25 +60,12 @@ def render(series: Sequence[Series], decoders: dict[str, float]) -> str:
         )
     lines += ["", "| decoder alone, one core | M records/s |", "|---|---|"]
     lines += [f"| {case} | {rate / 1e6:.1f} |" for case, rate in decoders.items() if case != HOSTILE_US]
-    lines += ["", "| goal | wanted | measured | reached |", "|---|---|---|---|"]
-    for name, wanted, measured, reached in evaluate_goals(series, decoders):
-        lines.append(f"| {name} | {wanted} | {measured} | {'yes' if reached else 'no'} |")
-    return "\n".join(lines)
+    return "\n".join(lines + goal_table(evaluate_goals(series, decoders)))
 
 
-def evaluate_goals(series: Sequence[Series], decoders: dict[str, float]) -> list[tuple[str, str, str, bool]]:
+def evaluate_goals(series: Sequence[Series], decoders: dict[str, float]) -> list[GoalRow]:
     """Compare with the goals; reported, never asserted."""
-    found = []
-    for job, goal in GOALS.items():
-        if not _has_jvm(series, job):
-            continue
-        speed, cpu = (compared := against_jvm(series, job)).speed, compared.cpu
-        found.append((f"{job}: records/s", f">= {goal.speed:g}x", f"{speed:.2f}x", speed >= goal.speed))
-        if goal.cpu is not None:
-            found.append((f"{job}: processor time", f"<= {goal.cpu:g}x", f"{cpu:.2f}x", cpu <= goal.cpu))
-    for case, least in DECODER_GOALS.items():
-        rate = decoders[case]
-        found.append((f"decoder alone, {case}", f">= {least / 1e6:g} M/s", f"{rate / 1e6:.1f} M/s", rate >= least))
+    found = job_goals(series, GOALS) + decoder_goals(decoders, DECODER_GOALS)
     for case, base, least in RATIO_GOALS:
         share = decoders[case] / decoders[base]
         found.append((case, f">= {least:g}x of {base}", f"{share:.2f}x", share >= least))

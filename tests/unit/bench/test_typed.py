@@ -13,7 +13,9 @@ from bench.typed import (
     DECODER_GOALS,
     GROUPED,
     SOME_MALFORMED,
+    DecoderCase,
     damaged,
+    decoder_rates,
     evaluate_goals,
     flights,
     render,
@@ -70,6 +72,17 @@ def test_the_tables_have_each_run_and_each_goal() -> None:
     assert f"| {GROUPED} | {OURS} | 6.00 | 0.33 | 10.00x | 0.10x |" in text
     assert f"| {GROUPED} | {JVM} | 0.60 | 3.33 | | |" in text
     assert f"| {SOME_MALFORMED} | >= 0.9x of clean | 0.80x | no |" in text
+
+
+def test_decoders_are_measured_in_turn() -> None:
+    calls: list[tuple[str, int]] = []
+
+    def case(name: str, values: int) -> DecoderCase:
+        return DecoderCase(lambda batch: calls.append((name, len(batch))), [b"{}"] * values)
+
+    rates = decoder_rates({"one": case("one", 15_000), "two": case("two", 3)})
+    assert rates.keys() == {"one", "two"}
+    assert calls[:6] == [("one", 10_000), ("one", 5_000), ("two", 3)] * 2
 
 
 def _is_json(value: bytes) -> bool:
