@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,6 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
-from pyspark_kafka_direct.registry.registry_client import registry_client
 from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ PERSON_PROTO = 'syntax = "proto3"; import "name.proto"; message Person { Name na
 
 
 @pytest.fixture(params=["avro", "protobuf"])
-def payloads(
+def options(
     request: pytest.FixtureRequest, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> PayloadOptions:
+) -> dict[str, str]:
     """Return the options of a query whose schema refers to another one."""
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     if request.param == "avro":
@@ -40,8 +40,19 @@ def payloads(
     references = [{"name": reference, "subject": "name", "version": 1}]
     registry.add("t-value", schema, references=references, schemaType=request.param.upper())
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": request.param}
-    registry_options = {"schema.registry.url": registry.url, "schema.registry.api.timeout.ms": "200"}
-    return parse_batch_options({**given, **registry_options}).payloads
+    return {**given, "schema.registry.url": registry.url}
+
+
+def parse(options: dict[str, str], **more: str) -> PayloadOptions:
+    return parse_batch_options({**options, **{name.replace("_", "."): value for name, value in more.items()}}).payloads
+
+
+def without_timeout(payloads: PayloadOptions) -> PayloadOptions:
+    """Return options that are equal apart from the timeout."""
+    registry = payloads.settings.registry
+    assert registry is not None
+    access = replace(registry.settings, api_timeout_ms=0)
+    return payloads._replace(settings=replace(payloads.settings, registry=replace(registry, settings=access)))
 
 
 def columns(comment: str) -> StructType:
@@ -49,20 +60,22 @@ def columns(comment: str) -> StructType:
 
 
 def test_an_application_plans_queries_while_the_registry_is_down(
-    payloads: PayloadOptions, registry: FakeRegistry, caplog: pytest.LogCaptureFixture
+    options: dict[str, str], registry: FakeRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loaded = with_reader_schemas(payloads)
+    loaded = with_reader_schemas(parse(options))
     comment = loaded.settings.registry.value.source if loaded.settings.registry else ""
     assert comment == "version 1 of t-value, schema id 2"
     registry.stop()
-    registry_client.cache_clear()  # the plan of the query is made in another process
-    assert with_reader_schemas(payloads, columns(comment)) == loaded
-    assert with_reader_schemas(payloads) == loaded
+    # The plan of the query is made in another process.
+    payloads = parse(options, schema_registry_api_timeout_ms="200")
+    for schema in (columns(comment), None):
+        assert without_timeout(with_reader_schemas(payloads, schema)) == without_timeout(loaded)
     assert caplog.messages == [f"no schema registry is available; the last known schema is used: {comment}"] * 2
 
 
-def test_another_application_does_not(payloads: PayloadOptions, registry: FakeRegistry) -> None:
+def test_another_application_does_not(options: dict[str, str], registry: FakeRegistry) -> None:
     registry.stop()
+    payloads = parse(options, schema_registry_api_timeout_ms="200")
     for schema in (None, columns("version 1 of t-value, schema id 2")):
         with pytest.raises(SchemaRegistryUnavailableError, match="Start the query again when a registry is available"):
             with_reader_schemas(payloads, schema)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
+SHORT_OUTAGE = {"schema.registry.api.timeout.ms": "200"}
 REGISTRY = {"schema.registry.url": "http://localhost:1", "schema.registry.api.timeout.ms": "1"}
 
 
@@ -105,9 +106,9 @@ def test_an_application_writes_while_the_registry_is_down(
     options = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "avro", **option}
     with FakeRegistry() as registry:
         registry.add("t-value", SCHEMA)
-        options |= {"schema.registry.url": registry.url, "schema.registry.api.timeout.ms": "200"}
-        payloads = parse_sink_options(options, streaming=True).payloads
-        found = resolve_writer_schemas(payloads, None, "t")
+        options |= {"schema.registry.url": registry.url}
+        found = resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
+    payloads = parse_sink_options({**options, **SHORT_OUTAGE}, streaming=True).payloads
     for cached in (writer_schemas._registered, writer_schemas._fetch_version):  # a later batch has another process
         cached.cache_clear()
     registry_client.cache_clear()
@@ -123,12 +124,12 @@ def test_the_schema_of_another_format_does_not_replace_that_of_a_registry_that_i
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     with FakeRegistry() as registry:
         registry.add("t-value", SCHEMA)
-        options = {**PROTOBUF, **option, "schema.registry.url": registry.url, "schema.registry.api.timeout.ms": "200"}
+        options = {**PROTOBUF, **option, "schema.registry.url": registry.url}
         avro = parse_sink_options({**options, "valueFormat": "avro"}, streaming=True).payloads
         assert resolve_writer_schemas(avro, None, "t")
     registry_client.cache_clear()
     with pytest.raises(SchemaRegistryUnavailableError):
-        resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
+        resolve_writer_schemas(parse_sink_options({**options, **SHORT_OUTAGE}, streaming=True).payloads, None, "t")
 
 
 @pytest.mark.parametrize(
