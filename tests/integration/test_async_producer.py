@@ -225,6 +225,7 @@ def test_records_and_waits_time_out_when_the_broker_is_down(
         futures = [producer.send(topic, b"k", b"%d" % number) for number in range(100)]
         with pytest.raises(BrokerTimeoutError, match=r"records were not acknowledged within 0\.5 s"):
             producer.flush(0.5)  # and not within the delivery timeout
+        assert not all(future.done() for future in futures)
         producer.flush()
         assert 9.5 < time.monotonic() - start < TIMEOUT
         errors = [future.exception(0) for future in futures]

@@ -15,7 +15,6 @@ from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
 from pyspark_kafka_direct.config.subject_names import SIDES, is_short_subject, short_subject_advice
 from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError, with_advice
-from pyspark_kafka_direct.spark.latest_schemas import FoundSchema, fetch_or_load, save_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings
     from pyspark_kafka_direct.config.subject_names import Side
     from pyspark_kafka_direct.formats.avro.registry_schemas import ReaderSchema
+    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
 
 SCHEMA_COMMENT: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)
 """The comment of a column whose schema is from a registry."""
@@ -113,6 +113,8 @@ def _with_reader_message(
 
 def _find(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
     """Return a schema, which other processes find by its source, too, if no registry is available then."""
+    from pyspark_kafka_direct.spark.latest_schemas import fetch_or_load, save_latest  # most queries need no registry
+
     found = fetch_or_load(registry, key, fetch)
     if found.source != key:
         save_latest(registry, found.source, found)
@@ -120,10 +122,14 @@ def _find(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]
 
 
 def _found_avro(reader: ReaderSchema) -> FoundSchema:
+    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
+
     return FoundSchema(reader.text, tuple(("", text) for text in reader.references), source=reader.source)
 
 
 def _found_message(message: ProtobufSource, source: str) -> FoundSchema:
+    from pyspark_kafka_direct.spark.latest_schemas import FoundSchema
+
     return FoundSchema(message.schema, message.imports, source=source)
 
 
