@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -35,36 +37,28 @@ class EncoderProgram(NamedTuple):
     paths: tuple[str, ...]
 
 
-class WriteSettings(Protocol):
+@dataclass(frozen=True, slots=True)
+class WriteSettings(ABC):
     """How tasks encode a column. Pickled into them."""
 
-    @property
-    def format_name(self) -> str:
-        """Return ``Avro``, ``Protobuf`` or ``JSON``."""
-        ...
+    prefix: bytes = b""  # what is in front of each value
+    header: tuple[str, bytes] | None = None  # the name and the value of a header that each record has
+    source: str = ""  # where the schema is from, for errors
 
-    @property
-    def prefix(self) -> bytes:
-        """What is in front of each value."""
-        ...
-
-    @property
-    def header(self) -> tuple[str, bytes] | None:
-        """The name and the value of a header that each record has."""
-        ...
+    format_name: ClassVar[str]  # Avro, Protobuf or JSON
 
     @property
     def schema_name(self) -> str:
-        """The schema, or where it is from, for errors."""
-        ...
+        """Return the schema, or where it is from, for errors."""
+        return self.source
 
+    @abstractmethod
     def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
         """Return the program for a type, or raise a ``SchemaMismatchError``."""
-        ...
 
+    @abstractmethod
     def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
         """Return the encoder of a program."""
-        ...
 
 
 class SchemaMismatchError(ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.formats.column_encoder import EncoderProgram, SchemaMismatchError
+from pyspark_kafka_direct.formats.column_encoder import EncoderProgram, SchemaMismatchError, WriteSettings
 from pyspark_kafka_direct.records import encode_json
 
 if TYPE_CHECKING:
@@ -17,19 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonWriteSettings:
-    """``WriteSettings`` without a program: the type of the column says what is written, and not the schema."""
-
-    prefix: bytes = b""
-    header: tuple[str, bytes] | None = None
-    source: str = ""  # where the schema is from, for errors
+class JsonWriteSettings(WriteSettings):
+    """Those without a program: the type of the column says what is written, and not the schema."""
 
     format_name: ClassVar[str] = "JSON"
-
-    @property
-    def schema_name(self) -> str:
-        """Where the schema is from, for errors."""
-        return self.source
 
     def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
         """Return an empty program, if a type is written as JSON."""

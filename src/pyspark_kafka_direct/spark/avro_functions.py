@@ -90,7 +90,7 @@ def parse_to_avro(
     registry, auto_register = _parse_registry("to_avro", options, subject, address, ())
     given = _parse("to_avro", schema) if schema else None
     if registry is None:
-        return None if given is None else AvroWriteSettings(given)
+        return None if given is None else AvroWriteSettings(schema=given)
     if subject is None:
         raise OptionError("to_avro: schemaRegistryAddress needs the subject")
     if auto_register and not schema:

@@ -56,7 +56,7 @@ def to_protobuf_function(
         source_schema(source).message(message_name)
     except ProtobufSchemaError as error:
         raise OptionError(f"to_protobuf: {error}") from None
-    settings = ProtobufWriteSettings(source)
+    settings = ProtobufWriteSettings(schema=source)
     encoder: FunctionEncoder | None = None  # of one task, because it cannot be pickled
 
     def to_protobuf(values: pa.Array) -> pa.Array:

@@ -99,7 +99,7 @@ def _avro_settings(column: SinkColumn, found: FoundSchema) -> AvroWriteSettings:
     prefix, header = _id_framing(column, found)
     if column.subject.framing == "single-object":
         prefix = single_object_prefix(fingerprint(schema.root))
-    return AvroWriteSettings(schema, prefix, header, found.source)
+    return AvroWriteSettings(prefix, header, found.source, schema=schema)
 
 
 def _protobuf_settings(column: SinkColumn, found: FoundSchema) -> ProtobufWriteSettings:
@@ -124,7 +124,7 @@ def _protobuf_settings(column: SinkColumn, found: FoundSchema) -> ProtobufWriteS
                 "indexes; write with the schema that defines it as a message"
             )
         prefix = schema_id_prefix(found.schema_id) + message_indexes_prefix(indexes)
-    return ProtobufWriteSettings(source, prefix, None, found.source)
+    return ProtobufWriteSettings(prefix, None, found.source, schema=source)
 
 
 def _find_schema(

@@ -196,7 +196,7 @@ def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
 
 def test_a_column_of_the_type_null_has_nulls_and_no_datums() -> None:
     for schema in ("null", ["null", "string"], "string"):
-        write_settings = AvroWriteSettings(AvroSchema(json.dumps(schema), (), parse(schema)), b"\0\0\0\0\1")
+        write_settings = AvroWriteSettings(b"\0\0\0\0\1", schema=AvroSchema(json.dumps(schema), (), parse(schema)))
         check_encodable("key", write_settings, pa.null())
         assert ColumnEncoder("key", write_settings).encode(pa.nulls(2)).to_pylist() == [None, None]
 
@@ -291,7 +291,7 @@ def test_a_value_that_the_schema_does_not_allow(
 def test_an_error_has_the_path_of_the_value() -> None:
     schema = record(field({"type": "array", "items": {"type": "record", "name": "S", "fields": [field("int", "n")]}}))
     text = json.dumps(schema)
-    encoder = ColumnEncoder("value", AvroWriteSettings(AvroSchema(text, (), parse(schema))))
+    encoder = ColumnEncoder("value", AvroWriteSettings(schema=AvroSchema(text, (), parse(schema))))
     column = struct_of(pa.list_(pa.struct({"n": pa.int32()})), [{"n": 1}], [{"n": None}])
     with pytest.raises(InvalidRowError, match=r"value\.v\.element\.n is null, which the Avro schema does") as raised:
         encoder.encode(column)
@@ -312,7 +312,7 @@ def test_a_large_fixed_type_does_not_fill_the_memory() -> None:
     with pytest.raises(
         InvalidRowError, match=r"value\.v needs more than 128 MiB of Avro together with the rows"
     ) as row:
-        ColumnEncoder("value", AvroWriteSettings(AvroSchema("", (), parse(schema)))).encode(column)
+        ColumnEncoder("value", AvroWriteSettings(schema=AvroSchema("", (), parse(schema)))).encode(column)
     assert "maxRecordsPerBatch" in row.value.advice
 
 
@@ -333,6 +333,6 @@ def test_the_items_of_a_row_have_a_limit() -> None:
 
 def test_a_large_column_is_encoded_in_parts() -> None:
     text = json.dumps(record(field("string")))
-    encoder = ColumnEncoder("value", AvroWriteSettings(AvroSchema(text, (), parse(json.loads(text)))))
+    encoder = ColumnEncoder("value", AvroWriteSettings(schema=AvroSchema(text, (), parse(json.loads(text)))))
     column = struct_of(pa.string(), *("x" * 100_000 for _ in range(100)))
     assert [len(datum) for datum in encode_all(encoder, column).to_pylist()] == [100_003] * 100

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, type_name
 from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, encodable_type
+from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, WriteSettings, encodable_type
 from pyspark_kafka_direct.records import create_avro_encoder
 
 if TYPE_CHECKING:
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroWriteSettings:
-    """``WriteSettings`` with an Avro schema."""
+class AvroWriteSettings(WriteSettings):
+    """Those of an Avro schema."""
 
-    schema: AvroSchema
-    prefix: bytes = b""
-    header: tuple[str, bytes] | None = None
-    source: str = ""  # where the schema is from, for errors
+    schema: AvroSchema = field(kw_only=True)
 
     format_name: ClassVar[str] = "Avro"
 
@@ -51,4 +48,4 @@ class AvroWriteSettings:
 def derived_write_settings(data_type: pa.DataType) -> AvroWriteSettings:
     """Return the settings with the schema that Spark's ``to_avro`` gives a type."""
     plain = encodable_type(data_type, AvroWriteSettings.format_name)
-    return AvroWriteSettings(parse_avro_schema(derived_schema(plain, null_first=False)))
+    return AvroWriteSettings(schema=parse_avro_schema(derived_schema(plain, null_first=False)))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError
+from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, WriteSettings
 from pyspark_kafka_direct.formats.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ProtobufWriteSettings:
-    """``WriteSettings`` with a message type."""
+class ProtobufWriteSettings(WriteSettings):
+    """Those of a message type."""
 
-    schema: ProtobufSource
-    prefix: bytes = b""
-    header: tuple[str, bytes] | None = None
-    source: str = ""  # where the schema is from, for errors
+    schema: ProtobufSource = field(kw_only=True)
 
     format_name: ClassVar[str] = "Protobuf"
 
