@@ -31,10 +31,12 @@ from pyspark_kafka_direct.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnavailableError,
 )
-from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder
+from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder, SchemaMismatchError
 from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
+from pyspark_kafka_direct.records.json_values import variant_type
 from pyspark_kafka_direct.registry.registry_client import registry_client
 from pyspark_kafka_direct.spark import writer_schemas
+from pyspark_kafka_direct.spark.avro_functions import to_avro_function
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
@@ -256,3 +258,11 @@ def test_json_with_ids_is_encoded() -> None:
         assert encoder.encode(texts).to_pylist() == [b"\0\0\0\0\7{}", None, b"\0\0\0\0\7"]
     assert encoder.encode(pa.nulls(1)).to_pylist() == [None]
     assert ColumnEncoder("value", JsonWriteSettings()).encode(structs).to_pylist()[2] == b"{}"
+
+
+def test_a_variant_of_a_continuous_query_is_not_encoded() -> None:
+    values = pa.nulls(1, pa.struct([("v", variant_type())]))
+    with pytest.raises(SchemaMismatchError, match=r"value\.v is variant, .* convert it with to_json in the query"):
+        ColumnEncoder("value", JsonWriteSettings(b"\0\0\0\0\7")).encode(values)
+    with pytest.raises(ColumnError, match=r"to_avro: value\.v is variant, .* convert it with to_json in the query"):
+        to_avro_function(None)(values)
