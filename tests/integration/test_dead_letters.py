@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
+    from tests.fake_registry import FakeRegistry
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -147,6 +148,60 @@ def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
             b"The key cannot be decoded: the value does not have the type of its column, at byte 6.",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "schema", "one"),
+    [
+        ("avro", '{"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}', b"\2"),
+        ("protobuf", 'syntax = "proto3"; message N { int32 n = 1; }', b"\0\x08\1"),
+    ],
+)
+def test_dead_letters_of_values_with_schema_ids(
+    spark: SparkSession,
+    kafka: EmbeddedKafka,
+    make_topic: MakeTopic,
+    registry: FakeRegistry,
+    tmp_path: Path,
+    payload_format: str,
+    schema: str,
+    one: bytes,
+) -> None:
+    """In batches and streams: bare values, incomplete ones, and those with an unknown id."""
+    topic, batch_letters, stream_letters, copies = (make_topic(1) for _ in range(4))
+    for subject in (topic, copies):
+        registry.add(f"{subject}-value", schema, schemaType=payload_format.upper())
+    good, bad = b"\0\0\0\0\1" + one, [b"bare", b"\0\0\0\0\1" + one[:-1], b"\0\0\0\0\x4d" + one]
+    produce(kafka.bootstrap_servers, topic, [(b"k", value, [("trace", b"1")], 1) for value in (*bad, good)])
+    servers, access = {"kafka.bootstrap.servers": kafka.bootstrap_servers}, {"schema.registry.url": registry.url}
+    error = "_error struct<side string, stage string, class string, message string, schema_id int>"
+    columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    options = {**servers, **access, "subscribe": topic, "startingOffsets": "earliest", "includeHeaders": "true"}
+    options |= {"valueFormat": payload_format, "mode": "PERMISSIVE"}
+
+    def write(frame: DataFrame, letters: str) -> None:
+        writer = dead_letters(frame, topic=letters).coalesce(1).write.format("kafka-direct").options(**servers)
+        writer.mode("append").save()
+        copied = frame.where("_error IS NULL").selectExpr("struct(value.n) AS value", "headers")
+        writer = copied.write.format("kafka-direct").options(**servers, **access, topic=copies)
+        writer.options(valueFormat=payload_format).mode("append").save()
+
+    write(spark.read.format("kafka-direct").options(**options).schema(f"{columns}, {error}").load(), batch_letters)
+    stream = spark.readStream.format("kafka-direct").options(**options).schema(f"{columns}, {error}").load()
+    started = stream.writeStream.foreachBatch(lambda batch, _: write(batch, stream_letters))
+    query = started.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE)
+    for letters in (batch_letters, stream_letters):
+        written = consume(kafka.bootstrap_servers, letters)
+        assert [(each.key, each.value, each.headers[0]) for each in written] == [
+            (b"k", value, ("trace", b"1")) for value in bad
+        ]
+        reasons = [dict(each.headers)["__connect.errors.exception.message"] or b"" for each in written]
+        assert b"magic byte of a schema id" in reasons[0]
+        assert b"Schema id 77" in reasons[2]
+    assert [(each.value, each.headers) for each in consume(kafka.bootstrap_servers, copies)] == [
+        (good, [("trace", b"1")])
+    ] * 2
 
 
 @pytest.mark.parametrize(
