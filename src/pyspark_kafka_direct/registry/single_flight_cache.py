@@ -100,5 +100,4 @@ class SingleFlightCache(Generic[_T]):
             self._remove(next(iter(self._entries)))
 
     def _remove(self, key: Hashable) -> None:
-        entry = self._entries.pop(key, None)
-        self._weight -= entry.weight if entry is not None else 0
+        self._weight -= self._entries.pop(key).weight

@@ -16,6 +16,7 @@ from tests.unit.client.certified_keys import BROKER, CA, CLIENT, OTHER_CA
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX, RegistryCredentials, RegistrySettings
 from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret, TlsSettings
 from pyspark_kafka_direct.errors import OptionError, SchemaRegistryError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.registry.registered_schema import Schema
 from pyspark_kafka_direct.registry.registry_client import RegistryClient
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ def fetch(registry: FakeRegistry, **fields: Any) -> str:
 def test_no_credentials_are_sent_by_default(registry: FakeRegistry) -> None:
     fetch(registry)
     assert "Authorization" not in registry.requests[0].headers
+
+
+def test_only_requests_with_a_schema_have_a_content_type(registry: FakeRegistry) -> None:
+    client = RegistryClient(RegistrySettings((registry.url,)))
+    client.schema_by_id(client.register("t-value", Schema(LONG)))
+    assert [(request.method, request.headers.get("Content-Type")) for request in registry.requests] == [
+        ("POST", "application/vnd.schemaregistry.v1+json"),
+        ("GET", None),
+    ]
 
 
 def test_user_and_password(registry: FakeRegistry) -> None:

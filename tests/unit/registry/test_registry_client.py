@@ -25,9 +25,10 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
 )
-from pyspark_kafka_direct.registry import reference_resolver
+from pyspark_kafka_direct.registry import reference_resolver, single_flight_cache
 from pyspark_kafka_direct.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.registry.registry_client import RegistryClient, registry_client
+from pyspark_kafka_direct.registry.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -383,6 +384,23 @@ def test_the_cache_is_bounded(registry: FakeRegistry) -> None:
     assert len(registry.requests) == requests
     reader.schema_by_id(1)  # was used first, so it was removed
     assert len(registry.requests) == requests + 1
+
+
+def test_the_cache_is_bounded_by_the_size_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_flight_cache, "_MAX_WEIGHT", 100)
+    cache = SingleFlightCache[str](RealSystem(), len)
+
+    def cached(value: str) -> list[bool]:
+        assert cache.get(value[0], lambda: value, 1.0) == value
+        return [cache.has(key) for key in "abcd"]
+
+    assert cached("a" * 60) == [True, False, False, False]
+    assert cached("b" * 40) == [True, True, False, False]
+    assert cached("a" * 60) == [True, True, False, False], "then it was used last"
+    assert cached("c" * 40) == [True, False, True, False]
+    assert cached("d" * 101) == [False, False, False, True], "the newest value stays, even if it is larger"
+    assert cached("a" * 60) == [True, False, False, False]
+    assert cached("b" * 40) == [True, True, False, False]
 
 
 def test_no_thread_remains_after_a_request(registry: FakeRegistry) -> None:
