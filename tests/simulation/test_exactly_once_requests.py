@@ -1,7 +1,7 @@
 """Faults at the requests of exactly-once batches: the rows are written once, and the next batch follows.
 
 The histories are not drawn: a history without faults has n requests, and with ``--thorough`` each fault happens at each
-of them. Otherwise, each fault happens at each second or third one, and the requests of two faults or versions differ.
+of them. Otherwise, each fault happens at each fourth or sixth one, and the requests of two faults or versions differ.
 Every history has two batches, so that a late request of the first transaction can arrive at each request of the second.
 """
 
@@ -62,7 +62,7 @@ def test_each_fault_at_each_request(fault: str, brokers: int, transaction_versio
     numbers = range(len(request_names(transaction_version, brokers)))
     phase = _FAULTS.index(fault) // 2 + transaction_version // 2  # a crash after a request is one before the next
     check_all(
-        (Event(fault, request=number, args=args) for number in sampled(numbers, 2 if brokers == 1 else 3, phase)),
+        (Event(fault, request=number, args=args) for number in sampled(numbers, 4 if brokers == 1 else 6, phase)),
         transaction_version,
         brokers,
     )
@@ -80,7 +80,7 @@ def test_each_crash_with_a_lost_response_before(fault: str, transaction_version:
         for distance in range(1, 12, 2)
     )
     phase = ("crash_before_request", "crash_after_request").index(fault) + transaction_version
-    check_all(sampled(histories, 3, phase), transaction_version, 1)
+    check_all(sampled(histories, 6, phase), transaction_version, 1)
 
 
 @_VERSIONS
@@ -97,7 +97,7 @@ def test_each_late_write_at_each_later_request(
         for number in writes
         for before in range(number + 1, len(names) + 8, step)
     )
-    check_all(sampled(histories, 3 if step == 1 else 1, transaction_version), transaction_version, 1)
+    check_all(sampled(histories, 6 if step == 1 else 2, transaction_version), transaction_version, 1)
 
 
 @_VERSIONS
@@ -114,7 +114,7 @@ def test_each_late_write_of_a_driver_that_died(transaction_version: int, sampled
         for number in writes
         for before in range(number + 2, len(names) + 8, 2)
     )
-    check_all(sampled(histories, 3, transaction_version), transaction_version, 1)
+    check_all(sampled(histories, 6, transaction_version), transaction_version, 1)
 
 
 @_VERSIONS
@@ -122,7 +122,7 @@ def test_each_late_write_of_a_driver_that_died(transaction_version: int, sampled
 def test_each_pause_with_a_second_driver(seconds: float, transaction_version: int, sampled: Sampled) -> None:
     """The driver stops before a request, a second driver runs, and the first one wakes while it runs or later."""
     phase = [0.06, 0.12, 400.0].index(seconds) + transaction_version
-    numbers = sampled(range(len(request_names(transaction_version, 1))), 3, phase)
+    numbers = sampled(range(len(request_names(transaction_version, 1))), 6, phase)
     events = (Event("pause_before_request", request=number, args={"seconds": seconds}) for number in numbers)
     check_all(events, transaction_version, 1)
 
@@ -131,7 +131,7 @@ def test_each_pause_with_a_second_driver(seconds: float, transaction_version: in
 def test_each_crash_with_a_second_query(transaction_version: int, sampled: Sampled) -> None:
     """A driver that dies does not stop another query with the same sink state topic for good."""
     first_batches = 2 * (request_names(transaction_version, 1).index("EndTxn") + 1)
-    for number in sampled(range(first_batches), 3, transaction_version):
+    for number in sampled(range(first_batches), 5, transaction_version):
         fault = "crash_after_request" if number % 2 else "crash_before_request"
         check((Event(fault, request=number),), transaction_version, 1, queries=2)
 
