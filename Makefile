@@ -52,12 +52,13 @@ demo: $(DEMO)  ## write and read 336,776 real flights with a real Kafka, as a ba
 .PHONY: test
 # Spark gives a Python worker ten seconds to start, so at most five shards run at once on two cores: three wait most of the
 # time. The kernel is compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit
-# tests the newest Spark and Python: running them with both costs three minutes, and "make check" runs them with the pinned one.
+# tests the newest Spark and Python. Running them with both costs three minutes; "make check" runs the fast ones with the
+# pinned Spark.
 test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
 	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 simulation lint rust-check
 
 .PHONY: check
-check: $(VENV)  ## lint, types and unit tests: under two minutes
+check: $(VENV)  ## lint, types and fast unit tests: the others, and the simulation, are in "make test"
 	@$(SHARDS) lint unit-1 unit-2
 
 .PHONY: lint
@@ -73,11 +74,11 @@ unit: $(VENV)  ## unit tests only; THOROUGH=1 runs more examples and all histori
 
 .PHONY: unit-1 unit-2
 unit-1 unit-2: unit-%: $(VENV)
-	$(PYTEST) --junitxml build/tests/shard-$@-2.xml --part $*/2 $(UNIT)
+	$(PYTEST) -m 'not slow' --part $*/2 tests/unit
 
 .PHONY: newest-unit-1 newest-unit-2
 newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)
-	$(dir $(NEWEST))bin/python -m pytest --part $*/2 $(UNIT)
+	$(dir $(NEWEST))bin/python -m pytest --junitxml build/tests/shard-unit-$*-2.xml --part $*/2 $(UNIT)
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in parallel shards

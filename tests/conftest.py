@@ -86,7 +86,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     modules = config.stash.get(_UNIT_PART, None)
     if modules is None or not collection_path.match("test_*.py"):
         return None
-    return True if collection_path not in modules and not compares_ids(modules) else None
+    needs_all_ids = compares_ids(modules) and not config.getoption("markexpr")
+    return True if collection_path not in modules and not needs_all_ids else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

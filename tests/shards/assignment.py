@@ -27,6 +27,10 @@ Unit tests have no shards, but parts. A part does not import the modules of the 
 ``tests/unit/test_behaviour.py``, which compares the ids of all unit tests with the recorded ones:
 
     pytest --part 1/2 tests/unit tests/simulation
+
+``make check`` leaves out the tests marked ``slow``, and so does not compare ids:
+
+    pytest -m 'not slow' --part 1/2 tests/unit
 """
 
 from __future__ import annotations

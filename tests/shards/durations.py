@@ -1,6 +1,6 @@
 """Durations of test modules, by which the parts of a shard are packed.
 
-``make integration`` and ``make check`` write a report of each part. This reads the reports and records the durations::
+``make test`` writes a report of each part. This reads the reports and records the durations::
 
     python -m tests.shards.durations
 """

@@ -18,6 +18,7 @@ from pyspark_kafka_direct.records import IMPLEMENTATION
 UNIT = ("tests/unit", "tests/simulation")
 
 
+@pytest.mark.slow
 def test_options() -> None:
     assert not (message := report("options", option_outcomes.compare())), message
 

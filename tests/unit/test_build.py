@@ -94,6 +94,7 @@ def metadata(wheel: Path, name: str) -> Message:
         return message_from_bytes(opened.read(f"pyspark_kafka_direct-0.1.0.dist-info/{name}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("native", "tools", "reason"),
     [
@@ -128,6 +129,7 @@ def test_a_wheel_without_the_kernel_is_one_of_pure_python_and_says_why(
     assert (tags["Tag"], tags["Root-Is-Purelib"]) == ("py3-none-any", "true")
 
 
+@pytest.mark.slow
 def test_a_kernel_of_an_earlier_build_is_not_in_a_wheel_of_pure_python(project: Path) -> None:
     assert build(project, "skip").returncode == 0
     (kept,) = (project / "build").glob("lib*/pyspark_kafka_direct/records")

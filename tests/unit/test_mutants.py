@@ -83,6 +83,7 @@ def test_changes_that_are_alike_have_names_of_their_own() -> None:
     assert all(change.name.endswith(" (the 2.)") for change in alike)
 
 
+@pytest.mark.slow
 def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
     assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
@@ -116,6 +117,7 @@ for before, after in [
 """
 
 
+@pytest.mark.slow
 def test_a_change_is_seen_and_does_not_stay() -> None:
     assert (PACKAGE / "planning" / "hints.py").read_text("utf-8").count("if len(strings) > limit") == 1
     # The files that are changed are this checkout's, also where the package that is tested is an installed one.

@@ -92,6 +92,7 @@ def test_bars_are_ratios_to_the_jvm_connector(found: Results) -> None:
     assert groups([series for series in found.series if series.peer != JVM], "speed") == []
 
 
+@pytest.mark.slow
 def test_the_plot_is_a_png(found: Results, tmp_path: Path) -> None:
     draw(found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -72,6 +72,7 @@ def test_the_client_is_trusted_and_the_untrusted_client_is_not(certificates: Cer
         handshake(server_context(certificates, require_client_certificate=True), untrusted_client, "localhost")
 
 
+@pytest.mark.slow
 def test_stores_have_the_expected_content(certificates: Certificates) -> None:
     password = certificates.password.encode()
     key, certificate, _ = pkcs12.load_key_and_certificates(certificates.client_p12.read_bytes(), password)

@@ -94,6 +94,7 @@ def test_requests_equal_kafka_python(version: int, requested: list[FetchRequestP
     assert encode_fetch_request(version, requested, LIMITS) == bytes(theirs.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(requested=partition_lists)
 @examples(10)
@@ -149,6 +150,7 @@ partition_fields = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
 @examples(10)
@@ -161,6 +163,7 @@ def test_responses_of_kafka_python_are_parsed(
     assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
 @examples(10)
@@ -345,6 +348,7 @@ def test_truncated_responses_are_malformed(version: int) -> None:
             parse_fetch_response(body[:size], version, THREE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 @examples(30)

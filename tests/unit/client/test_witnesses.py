@@ -336,6 +336,7 @@ def test_epochs_are_not_forgotten_when_a_broker_omits_the_topic(three: list[Fake
     assert cluster.topics([TOPIC])[TOPIC].partitions[0].leader is None
 
 
+@pytest.mark.slow
 def test_epochs_that_the_cluster_lost_are_dropped_after_half_of_the_timeout(
     three: list[FakeBroker], pool: ConnectionPool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -377,6 +378,7 @@ def test_epochs_are_not_dropped_while_no_broker_confirms_the_loss(
     assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
 
 
+@pytest.mark.slow
 def test_epochs_that_the_cluster_lost_are_dropped_from_cached_metadata(
     three: list[FakeBroker], pool: ConnectionPool
 ) -> None:
@@ -393,6 +395,7 @@ def test_epochs_that_the_cluster_lost_are_dropped_from_cached_metadata(
     assert not cluster.is_deposed(PARTITION, TOPIC_ID, 5)
 
 
+@pytest.mark.slow
 def test_a_deposed_leader_that_is_cut_off_does_not_lower_the_epoch(
     three: list[FakeBroker], pool: ConnectionPool
 ) -> None:

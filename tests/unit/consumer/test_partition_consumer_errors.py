@@ -223,6 +223,7 @@ def test_time_without_data_of_a_leader_does_not_count_after_an_interruption(is_m
             assert 5 <= cluster.now - now < 9
 
 
+@pytest.mark.slow
 def test_throttled_time_between_empty_responses_proves_no_gap(cluster: ConsumerCluster) -> None:
     cluster.append(ONE, 5)
     cluster.append_gap(ONE, 4)
@@ -280,6 +281,7 @@ def test_records_in_tiered_storage_are_no_gap(cluster: ConsumerCluster) -> None:
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [5, 6, 7, 8]}
 
 
+@pytest.mark.slow
 def test_gap_is_skipped_while_other_partitions_get_records(cluster: ConsumerCluster) -> None:
     cluster.append(ONE, 5)
     cluster.append_gap(ONE, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -238,5 +239,6 @@ def is_aborted(log: ReplicaLog, batch: StoredBatch) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_random_interleavings_return_each_record_once() -> None:
     run_state_machine_as_test(Interleavings, settings=settings(examples(50), stateful_step_count=40))

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.formats.avro_data import decode, encode, malformed, parse, read, records, spark_value
@@ -42,6 +43,7 @@ def test_fields_that_are_not_wanted_are_skipped(drawn: tuple[Any, list[Any]], da
     assert decoded.values.to_pylist() == expected
 
 
+@pytest.mark.slow
 @given(datums(), st.data())
 @settings(max_examples=100)
 def test_damaged_datums_do_not_change_other_rows(drawn: tuple[Any, list[Any]], data: st.DataObject) -> None:

@@ -291,6 +291,7 @@ def test_malformed_avro_can_fail_the_task_or_be_dropped() -> None:
 WIDE = pa.struct([("delay", pa.float64()), *((f"f{number}", pa.int32()) for number in range(5000))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 def test_a_batch_that_would_be_too_large_is_split(mode: MalformedMode) -> None:
     """Both sides are decoded, and end their batches at other rows."""

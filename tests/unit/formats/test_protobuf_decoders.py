@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import HealthCheck, example, given, settings
@@ -114,6 +115,7 @@ def test_decoded_values_are_those_of_google(seed: int) -> None:
     assert as_integers(decoded.values) == [*map(plain, messages), None]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 32))
 @example(8793963)  # an entry of a map has an unknown field
 @settings(_slow, max_examples=80)
@@ -138,6 +140,7 @@ def test_changed_messages_are_read_or_rejected_as_by_google(seed: int) -> None:
             assert row == plain(message), value
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 32), st.sampled_from([1, 500, 1500, 4000]))
 @settings(_slow, max_examples=40)
 def test_both_decoders_end_batches_at_the_same_message(seed: int, max_bytes: int) -> None:

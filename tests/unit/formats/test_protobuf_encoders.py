@@ -62,6 +62,7 @@ def struct_of(data_type: pa.DataType, *values: Any) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.array(values, data_type)], ["v"])
 
 
+@pytest.mark.slow
 @_slow
 @given(st.integers(0, 1 << 32), st.integers(0, 3))
 @pytest.mark.parametrize(("text", "name"), [(ALL_TYPES, "test.all.Everything"), (PROTO2, "test.two.Legacy")])

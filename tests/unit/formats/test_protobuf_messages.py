@@ -157,6 +157,7 @@ def test_the_last_entry_of_a_map_wins() -> None:
     assert decoded.values.field(0).to_pylist()[0] == [(2, "b"), (1, "c")]
 
 
+@pytest.mark.slow
 def test_the_time_to_remove_entries_is_proportional_to_their_number() -> None:
     text = 'syntax = "proto3"; message M { map<int32, V> m = 1; } message V { repeated int32 numbers = 1; }'
     value = field(2, 2, field(1, 0, varint(1)))
@@ -166,6 +167,7 @@ def test_the_time_to_remove_entries_is_proportional_to_their_number() -> None:
     assert time.process_time() - start < 4  # instead of more than 8
 
 
+@pytest.mark.slow
 def test_entries_are_removed_from_many_small_maps_in_linear_time() -> None:
     text = """
         syntax = "proto3";

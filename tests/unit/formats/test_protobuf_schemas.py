@@ -253,6 +253,7 @@ def test_types_that_spark_lacks_are_rejected() -> None:
         ddl(chain(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 USE = """
 import sys
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
@@ -44,6 +46,7 @@ print(sorted(set(sys.modules) - imported))
 """
 
 
+@pytest.mark.slow
 def test_reading_writing_and_applying_records_imports_nothing() -> None:
     run = subprocess.run([sys.executable, "-W", "error", "-c", USE], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -408,6 +408,7 @@ def test_a_callback_that_exits_does_not_end_the_worker(
     assert "a callback of a future of the log raised an error" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_read_to_the_end_never_completes_early(seed: int) -> None:
     """When a read completes, all records that existed at its request were delivered, also after errors in between."""

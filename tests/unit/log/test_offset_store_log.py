@@ -85,6 +85,7 @@ def test_earlier_runs_are_fenced_before_offsets_are_read(topic: FakeStoreTopic) 
     assert names == ["init", "stable_end"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_overlapping_runs(topic: FakeStoreTopic, seed: int) -> None:
     """Offsets are saved only after their work was done, and no saved offset is lost."""

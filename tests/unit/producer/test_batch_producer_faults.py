@@ -198,6 +198,7 @@ def write(cluster: FaultyCluster, producer: BatchProducer, batches: int) -> list
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("seed", range(30, 42))
 def test_each_record_is_written_once_and_in_order(seed: int, transactional: bool) -> None:

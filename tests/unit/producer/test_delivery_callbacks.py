@@ -447,6 +447,7 @@ class RecordOutcomes:
             self.outcomes[index] = error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60, 84))
 def test_each_record_is_reported_once_and_correctly_despite_faults(seed: int) -> None:
     """Leaders move, connections break, records are rejected, and timeouts are short."""

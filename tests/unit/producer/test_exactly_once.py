@@ -109,6 +109,7 @@ def test_a_sink_state_record_missing_on_a_stale_leader_is_detected(log: FakeTran
     assert log.data == records_of(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100))
 def test_two_drivers_and_their_successors(log: FakeTransactionLog, seed: int) -> None:
     """With a shared checkpoint, each batch in it is in Kafka exactly once and in order."""

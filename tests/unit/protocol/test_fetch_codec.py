@@ -85,6 +85,7 @@ def partition_data(version: int, **fields: Any) -> Any:
     return Partition(version=version, **(values | fields))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 @examples(20)
@@ -223,6 +224,7 @@ def test_remaining_bytes_are_malformed(version: int) -> None:
         parse(bytes(full_body(version)) + b"\0", version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 @examples(50)

@@ -84,6 +84,7 @@ def test_with_max_version() -> None:
     assert messages.encode_body(older, 4, values) == messages.encode_body(messages.END_TXN, 4, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
@@ -97,6 +98,7 @@ def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_responses_of_kafka_python_are_decoded(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
@@ -111,6 +113,7 @@ def test_responses_of_kafka_python_are_decoded(api: ApiMessageType, version: int
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_bodies_equal_kio(api: ApiMessageType, version: int) -> None:
     """Requests and responses, encoded and decoded."""
@@ -135,6 +138,7 @@ def test_bodies_equal_kio(api: ApiMessageType, version: int) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_truncated_or_extended_response_is_malformed(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
@@ -149,6 +153,7 @@ def test_truncated_or_extended_response_is_malformed(api: ApiMessageType, versio
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_damaged_messages_are_malformed_or_decoded(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
@@ -163,6 +168,7 @@ def test_damaged_messages_are_malformed_or_decoded(api: ApiMessageType, version:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", [b"\xff", b"\x80", b"\x7f", b"\x00"])
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_megabyte_of_invalid_bytes_is_rejected_quickly(api: ApiMessageType, version: int, filler: bytes) -> None:

@@ -300,6 +300,7 @@ for compressed in (None, *CLAIMS.items()):  # first an undamaged one, to load ev
 """
 
 
+@pytest.mark.slow
 @both
 def test_claimed_sizes_allocate_no_memory(implementation: str) -> None:
     code = MEASURE.format(implementation=implementation)

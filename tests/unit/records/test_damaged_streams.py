@@ -51,6 +51,7 @@ def rows_in_whole_pieces(records: tuple[Rec, ...]) -> int:
     return sum(len(body(records[: count + 1])) <= complete for count in range(len(records)))
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("damage", ["one byte missing", "trailer missing", "garbage behind"])

@@ -199,6 +199,7 @@ print(read, largest >> 20, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss -
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["json", "avro"])
 def test_a_wide_sparse_schema_has_bounded_memory(format_name: str) -> None:
     """In one batch, the columns would have 1.4 GiB."""

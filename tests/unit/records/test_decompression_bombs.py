@@ -66,6 +66,7 @@ def decode(
     return [Result(name, int(rows), int(grown), outcome) for name, rows, grown, outcome in lines]
 
 
+@pytest.mark.slow
 @both
 def test_records_are_decompressed_as_they_are_read(implementation: str, folder: Path) -> None:
     results = decode(implementation, folder, DECODABLE, max_batch_bytes=1 << 30)
@@ -89,6 +90,7 @@ def test_too_large_batches_are_rejected_before_they_take_memory(implementation: 
     assert results[-1].grown < SIZE // MIB * 3 // 4, results
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
 @both
 def test_memory_error_is_a_record_error(implementation: str, folder: Path) -> None:

@@ -122,6 +122,7 @@ def comparable(batches: Sequence[tuple[int, int, int, WritableBytes]]) -> list[t
     ]
 
 
+@pytest.mark.slow
 @both
 @every_codec
 def test_unusual_rows(implementation: str, codec: str) -> None:
@@ -155,6 +156,7 @@ def test_extreme_timestamp_differences(implementation: str) -> None:
     assert (first[:3], second[:3]) == (bytes((2 * 7, 0, 0)), bytes((2 * 7, 0, 2 * 1)))
 
 
+@pytest.mark.slow
 @both
 def test_levels(implementation: str) -> None:
     rng = random.Random(5)
@@ -405,6 +407,7 @@ while encoders:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
 @both
 def test_memory_error_is_a_record_error(implementation: str) -> None:

@@ -115,6 +115,7 @@ def comparable(decoded: DecodedValues) -> Any:
     return repr(decoded.values.to_pylist()), errors(decoded)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(some_values, max_size=8), st.integers(0, 2))
 def test_the_decoders_agree(values: list[bytes | None], offset: int) -> None:

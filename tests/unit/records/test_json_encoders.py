@@ -268,6 +268,7 @@ scalars = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(scalars, min_size=1, max_size=12))
 def test_both_encoders_return_the_same(values: list[tuple[pa.DataType, Any]]) -> None:

@@ -115,6 +115,7 @@ def comparable(decoded: DecodedValues) -> tuple[pa.Array, Any]:
     return decoded.values, [column.to_pylist() for column in decoded.malformed[:2]]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(single | values | damaged, max_size=10), st.sampled_from(ZONES))
 def test_the_decoders_agree(values: list[bytes], time_zone: str) -> None:

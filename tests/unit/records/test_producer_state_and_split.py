@@ -152,6 +152,7 @@ def test_one_record_cannot_be_split(implementation: str) -> None:
         SPLIT_BATCH[implementation](batch.data)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(SPLIT_BATCH) < 2, reason="the native encoder was not built (no Rust toolchain)")
 def test_implementations_detect_the_same_damage() -> None:
     """For any bytes, both return the same two batches, or a ValueError."""

@@ -53,6 +53,7 @@ def comparable(decoded: DecodedValues) -> Any:
     return decoded.values.to_pylist(), errors(decoded)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.none() | damaged(json_values), max_size=8), st.integers(0, 2))
 def test_the_decoders_agree(values: list[bytes | None], offset: int) -> None:
@@ -74,6 +75,7 @@ def test_the_decoders_agree_on_variants_in_structs(values: list[bytes | None]) -
         assert repr(other) == repr(first)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(values, st.booleans())
 @example({f"k{number}": [number] for number in range(300)}, True)
@@ -96,6 +98,7 @@ def test_the_type_is_that_of_spark(decoder: JsonDecoder) -> None:
     assert is_variant(decoder.decode(pa.array([], pa.binary())).values.type)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(IMPLEMENTATION != "native", reason="the native decoder was not built (no Rust toolchain)")
 def test_batches_do_not_share_memory() -> None:
     """The native decoder reuses buffers of earlier batches, but not while something refers to them."""

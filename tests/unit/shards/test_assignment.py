@@ -108,17 +108,15 @@ def test_both_parts_are_checked() -> None:
     text = MAKEFILE.read_text("utf-8")
     assert "UNIT := tests/unit tests/simulation\n" in text
     assert "@$(SHARDS) lint unit-1 unit-2\n" in text
-    assert (
-        "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --junitxml build/tests/shard-$@-2.xml --part $*/2 $(UNIT)\n"
-        in text
-    )
+    assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) -m 'not slow' --part $*/2 tests/unit\n" in text
 
 
 def test_both_parts_are_tested_with_the_newest_spark() -> None:
     text = MAKEFILE.read_text("utf-8")
     assert "@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 " in text
     assert "newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)\n" in text
-    assert "\t$(dir $(NEWEST))bin/python -m pytest --part $*/2 $(UNIT)\n" in text
+    command = "$(dir $(NEWEST))bin/python -m pytest --junitxml build/tests/shard-unit-$*-2.xml --part $*/2 $(UNIT)"
+    assert f"\t{command}\n" in text
 
 
 def test_each_part_of_each_shard_is_run() -> None:

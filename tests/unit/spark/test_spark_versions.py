@@ -57,6 +57,7 @@ print(type(stream).__name__, isinstance(stream, takes_arrow), isinstance(stream,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "stream_reader"),
     [("4.0", "LegacyKafkaMicroBatchStream"), ("4.1", "LegacyKafkaMicroBatchStream"), ("4.2", "KafkaMicroBatchStream")],
@@ -71,12 +72,14 @@ def test_readers_and_writers_of_each_version(version: str, stream_reader: str) -
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "warns"), [("4.0", True), ("4.1", False)])
 def test_filter_pushdown_without_support_is_a_warning(version: str, warns: bool) -> None:
     program = "import logging\nlogging.basicConfig(stream=sys.stdout)\n" + READERS_AND_WRITERS
     assert ("pushDownFilters has no effect" in run_with_version(version, program)) is warns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.0", "4.1"])
 def test_every_api_can_be_imported(version: str) -> None:
     modules = ("direct", "continuous", "log", "monitor.streaming_query_listener", "daemon", "datasource.foreach_batch")
@@ -120,6 +123,7 @@ def test_a_missing_dependency_of_pyspark_is_its_own_error(tmp_path: Path, monkey
     assert not isinstance(error.value, SparkVersionError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("import_statement", "feature"),
     [
