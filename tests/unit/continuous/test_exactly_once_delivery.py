@@ -32,6 +32,7 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     parse_epoch_metadata,
     reset_token,
 )
+from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery, kafka_delivery
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
@@ -109,6 +110,8 @@ def test_ids_are_acquired_before_offsets_are_fetched(world: FakeCluster) -> None
     ]
     assert delivery.producers == [ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 3)]
     assert delivery.coalesces_epochs is True
+    assert isinstance(delivery.writer_factory, KafkaWriterFactory)
+    assert delivery.writer_factory.transactional_id_prefix == "p"
 
 
 def test_a_run_of_fewer_tasks_acquires_all_ids(world: FakeCluster) -> None:
@@ -420,6 +423,31 @@ def test_the_first_failure_to_acquire_a_producer_id_ends_the_others(
     with pytest.raises(BrokerTimeoutError, match="no coordinator"):
         delivery.prepare("q", [A0], 5)
     assert requested == [0]
+
+
+def test_the_failure_of_another_thread_to_acquire_a_producer_id_is_raised(
+    world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_delivery, "_INIT_THREADS", 2)
+    delivery, requested, failed = world.delivery(), list[int](), list[threading.Thread]()
+    caller, is_waiting, has_failed = threading.current_thread(), threading.Event(), threading.Event()
+
+    def fail_in_the_other_thread(task: int) -> ProducerIdAndEpoch:
+        requested.append(task)
+        if threading.current_thread() is not caller:
+            assert is_waiting.wait(60)
+            failed.append(threading.current_thread())
+            has_failed.set()
+            raise BrokerTimeoutError("no coordinator")
+        is_waiting.set()
+        assert has_failed.wait(60)
+        failed[0].join(60)
+        return ProducerIdAndEpoch(7, 3)
+
+    monkeypatch.setattr(delivery, "_init_producer_id", fail_in_the_other_thread)
+    with pytest.raises(BrokerTimeoutError, match="no coordinator"):
+        delivery.prepare("q", [A0], 5)
+    assert sorted(requested) == [0, 1], "the caller acquires no other id"
 
 
 def test_no_producer_id_is_acquired_after_a_failure(world: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
