@@ -43,4 +43,4 @@ class BatchSize:
             self.rows = max(1, int(rows * self._target / seconds)) if rows > 1 else 2
         elif rows >= self.rows:
             fitting = self._max_rows if seconds <= 0 else int(rows * self._target / seconds)
-            self.rows = max(1, min(fitting, self.rows * _MAX_GROWTH, self._max_rows))
+            self.rows = min(fitting, self.rows * _MAX_GROWTH, self._max_rows)

@@ -43,6 +43,7 @@ def test_a_rate_limits_batches_and_the_time_between_them(rate: float, rows: int)
     assert size.rows == rows
     size.adapt(rows, 10.0, 10.0)
     assert size.next_at == pytest.approx(10 + rows / rate)
+    assert 1 <= size.rows <= max(1, rate / 10)
     size.adapt(rows, size.next_at, size.next_at + 1e-9)
     assert size.next_at == pytest.approx(10 + 2 * rows / rate)
     assert BatchSize(8192).next_at == 0.0

@@ -203,6 +203,19 @@ def test_several_brokers_are_asked_before_the_first_records_of_a_first_batch_are
     assert reader.floor_requests == [{"t"}]
 
 
+@pytest.mark.parametrize("spec", [GlobalTimestamp(4), SpecificTimestamps({T0: 4})])
+def test_the_first_records_of_a_first_batch_are_not_skipped_unless_it_starts_at_earliest(
+    spec: StartingOffsetSpec,
+) -> None:
+    """The task decides whether their loss fails the query."""
+    reader = FakeOffsetReader({T0: (6, 10)}, {"t": UUID(int=1)})
+    restarted = planner(reader, spec)
+    start = restarted.initial_offsets()
+    assert start == {T0: 6}
+    assert planned(restarted.plan(start, {T0: 8}, {T0: 4})) == [("t-0", 4, 8)]
+    assert reader.warnings == []
+
+
 @pytest.mark.parametrize("fail", [True, False])
 def test_records_of_an_added_partition_that_retention_removed_are_data_loss(fail: bool) -> None:
     """The recorded start shows that the partition was added after the query started."""
