@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.consumer.scripted_replica import OFFSETS
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -36,3 +37,19 @@ def test_reset_restarts_the_timeout(retry: FetchRetry) -> None:
         retry.raise_if_expired(None)
     retry.reset()
     retry.raise_if_expired(None)
+
+
+def test_pauses_grow_until_records_arrive() -> None:
+    system = FakeTimeSystem()
+    config = ReadConfig(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
+    retry = FetchRetry(config, OFFSETS.topic_partition, system)
+
+    def pause() -> float:
+        start = system.now
+        retry.back_off()
+        return system.now - start
+
+    first, *_, fourth = [pause() for _ in range(4)]
+    assert fourth > 4 * first
+    retry.reset()
+    assert pause() < 2 * first

@@ -264,6 +264,7 @@ def test_truncation_below_the_position_is_data_loss(counts: ReadCounts) -> None:
     replica = ScriptedReplica(*script, records(27, 50))
     assert count(replica, counts, fail=False) == 40
     assert (counts.lost, replica.fetched_offsets[-1], replica.epochs[-2:]) == (5, 30, [3, -1])
+    assert counts.skipped == {DataLossCause.TRUNCATED: 0}, "they were read"
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -310,11 +311,12 @@ def test_epoch_that_the_broker_lost_is_no_longer_sent(counts: ReadCounts) -> Non
     assert counts.lost == 0
 
 
-def test_stale_end_of_a_newly_elected_old_leader_is_retried(counts: ReadCounts) -> None:
+@pytest.mark.parametrize("end", [25, 30])
+def test_stale_end_of_a_newly_elected_old_leader_is_retried(counts: ReadCounts, end: int) -> None:
     """From Kafka 2.2 on it returns an error (KIP-207); before, a lower end."""
     behind = [response(high_watermark=25)] * 5
     replica = ScriptedReplica(records(10, 30), BrokerUnreachableError("disconnected"), *behind, records(30, 50))
-    replica.log, replica.end_may_be_stale = LeaderLogState(0, 25, TOPIC_ID), True
+    replica.log, replica.end_may_be_stale = LeaderLogState(0, end, TOPIC_ID), True
     assert count(replica, counts) == 40
     assert counts.retries == 1 + len(behind)
     replica = ScriptedReplica(

@@ -46,6 +46,7 @@ def test_the_counts_of_a_read_have_records_markers_aborted_records_and_gaps(clus
     batches = list(read_range(config(cluster, "read_committed"), task(12), ("offset",), counts, pool=pool))
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [0, 1, 2, 11]
     assert (counts.records, counts.control, counts.aborted, counts.gaps) == (4, 2, 2, 4)
+    assert 0 < counts.wait_seconds <= counts.total_seconds < 1
 
 
 def test_a_count_is_that_of_the_read(cluster: ConsumerCluster) -> None:
