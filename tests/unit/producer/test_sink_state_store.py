@@ -1,101 +1,106 @@
-"""When a sink state record that was read may still be used."""
+"""When a sink state record that was read may still be used, on a simulated cluster."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.simulation.cluster.broker import SimulatedBroker
+from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.errors import BrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.producer import sink_state_store
-from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
-from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore, StoredSinkState
-from pyspark_kafka_direct.producer.transactional_records import KeyRecord
-from pyspark_kafka_direct.producer.written_range import WrittenRange
+from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
-OLD, NEW = KeyRecord(3, b"old"), KeyRecord(10, b"new")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-
-@dataclass
-class FakeLog:
-    """The sink state topic: its end, and the newest records of the key."""
-
-    newest: KeyRecord | None = NEW
-    undecided: KeyRecord | None = None
-    reads: list[tuple[int, int]] = field(default_factory=list)
-
-    partition = TopicPartition("states", 0)
-    check_follows: ClassVar[Any] = CompactedPartition.check_follows
-    _error_text = sink_state_store._ERROR_TEXT
-
-    def start(self, deadline: object) -> int:
-        return 0
-
-    def end(self, deadline: object) -> int:
-        return 12
-
-    def find_newest(
-        self, key: bytes, first: int, end: int, deadline: object, *, from_earliest: bool = False
-    ) -> FakeLog:
-        assert key == b"key"
-        self.reads.append((first, end))
-        return self
+STATES = TopicPartition("states", 0)
 
 
-class FakeCluster:
-    def deadline(self) -> float:
-        return 0.0
+class StoreCluster(UnitCluster):
+    """The sink state topic with one record of the key, after those of others."""
+
+    def __init__(self) -> None:
+        super().__init__({"states": 1})
+        self.write(b"other", b"1")
+        self.write(b"key", b"old")
+        self.store = SinkStateStore(self.client(), "states")
+
+    def write(self, key: bytes, value: bytes, *, in_transaction: bool = False) -> None:
+        producer = (7, 0, 0) if in_transaction else None
+        self.cluster.append(STATES, [value], keys=[key], producer=producer, transactional=in_transaction)
+
+    @property
+    def end(self) -> int:
+        return self.log(STATES).end
 
 
-def store_on(log: FakeLog) -> SinkStateStore:
-    store = SinkStateStore.__new__(SinkStateStore)
-    untyped = cast("Any", store)
-    untyped._cluster, untyped._log, untyped.topic = FakeCluster(), log, "states"
-    untyped.partition = TopicPartition("states", 0)
-    return store
+@pytest.fixture
+def cluster() -> Iterator[StoreCluster]:
+    with StoreCluster() as cluster:
+        yield cluster
 
 
-@pytest.mark.parametrize(("read_until", "is_read_again"), [(12, False), (8, True)])
-def test_a_record_is_read_again_if_the_log_has_grown(read_until: int, is_read_again: bool) -> None:
-    log = FakeLog()
-    stored = store_on(log).read_decided("key", StoredSinkState(OLD, None, read_until))
-    assert stored.newest == (NEW if is_read_again else OLD)
-    assert bool(log.reads) == is_read_again
+@pytest.mark.parametrize("has_grown", [False, True])
+def test_a_record_is_read_again_if_the_log_has_grown(cluster: StoreCluster, has_grown: bool) -> None:
+    stored = cluster.store.read("key")
+    assert (stored.value, stored.read_until) == (b"old", 2)
+    if has_grown:
+        cluster.write(b"key", b"new")
+    fetches = cluster.sent("Fetch")
+    assert cluster.store.read_decided("key", stored).value == (b"new" if has_grown else b"old")
+    assert (cluster.sent("Fetch") > fetches) == has_grown
+
+
+def test_a_record_whose_transaction_has_not_ended_is_an_error(cluster: StoreCluster) -> None:
+    """Its writer is fenced, so the transaction should have ended."""
+    cluster.write(b"key", b"new", in_transaction=True)
+    stored = cluster.store.read("key")
+    assert stored.value == b"old"
+    for earlier in (None, stored):
+        with pytest.raises(BrokerError, match="a transaction that has no control record") as caught:
+            cluster.store.read_decided("key", earlier)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (*STATES, 2)
+    cluster.end_transaction(STATES, 7, commit=True)
+    assert cluster.store.read_decided("key", stored).value == b"new"
 
 
 @pytest.mark.parametrize(
-    ("newest", "undecided", "follows"), [(None, None, True), (NEW, None, False), (None, NEW, False)]
+    ("key", "in_transaction", "follows"),
+    [(b"other", False, True), (b"other", True, True), (b"key", False, False), (b"key", True, False)],
 )
 def test_no_other_record_of_the_key_may_be_between(
-    newest: KeyRecord | None, undecided: KeyRecord | None, follows: bool
+    cluster: StoreCluster, key: bytes, in_transaction: bool, follows: bool
 ) -> None:
-    log = FakeLog(newest, undecided)
-    store, stored = store_on(log), StoredSinkState(OLD, None, 8)
+    stored = cluster.store.read("key")
+    cluster.write(key, b"between", in_transaction=in_transaction)
+    offset = cluster.end
+    cluster.write(b"key", b"own")
     if follows:
-        store.check_newest("key", stored, 12)
+        cluster.store.check_newest("key", stored, offset)
     else:
         with pytest.raises(BrokerError, match="does not directly follow what was read"):
-            store.check_newest("key", stored, 12)
-    assert log.reads == [(8, 12)]
+            cluster.store.check_newest("key", stored, offset)
 
 
-def test_a_ticket_without_an_offset_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_is_the_offset_of_a_record_that_is_not_read(cluster: StoreCluster) -> None:
+    ticket = cluster.store.append_ticket("key")
+    assert (ticket.topic_id, ticket.offset) == (cluster.topic_id("states").hex, 2)
+    assert cluster.store.read("key").value == b"old"
+
+
+def test_a_ticket_without_an_offset_is_an_error(cluster: StoreCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be older than all others."""
+    handle = SimulatedBroker.handle
 
-    class FakeProducer:
-        def __init__(self, *_: object) -> None:
-            self.closed = False
+    def without_offset(broker: SimulatedBroker, api: str, version: int, request: Any, client_id: str) -> Any:
+        reply = handle(broker, api, version, request, client_id)
+        if api == "Produce":
+            assert isinstance(reply, dict)
+            reply["responses"][0]["partition_responses"][0]["base_offset"] = -1
+        return reply
 
-        def flush(self) -> dict[TopicPartition, WrittenRange]:
-            return {TopicPartition("states", 0): WrittenRange(-1, -1, 1, 100)}
-
-        def close(self) -> None:
-            self.closed = True
-
-    store = store_on(FakeLog())
-    monkeypatch.setattr(FakeLog, "encode", lambda *_: iter(()), raising=False)
-    monkeypatch.setattr("pyspark_kafka_direct.producer.sink_state_store.BatchProducer", FakeProducer)
+    monkeypatch.setattr(SimulatedBroker, "handle", without_offset)
     with pytest.raises(BrokerError, match="did not return the offset"):
-        store.append_ticket("key")
+        cluster.store.append_ticket("key")
