@@ -40,6 +40,7 @@ class Network:
         self.brokers: dict[tuple[str, int], SimulatedBroker] = {}  # by host and port; the cluster fills it
         self.request_faults: dict[int, RequestFault] = {}  # by the number of the request in the history
         self.aimed_faults: dict[tuple[str, int], RequestFault] = {}  # by API and number among its requests
+        self.lasting_faults: dict[tuple[SimulatedProcess, str], RequestFault] = {}  # of a process's requests of an API
         self.following_faults: dict[SimulatedProcess, list[RequestFault]] = {}  # of the next requests of a process
         self.faults_end = math.inf  # quotas end then
         self.connect_faults: dict[int, RequestFault] = {}  # by the number of the connect
@@ -154,6 +155,7 @@ class Network:
         following = self.following_faults.get(process)
         if fault is None and following:
             return following.pop()
+        fault = fault or self.lasting_faults.get((process, api))
         if fault is not None and "following" in fault.arguments:
             kind, count = fault.arguments["following"]
             self.following_faults[process] = [RequestFault(kind)] * count

@@ -145,10 +145,10 @@ class UnitCluster:
         """End all faults of the cluster."""
         heal(self.cluster)
 
-    def fault(self, api: str, kind: str, *, repeats: int = 1, **arguments: Any) -> None:
-        """Let something happen to the next requests of a kind."""
-        for number in range(repeats):
-            self.network.aim_at_next(api, number, RequestFault(kind, arguments))
+    def fault(self, api: str, kind: str, *, number: int = 0, repeats: int = 1, **arguments: Any) -> None:
+        """Let something happen to requests of a kind; number 0 is the next one."""
+        for each in range(number, number + repeats):
+            self.network.aim_at_next(api, each, RequestFault(kind, arguments))
 
     def break_connections(self, broker: int | None = None) -> None:
         for each in self.cluster.brokers.values():

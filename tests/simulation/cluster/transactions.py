@@ -131,6 +131,11 @@ class TransactionCoordinator:
             if metadata.state is TransactionState.ONGOING or metadata.state in _PREPARED
         )
 
+    def expire(self, transactional_id: str) -> None:
+        """Remove a transactional id without a transaction, as after ``transactional.id.expiration.ms``."""
+        assert transactional_id not in self.ongoing
+        self._transactions.pop(transactional_id, None)
+
     # Requests.
 
     def init_producer_id(

@@ -1,317 +1,348 @@
-"""Runs of one query on a fake topic: interleaved steps, killed runs, unknown outcomes and stale leaders."""
+"""Runs of one query on a simulated cluster: they overlap and die, with unknown outcomes and stale leaders."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.log.fake_offset_store import (
+from tests.simulation.cluster.broker import SimulatedBroker
+from tests.unit.log.store_cluster import (
+    PARTITION,
+    QUERY,
     STORE_PARTITION,
-    FakeRecord,
-    FakeStoreTopic,
-    store_log,
+    StoreCluster,
+    save,
+    saved_offset,
 )
-from tests.unit.producer.fake_transactions import interleaved
 
 from pyspark_kafka_direct.errors import (
     BrokerError,
-    BrokerUnreachableError,
     KafkaDirectError,
     OutcomeUnknownError,
     ProducerFencedError,
 )
 from pyspark_kafka_direct.log.offset_store_records import StoredOffset, offset_key, read_stored_state
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.log.offset_store_log import OffsetStoreLog
+    from collections.abc import Iterator
 
-PARTITION = TopicPartition("t", 0)
+    from tests.simulation.process import SimulatedProcess
+
 LAST_OFFSET = 6
 
 
 @pytest.fixture
-def topic() -> FakeStoreTopic:
-    return FakeStoreTopic()
+def cluster() -> Iterator[StoreCluster]:
+    with StoreCluster() as cluster:
+        yield cluster
 
 
-def save(store: OffsetStoreLog, offset: int) -> None:
-    store.write({PARTITION: StoredOffset(offset, None, "run")})
-
-
-def saved_offset(store: OffsetStoreLog) -> int:
-    return store.offsets[PARTITION].offset if PARTITION in store.offsets else 0
-
-
-def committed_offsets(topic: FakeStoreTopic) -> list[int]:
-    """All committed offsets in log order."""
-    key = offset_key("q", PARTITION)
-    rows = [each for each in topic.log if each.key == key and each.state == "committed"]
-    return [int(each.value.split(b":")[1].split(b",")[0]) for each in rows if each.value is not None]
-
-
-def test_a_run_reads_the_offsets_of_the_previous_run(topic: FakeStoreTopic) -> None:
-    first = store_log(topic, "1")
+def test_a_run_reads_the_offsets_of_the_previous_run(cluster: StoreCluster) -> None:
+    first = cluster.run("1")
     first.acquire()
     save(first, 1)
     save(first, 2)
-    second = store_log(topic, "2")
+    second = cluster.run("2")
     second.acquire()
     assert saved_offset(second) == 2
     with pytest.raises(ProducerFencedError, match="acquired by run 2, process 1 on host host"):
         save(first, 3)
     save(second, 4)
-    assert committed_offsets(topic) == [1, 2, 4]
+    assert cluster.committed_offsets() == [1, 2, 4]
+    second.close()
 
 
-def test_earlier_runs_are_fenced_before_offsets_are_read(topic: FakeStoreTopic) -> None:
+def test_earlier_runs_are_fenced_before_offsets_are_read(cluster: StoreCluster) -> None:
     """Otherwise offsets that the previous run commits in between are missed."""
-    first, second = store_log(topic, "1"), store_log(topic, "2")
-    first.acquire()
-    steps: list[str] = []
-
-    def step(name: str) -> None:
-        if name == "init":
-            topic.step = steps.append
-            save(first, 1)
-            topic.step = step
-        steps.append(name)
-
-    topic.step = step
-    second.acquire()
-    assert saved_offset(second) == 1
-    names = [name for name in steps if name in ("init", "stable_end")]
-    assert names == ["init", "stable_end"]
+    store = cluster.run("1")
+    store.acquire()
+    store.close()
+    names = [request.api for request in cluster.requests if request.api in ("InitProducerId", "ListOffsets", "Fetch")]
+    assert names[0] == "InitProducerId"
+    assert "ListOffsets" in names
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
-def test_overlapping_runs(topic: FakeStoreTopic, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_overlapping_runs(cluster: StoreCluster, seed: int) -> None:
     """Offsets are saved only after their work was done, and no saved offset is lost."""
     rng = random.Random(seed)
-    topic.unknown_outcome = lambda: rng.choice([None, None, None, True, False])
-    topic.lag = lambda: rng.choice([0] * 12 + [1, 2, 3])
-    runs = iter(range(10_000))
     done: set[int] = set()
+    saved: list[int] = [0]  # acknowledged
+    runs = iter(range(10_000))
 
-    def drive() -> None:
-        while not committed_offsets(topic) or committed_offsets(topic)[-1] < LAST_OFFSET:
-            store = store_log(topic, f"run-{next(runs)}")
+    def drive(process: SimulatedProcess) -> None:
+        while saved[-1] < LAST_OFFSET:
+            store = cluster.run(f"run-{next(runs)}", process)
             try:
+                known = saved[-1]
                 store.acquire()
+                assert saved_offset(store) >= known
                 for number in range(saved_offset(store), LAST_OFFSET):
-                    topic.step("work")
+                    process.sleep(rng.uniform(0, 0.05))  # the work
                     done.add(number)
                     save(store, number + 1)
-                    assert committed_offsets(topic)[-1] >= number + 1
+                    saved.append(number + 1)
             except KafkaDirectError:
-                topic.step("restart")
+                process.sleep(rng.uniform(0, 1))
+            finally:
+                store.close()
 
-    drivers = interleaved(topic, [drive, drive, drive])  # type: ignore[arg-type]
-    for _ in range(20_000):
-        alive = [driver for driver in drivers if not driver.done]
-        if not alive:
-            break
-        rng.choice(alive).step_once(kill=len(alive) > 1 and rng.random() < 0.005)
-        offsets = committed_offsets(topic)
-        assert offsets == sorted(offsets)
-        assert done >= set(range(max(offsets, default=0)))
-    assert committed_offsets(topic)[-1] == LAST_OFFSET
+    processes = [cluster.environment.process(f"driver {number}") for number in range(3)]
+    for process in processes:
+        process.spawn("drive", lambda process=process: drive(process))  # type: ignore[misc]
+    for api in ("EndTxn", "Produce", "InitProducerId", "FindCoordinator", "ListOffsets", "Fetch"):
+        for _ in range(rng.randint(0, 4)):
+            kind = rng.choice(("lose_request", "lose_response", "late_request", "delay_response"))
+            arguments: dict[str, Any] = (
+                {"seconds": rng.choice((0.2, 5.0))} if kind in ("late_request", "delay_response") else {}
+            )
+            cluster.fault(api, kind, number=rng.randrange(30), **arguments)
+    for _ in range(rng.randint(0, 2)):
+        cluster.after(rng.uniform(0, 2), lambda: cluster.event("isolate_broker", broker=0, seconds=2.0))
+    for process in processes[:2]:
+        if rng.random() < 0.5:
+            cluster.after(rng.uniform(0.1, 2), process.kill)
+    cluster.sleep(600)
+    assert saved[-1] == LAST_OFFSET
+    cluster.environment.raise_errors()
+    offsets = cluster.committed_offsets()
+    assert offsets == sorted(offsets)
+    assert offsets[-1] == LAST_OFFSET
+    assert done >= set(range(LAST_OFFSET))
 
 
-@pytest.mark.parametrize("received", [True, False], ids=["received", "not-received"])
-def test_a_run_with_an_unknown_outcome_does_not_fence_its_successor(topic: FakeStoreTopic, received: bool) -> None:
+@pytest.mark.parametrize("kind", ["stall_response", "stall_request"], ids=["received", "not-received"])
+def test_a_run_with_an_unknown_outcome_does_not_fence_its_successor(cluster: StoreCluster, kind: str) -> None:
     """It looks for a newer run before it sends InitProducerId again."""
-    first, second = store_log(topic, "1"), store_log(topic, "2")
+    first, second = cluster.run("1"), cluster.run("2", cluster.other)
     first.acquire()
     save(first, 1)
-    topic.unknown_outcome = lambda: received
-
-    def meanwhile(name: str) -> None:
-        if name == "unknown outcome":
-            topic.step, topic.unknown_outcome = (lambda _: None), (lambda: None)
-            second.acquire()
-
-    topic.step = meanwhile
+    cluster.every("EndTxn", kind)
+    cluster.in_other_process(5, second.acquire)
     with pytest.raises(ProducerFencedError, match="acquired by run 2"):
         save(first, 2)
-    save(second, saved_offset(second) + 1)
-    assert committed_offsets(topic)[-1] == saved_offset(second)
+    found = saved_offset(second)
+    assert found == (2 if kind == "stall_response" else 1)
+    cluster.in_other_process(0, lambda: save(second, found + 1))
+    cluster.sleep(5)
+    assert cluster.committed_offsets()[-1] == found + 1
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 4])
-def test_records_that_a_stale_leader_lacks_are_not_skipped(topic: FakeStoreTopic, missing: int) -> None:
-    first = store_log(topic, "1")
+def test_records_that_a_stale_leader_lacks_are_not_skipped(
+    cluster: StoreCluster, missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deposed leader returns an earlier end; the last record is a control record."""
+    first = cluster.run("1")
     first.acquire()
     save(first, 1)
     save(first, 2)
-    topic.lag = lambda: missing
-    with pytest.raises(KafkaDirectError):
-        store_log(topic, "2").acquire()
-    topic.lag = lambda: 0
-    third = store_log(topic, "3")
+    first.close()
+    handle = SimulatedBroker.handle
+
+    def with_earlier_end(broker: SimulatedBroker, api: str, version: int, request: Any, client_id: str) -> Any:
+        reply = handle(broker, api, version, request, client_id)
+        if api == "ListOffsets" and request.topics[0].partitions[0].timestamp == LATEST:
+            assert isinstance(reply, dict)
+            reply["topics"][0]["partitions"][0]["offset"] -= missing
+        return reply
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedBroker, "handle", with_earlier_end)
+        second = cluster.run("2")
+        if missing > 1:
+            with pytest.raises(KafkaDirectError):
+                second.acquire()
+        else:
+            second.acquire()
+            assert saved_offset(second) == 2
+            second.close()
+    third = cluster.run("3")
     third.acquire()
     assert saved_offset(third) == 2
+    third.close()
 
 
-def test_records_of_other_queries_are_ignored(topic: FakeStoreTopic) -> None:
+def test_records_of_other_queries_are_ignored(cluster: StoreCluster) -> None:
     """They may lie between the end that was read and the first record of this run."""
-    store = store_log(topic, "1")
-    others = [FakeRecord(b'["r"]', b"{}", "open"), FakeRecord(b'["r","t",0]', b'{"offset":3}', "open")]
-    topic.step = lambda name: topic.log.extend(others) if name == "send" and len(topic.log) < 2 else None
+    others = [(b'["r"]', b"{}"), (b'["r","t",0]', b'{"offset":3}')]
+    store = cluster.run("1")
+    cluster.network.on_request = lambda request: (
+        cluster.append_records(others) if request.api == "Produce" and cluster.log(STORE_PARTITION).end < 2 else None
+    )
     store.acquire()
     save(store, 1)
-    assert committed_offsets(topic) == [1]
+    assert cluster.committed_offsets() == [1]
+    store.close()
 
 
-def test_an_outcome_that_stays_unknown_is_an_error(topic: FakeStoreTopic) -> None:
-    store = store_log(topic, "1")
+def test_an_outcome_that_stays_unknown_is_an_error(cluster: StoreCluster) -> None:
+    store = cluster.run("1")
     store.acquire()
-    topic.unknown_outcome = lambda: True
-    steps: list[str] = []
-
-    def step(name: str) -> None:
-        if name == "init" and "unknown outcome" in steps:
-            raise BrokerUnreachableError("unreachable")
-        steps.append(name)
-
-    topic.step = step
-    with pytest.raises(OutcomeUnknownError, match="unreachable"):
+    cluster.every("EndTxn", "stall_response")
+    cluster.every("InitProducerId", "stall_request")
+    with pytest.raises(OutcomeUnknownError, match="InitProducerId"):
         save(store, 1)
-    topic.step, topic.unknown_outcome = (lambda _: None), (lambda: None)
-    before = len(committed_offsets(topic))
+    cluster.every("EndTxn", None)
+    cluster.every("InitProducerId", None)
+    before = len(cluster.committed_offsets())
     save(store, 1)  # the commit was received, so nothing is written
-    assert len(committed_offsets(topic)) == before == 1
+    assert len(cluster.committed_offsets()) == before == 1
+    store.close()
 
 
-def test_a_failed_save_is_aborted_and_the_next_one_succeeds(topic: FakeStoreTopic) -> None:
-    store = store_log(topic, "1")
+def test_a_failed_save_is_aborted_and_the_next_one_succeeds(cluster: StoreCluster) -> None:
+    store = cluster.run("1")
     store.acquire()
     save(store, 1)
-    failures = ["flush"]
-
-    def step(name: str) -> None:
-        if name in failures:
-            failures.remove(name)
-            raise BrokerUnreachableError("unreachable")
-
-    topic.step = step
-    with pytest.raises(BrokerUnreachableError):
+    cluster.every("Produce", "lose_request")
+    with pytest.raises(KafkaDirectError):
         save(store, 2)
-    assert all(each.state != "open" for each in topic.log)
+    cluster.every("Produce", None)
     save(store, 3)
-    assert committed_offsets(topic) == [1, 3]
+    assert cluster.committed_offsets() == [1, 3]
+    store.close()
 
 
-def test_every_save_after_a_truncation_fails(topic: FakeStoreTopic) -> None:
+def test_every_save_after_a_truncation_fails(cluster: StoreCluster) -> None:
     """The log was truncated between two saves."""
-    store = store_log(topic, "1")
+    store = cluster.run("1")
     store.acquire()
     store.write({TopicPartition("t", 1): StoredOffset(7, None, "run")})
     save(store, 1)
-    del topic.log[2:]
+    cluster.sleep(1)
+    cluster.truncate(STORE_PARTITION, 2, leader=2)
     for message in ("had reached offset 5 before", *["offset 7 of t-1.* is missing"] * 2):
         with pytest.raises(BrokerError, match=message):
             save(store, 2)
-    assert committed_offsets(topic) == []
+    assert cluster.committed_offsets() == []
+    store.close()
 
 
-def test_lost_offsets_are_detected_when_the_query_is_acquired_again(topic: FakeStoreTopic) -> None:
-    store = store_log(topic, "1")
+def test_lost_offsets_are_detected_when_the_query_is_acquired_again(cluster: StoreCluster) -> None:
+    store = cluster.run("1")
     store.acquire()
     store.write({TopicPartition("t", 1): StoredOffset(7, None, "run")})
-    topic.unknown_outcome = lambda: False
+    cluster.sleep(1)
+    cluster.every("EndTxn", "stall_request")
 
-    def step(name: str) -> None:
-        if name == "unknown outcome":
-            topic.step, topic.unknown_outcome = (lambda _: None), (lambda: None)
-            topic.log[2] = FakeRecord(b"x", b"", "committed")
+    key = offset_key(QUERY, TopicPartition("t", 1))
 
-    topic.step = step
+    def remove_record() -> None:
+        for replica in cluster.partition(STORE_PARTITION).replicas.values():
+            replica.replace_batches(each for each in replica.batches if key not in each.keys)
+
+    cluster.after(5, remove_record)
+    cluster.after(100, lambda: cluster.every("EndTxn", None))
     with pytest.raises(BrokerError, match=r"The offset 7 of t-1, which this run saved, is missing"):
         save(store, 2)
+    store.close()
 
 
-def test_offsets_are_deleted(topic: FakeStoreTopic) -> None:
-    store = store_log(topic, "1")
+def test_offsets_are_deleted(cluster: StoreCluster) -> None:
+    store = cluster.run("1")
     store.acquire()
     save(store, 1)
     store.write({PARTITION: None})
     store.write({PARTITION: None})
     assert saved_offset(store) == 0
-    assert sum(each.key == offset_key("q", PARTITION) for each in topic.log) == 2
-    second = store_log(topic, "2")
+    written = [key for batch in cluster.log(STORE_PARTITION).batches if not batch.is_control for key in batch.keys]
+    assert written.count(offset_key(QUERY, PARTITION)) == 2
+    second = cluster.run("2")
     second.acquire()
     assert second.offsets == {}
+    store.close()
+    second.close()
 
 
 def test_an_empty_topic_has_no_offsets() -> None:
     assert read_stored_state("q", [], STORE_PARTITION.topic) == ({}, [])
 
 
-def test_a_run_that_fences_its_successor_keeps_the_successors_offsets(topic: FakeStoreTopic) -> None:
+def test_a_run_that_fences_its_successor_keeps_the_successors_offsets(cluster: StoreCluster) -> None:
     """The successor starts between the search for a newer run and InitProducerId."""
-    first, second = store_log(topic, "1"), store_log(topic, "2")
+    first, second = cluster.run("1"), cluster.run("2", cluster.other)
     first.acquire()
     save(first, 1)
-    topic.unknown_outcome = lambda: False
+    cluster.every("EndTxn", "stall_request")
+    started: list[bool] = []
 
-    def step(name: str) -> None:
-        if name == "unknown outcome":
-            topic.unknown_outcome = lambda: None
-        elif name == "init":
-            topic.step = lambda _: None
-            second.acquire()
-            save(second, 5)
+    def follow() -> None:
+        second.acquire()
+        save(second, 5)
 
-    topic.step = step
+    def pause(process: SimulatedProcess) -> None:
+        if not started:
+            started.append(True)
+            cluster.every("EndTxn", None)
+            cluster.in_other_process(0, follow)
+
+    cluster.network.on_pause = pause
+    cluster.fault("InitProducerId", "pause_before_request", seconds=10)
     with pytest.raises(ProducerFencedError, match="acquired by run 2"):
         save(first, 2)
-    with pytest.raises(ProducerFencedError):
-        save(second, 6)
-    assert committed_offsets(topic) == [1, 5]
+    assert started
+
+    def save_again() -> None:
+        with pytest.raises(ProducerFencedError):
+            save(second, 6)
+
+    cluster.in_other_process(0, save_again)
+    cluster.sleep(30)
+    assert cluster.committed_offsets() == [1, 5]
 
 
-def test_an_ended_transaction_leads_to_the_search_for_a_successor(topic: FakeStoreTopic) -> None:
-    first, second = store_log(topic, "1"), store_log(topic, "2")
+def test_an_ended_transaction_leads_to_the_search_for_a_successor(cluster: StoreCluster) -> None:
+    first, second = cluster.run("1"), cluster.run("2", cluster.other)
     first.acquire()
-
-    def step(name: str) -> None:
-        if name == "commit":
-            topic.step = lambda _: None
-            second.acquire()
-            raise BrokerError("INVALID_TXN_STATE")
-
-    topic.step = step
+    cluster.fault("EndTxn", "pause_before_request", seconds=10)
+    cluster.in_other_process(2, second.acquire)
     for _ in range(2):
         with pytest.raises(ProducerFencedError, match="acquired by run 2"):
             save(first, 1)
-    save(second, 1)
+    cluster.in_other_process(0, lambda: save(second, 1))
+    cluster.sleep(5)
+    assert cluster.committed_offsets() == [1]
 
 
-def test_a_run_continues_after_its_transactional_id_expired(topic: FakeStoreTopic) -> None:
+def test_a_save_that_outlives_its_transaction_is_repeated(cluster: StoreCluster) -> None:
+    """The broker aborts the transaction after 30 seconds."""
+    store = cluster.run("1")
+    store.acquire()
+    save(store, 1)
+    cluster.fault("EndTxn", "pause_before_request", seconds=45)
+    save(store, 2)
+    assert cluster.committed_offsets() == [1, 2]
+    store.close()
+
+
+def test_a_run_continues_after_its_transactional_id_expired(cluster: StoreCluster) -> None:
     """Brokers respond as if another run had fenced it."""
-    first = store_log(topic, "1")
+    first = cluster.run("1")
     first.acquire()
     save(first, 1)
     for offset in (2, 3):
-        topic.expire_transactional_id()
+        cluster.expire_transactional_id()
         save(first, offset)
-    assert committed_offsets(topic) == [1, 2, 3]
+    assert cluster.committed_offsets() == [1, 2, 3]
+    first.close()
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
-def test_a_run_whose_transactional_id_expired_does_not_fence_its_successor(topic: FakeStoreTopic, both: bool) -> None:
-    first, second = store_log(topic, "1"), store_log(topic, "2")
+def test_a_run_whose_transactional_id_expired_does_not_fence_its_successor(cluster: StoreCluster, both: bool) -> None:
+    first, second = cluster.run("1"), cluster.run("2")
     first.acquire()
     save(first, 1)
-    topic.expire_transactional_id()
+    cluster.expire_transactional_id()
     second.acquire()
     save(second, 5)
     if both:
-        topic.expire_transactional_id()
+        cluster.expire_transactional_id()
     with pytest.raises(ProducerFencedError, match="acquired by run 2"):
         save(first, 2)
     save(second, 6)
-    assert committed_offsets(topic) == [1, 5, 6]
+    assert cluster.committed_offsets() == [1, 5, 6]
+    second.close()

@@ -53,6 +53,14 @@ def test_a_record_is_read_again_if_the_log_has_grown(cluster: StoreCluster, has_
     assert (cluster.sent("Fetch") > fetches) == has_grown
 
 
+def test_a_record_before_many_others_is_found(cluster: StoreCluster) -> None:
+    """The last offsets are read first."""
+    cluster.append(STATES, 400)
+    fetches = cluster.sent("Fetch")
+    assert cluster.store.read("key").value == b"old"
+    assert cluster.sent("Fetch") == fetches + 2
+
+
 def test_a_record_whose_transaction_has_not_ended_is_an_error(cluster: StoreCluster) -> None:
     """Its writer is fenced, so the transaction should have ended."""
     cluster.write(b"key", b"new", in_transaction=True)
@@ -88,6 +96,11 @@ def test_a_ticket_is_the_offset_of_a_record_that_is_not_read(cluster: StoreClust
     ticket = cluster.store.append_ticket("key")
     assert (ticket.topic_id, ticket.offset) == (cluster.topic_id("states").hex, 2)
     assert cluster.store.read("key").value == b"old"
+
+
+def test_the_first_record_of_the_topic_may_be_a_ticket() -> None:
+    with UnitCluster({"states": 1}) as cluster:
+        assert SinkStateStore(cluster.client(), "states").append_ticket("key").offset == 0
 
 
 def test_a_ticket_without_an_offset_is_an_error(cluster: StoreCluster, monkeypatch: pytest.MonkeyPatch) -> None:
