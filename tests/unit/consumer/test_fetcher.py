@@ -208,8 +208,10 @@ def test_skipped_gap_resets_the_poll_timeout(counts: ReadCounts) -> None:
     replica = ScriptedReplica(*EMPTY_RESPONSES)
     replica.empty_response = response(last_stable_offset=30)
     replica.empty_before = 30
+    start = replica.system.now
     assert count(replica, counts, poll_timeout=7, isolation_level="read_committed") == 0
     assert counts.gaps == 40
+    assert replica.system.now - start > 10, "five seconds for each"
 
 
 @pytest.mark.parametrize("local_log_start", [0, None])

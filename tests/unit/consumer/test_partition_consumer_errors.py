@@ -170,6 +170,20 @@ def test_deleted_topic_is_reported(cluster: ConsumerCluster) -> None:
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
 
 
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_each_error_about_a_missing_topic_is_confirmed_again(is_recreated: bool) -> None:
+    with ConsumerCluster(topics={"ships": 1}) as cluster, cluster.consumer({OTHER: 0}) as consumer:
+        consumer.poll(1)
+        cluster.event("delete_topic", topic="ships")
+        if is_recreated:
+            cluster.event("create_topic", topic="ships", partitions=1)
+        for _ in range(3):
+            now = cluster.now
+            error = poll_until_error(consumer, TopicNotFoundError)
+            assert isinstance(error, TopicRecreatedError) == is_recreated
+            assert 5 <= cluster.now - now < 8
+
+
 def test_missing_partition_is_reported(cluster: ConsumerCluster) -> None:
     with cluster.consumer({TopicPartition("flights", 7): 0}) as consumer:
         assert "no such partition; it has 3" in str(poll_until_error(consumer, TopicNotFoundError))
