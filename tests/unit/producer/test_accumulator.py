@@ -291,6 +291,15 @@ def test_records_wait_for_metadata_at_most_for_their_own_delivery_timeout() -> N
         assert harness.error(value).message == f"no response{NOT_WRITTEN}"
 
 
+def test_records_wait_for_metadata_at_most_for_the_api_timeout() -> None:
+    cluster = UnresponsiveCluster(default_api_timeout_ms=5_000)
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, delivery_timeout_ms=10_000)
+    harness.append(b"1")
+    assert cluster.system.now - start == pytest.approx(5, abs=1e-6)
+    assert harness.error(b"1").message == f"no response{NOT_WRITTEN}"
+
+
 def test_a_request_for_metadata_ends_before_other_records_expire() -> None:
     cluster = UnresponsiveCluster()
     cluster.partitions = {"t": 1, "other": 1}
