@@ -90,6 +90,8 @@ def test_a_sample_has_the_bytes_and_offsets_of_the_complete_batches(cluster: Con
     log_bytes = sum(len(batch.data) for batch in cluster.log(ONE).batches)
     assert sample(0) == sample(3) == RecordSizeSample(log_bytes, 25)
     assert sample(25) is None
+    first, second = (bytes(batch.data) for batch in cluster.log(ONE).batches)
+    assert measure_batches(first + second[:-1], 0) == RecordSizeSample(len(first), 10)
     assert cluster.now - start < 1, "it does not wait for fetch.min.bytes"
 
 
