@@ -19,7 +19,7 @@ from pyspark_kafka_direct.spark.listener_files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings
 
 _FOLDER: Final = "pyspark-kafka-direct-schemas"
 
@@ -80,5 +80,16 @@ def _file(registry: RegistrySettings, key: str) -> Path | None:
         root = SparkFiles.getRootDirectory()
     except (AssertionError, RuntimeError):
         return None
-    digest = hashlib.sha256(json.dumps([registry.urls, key]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([registry.urls, _login(registry.credentials), key]).encode()).hexdigest()
     return Path(root, _FOLDER, digest) if root else None
+
+
+def _login(credentials: RegistryCredentials) -> list[object]:
+    """Return what tells registries with the same URL apart, as there are in Confluent Cloud."""
+    token, oauth = credentials.token, credentials.oauth
+    return [
+        credentials.username,
+        None if token is None else token.reveal(),
+        None if oauth is None else oauth.client_id,
+        credentials.headers,
+    ]

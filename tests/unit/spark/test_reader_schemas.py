@@ -79,3 +79,28 @@ def test_another_application_does_not(options: dict[str, str], registry: FakeReg
     for schema in (None, columns("version 1 of t-value, schema id 2")):
         with pytest.raises(SchemaRegistryUnavailableError, match="Start the query again when a registry is available"):
             with_reader_schemas(payloads, schema)
+
+
+TOKEN = {"schema.registry.bearer.auth.token": "token"}
+CLUSTER = "schema.registry.bearer.auth.logical.cluster"
+USER_INFO = "schema.registry.basic.auth.user.info"
+
+
+@pytest.mark.parametrize(
+    ("login", "other_login"),
+    [
+        ({USER_INFO: "one:secret"}, {USER_INFO: "other:secret"}),
+        (TOKEN, {"schema.registry.bearer.auth.token": "other"}),
+        ({**TOKEN, CLUSTER: "lsrc-1"}, {**TOKEN, CLUSTER: "lsrc-2"}),
+    ],
+)
+def test_a_query_with_another_login_may_have_another_registry(
+    options: dict[str, str], registry: FakeRegistry, login: dict[str, str], other_login: dict[str, str]
+) -> None:
+    # In Confluent Cloud, many registries have the same URL.
+    loaded = with_reader_schemas(parse({**options, **login}))
+    registry.stop()
+    again = with_reader_schemas(parse({**options, **login}, schema_registry_api_timeout_ms="200"))
+    assert without_timeout(again) == without_timeout(loaded)
+    with pytest.raises(SchemaRegistryUnavailableError):
+        with_reader_schemas(parse({**options, **other_login}, schema_registry_api_timeout_ms="200"))
