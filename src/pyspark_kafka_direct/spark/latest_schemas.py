@@ -74,11 +74,11 @@ def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
 
 def _file(registry: RegistrySettings, key: str) -> Path | None:
     """Return the file of a schema, or None in a process without Spark's folder, such as a client of Spark Connect."""
-    from pyspark import SparkFiles
-
     try:
+        from pyspark import SparkFiles  # a PySpark that is only a client of Spark Connect lacks it
+
         root = SparkFiles.getRootDirectory()
-    except (AssertionError, RuntimeError):
+    except (AssertionError, ImportError, RuntimeError):
         return None
     digest = hashlib.sha256(json.dumps([registry.urls, _login(registry.credentials), key]).encode()).hexdigest()
     return Path(root, _FOLDER, digest) if root else None

@@ -36,7 +36,7 @@ from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
 from pyspark_kafka_direct.records.json_values import variant_type
 from pyspark_kafka_direct.registry.registry_client import registry_client
 from pyspark_kafka_direct.spark import writer_schemas
-from pyspark_kafka_direct.spark.avro_functions import to_avro_function
+from pyspark_kafka_direct.spark.avro_functions import parse_to_avro, to_avro_function
 from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
@@ -116,6 +116,19 @@ def test_an_application_writes_while_the_registry_is_down(
     registry_client.cache_clear()
     again = resolve_writer_schemas(payloads, None, "t")
     assert again["value"].prefix == found["value"].prefix == b"\0\0\0\0\1"
+
+
+def test_a_client_of_spark_connect_has_no_files_for_an_outage(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("pyspark.SparkFiles")  # the package pyspark-client lacks it
+    registry.add("t-value", SCHEMA)
+    settings = parse_to_avro(None, {}, "t-value", registry.url)
+    assert settings is not None
+    assert settings.prefix == b"\0\0\0\0\1"
+    registry.stop()
+    with pytest.raises(SchemaRegistryUnavailableError):
+        parse_to_avro(None, {"schema.registry.api.timeout.ms": "200"}, "t-value", registry.url)
 
 
 @pytest.mark.parametrize("option", [{}, {"valueSchemaVersion": "1"}])
