@@ -154,16 +154,19 @@ def _decoder_settings(
             raise OptionError("from_avro: jsonFormatSchema is missing; it is needed without a subject")
         schema = _parse("from_avro", writer)
         return AvroSettings(_parse("from_avro", reader) if reader else schema, NoFraming(), GivenSchema(schema))
-    from pyspark_kafka_direct.formats.avro.registry_schemas import RegistrySchemas, fetch_reader_schema
+    from pyspark_kafka_direct.formats.avro.registry_schemas import RegistrySchemas
+    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
     from pyspark_kafka_direct.formats.framing import ConfluentFraming
+    from pyspark_kafka_direct.spark.reader_schemas import find_reader_schema
 
     given = reader or writer
     if given is not None:
         return AvroSettings(_parse("from_avro", given), ConfluentFraming(), RegistrySchemas(registry))
     if subject is None:
         raise OptionError("from_avro: set the subject whose latest schema the column has, or jsonFormatSchema")
-    found = fetch_reader_schema(registry, subject, LATEST_VERSION)
-    return AvroSettings(found.parse(), ConfluentFraming(), RegistrySchemas(registry))
+    found = find_reader_schema(registry, subject, LATEST_VERSION)
+    schema = parse_avro_schema(found.text, [text for _, text in found.references])
+    return AvroSettings(schema, ConfluentFraming(), RegistrySchemas(registry))
 
 
 def _parse(function: str, text: str) -> AvroSchema:

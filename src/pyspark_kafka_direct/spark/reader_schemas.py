@@ -51,10 +51,18 @@ def with_reader_schemas(payloads: PayloadOptions, schema: StructType | None = No
     return payloads
 
 
+def find_reader_schema(registry: RegistrySettings, subject: str, version: str) -> FoundSchema:
+    """Return the Avro schema of a subject's version, which may be ``latest``."""
+    from pyspark_kafka_direct.formats.avro.registry_schemas import fetch_reader_schema
+
+    key = json.dumps(["read", "avro", subject, version])
+    return _find(registry, key, lambda: _found_avro(fetch_reader_schema(registry, subject, version)))
+
+
 def _with_reader_schema(
     payloads: PayloadOptions, registry: RegistryPayloads, column: str, comment: str | None
 ) -> PayloadOptions:
-    from pyspark_kafka_direct.formats.avro.registry_schemas import fetch_reader_schema, fetch_reader_schema_by_id
+    from pyspark_kafka_direct.formats.avro.registry_schemas import fetch_reader_schema_by_id
 
     side = registry.side(column)
     if payloads.settings.avro_schema_of(column) is not None:
@@ -66,8 +74,7 @@ def _with_reader_schema(
         source, schema_id = resolved_before[0], int(resolved_before[1])
         found = _find(access, source, lambda: _found_avro(fetch_reader_schema_by_id(access, schema_id, source)))
     elif subject is not None:
-        key = json.dumps(["read", "avro", subject, version])
-        found = _find(access, key, lambda: _found_avro(fetch_reader_schema(access, subject, version)))
+        found = find_reader_schema(access, subject, version)
     else:
         raise OptionError(
             f"{column}Format=avro: the subject does not follow from the topics and {column}SubjectNameStrategy="

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
+from pyspark_kafka_direct.spark.avro_functions import parse_from_avro
 from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 
 if TYPE_CHECKING:
@@ -71,6 +72,20 @@ def test_an_application_plans_queries_while_the_registry_is_down(
     for schema in (columns(comment), None):
         assert without_timeout(with_reader_schemas(payloads, schema)) == without_timeout(loaded)
     assert caplog.messages == [f"no schema registry is available; the last known schema is used: {comment}"] * 2
+
+
+def test_from_avro_takes_the_schema_of_a_subject_while_the_registry_is_down(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    monkeypatch.setattr("pyspark.sql.types.DataType.fromDDL", str)  # which needs a JVM
+    registry.add("name", NAME)
+    registry.add("s", PERSON, references=[{"name": "Name", "subject": "name", "version": 1}])
+    found = parse_from_avro(None, {}, "s", registry.url)
+    registry.stop()
+    outage = {"schema.registry.api.timeout.ms": "200"}
+    again = parse_from_avro(None, outage, "s", registry.url)
+    assert (again.data_type, again.settings.reader) == (found.data_type, found.settings.reader)
 
 
 def test_another_application_does_not(options: dict[str, str], registry: FakeRegistry) -> None:
