@@ -21,13 +21,9 @@ class PayloadEncoders:
         self._topic = topic
         self._format_names = {side: each.format_name for side, each in settings.items()}
         self._encoders: dict[str, ColumnEncoder] = {}
-        self.replaced_headers: frozenset[str] = frozenset()
-        """Those of rows that have the ids of other schemas: the schemas that the rows were read with."""
-        if settings:  # most tasks do not need the modules
+        if settings:  # most tasks do not need the module
             from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder
-            from pyspark_kafka_direct.formats.framing import HEADER_NAMES
 
-            self.replaced_headers = frozenset(HEADER_NAMES[side] for side in settings)
             self._encoders = {side: ColumnEncoder(side, each) for side, each in settings.items()}
         self.headers: Final = dict(each.header for each in settings.values() if each.header is not None)
         """Of each record, with the ids of its schemas."""

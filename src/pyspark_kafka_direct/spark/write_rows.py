@@ -66,7 +66,7 @@ def to_producer_rows(
     headers = None
     if schema.headers is not None:
         headers = _converted("headers", partial(_cast, HEADERS), batch.column(schema.headers))
-        headers = _without_headers(headers, encoders.replaced_headers)
+        headers = _without_headers(headers, _replaced_headers(batch, schema, encoders))
     added_headers = {**(stamp or {}), **encoders.headers}
     if added_headers:
         headers = append_headers(headers, batch.num_rows, added_headers)
@@ -115,6 +115,20 @@ def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, 
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
+
+
+def _replaced_headers(batch: pa.RecordBatch, schema: WriteSchema, encoders: PayloadEncoders) -> Collection[str]:
+    """Return those with the ids of the schemas that rows were read with, if these are not the schemas of the output."""
+    indexes = {"key": schema.key, "value": schema.value}
+    nested = {
+        side for side, index in indexes.items() if index is not None and pa.types.is_nested(batch.column(index).type)
+    }
+    sides = nested | encoders.columns  # without an encoder, nested types are written as JSON
+    if not sides:
+        return ()
+    from pyspark_kafka_direct.formats.framing import HEADER_NAMES
+
+    return [HEADER_NAMES[side] for side in sides]
 
 
 def _without_headers(headers: pa.ListArray, names: Collection[str]) -> pa.ListArray:

@@ -199,6 +199,19 @@ def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
     assert headers_with() == rows_in.column(1)[1:].to_pylist()  # the original bytes, whose schema is that of the ids
 
 
+def test_json_does_not_have_the_schema_id_of_the_row_that_it_is_made_from() -> None:
+    key_id, value_id, other = header("__key_schema_id", b"3"), header("__value_schema_id", b"1"), header("o", b"2")
+    headers = pa.array([[key_id, value_id, other]], HEADERS)
+    struct, text = pa.array([{"a": 1}]), pa.array(['{"a": 1}'])
+    for key, value, remaining in (
+        (text, struct, [key_id, other]),
+        (struct, text, [value_id, other]),
+        (text, text, [key_id, value_id, other]),  # which may be the original
+    ):
+        rows = to_producer_rows(batch(value=value, headers=headers, key=key), WriteSchema(0, headers=1, key=2), NOW)
+        assert rows.column("headers").to_pylist() == [remaining]
+
+
 def test_rows_get_the_stamp() -> None:
     rows = to_producer_rows(batch(value=pa.array([b"v"])), WriteSchema(0), NOW, STAMP)
     assert header_lists(rows.column("headers")) == [[("a", b"1"), ("b", b"")]]
