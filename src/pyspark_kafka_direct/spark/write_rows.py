@@ -108,7 +108,10 @@ def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, 
     lengths = pa.repeat(pa.scalar(len(added_headers), pa.int64()), rows)
     if headers is not None:
         items.insert(0, headers.flatten())
-        rows_of_items.insert(0, pc.list_parent_indices(headers).cast(pa.int64()))
+        parents = pc.list_parent_indices(headers)
+        if headers.null_count:  # which may have entries in Arrow that a user's function returns
+            parents = parents.filter(headers.is_valid().take(parents))
+        rows_of_items.insert(0, parents.cast(pa.int64()))
         lengths = pc.add(lengths, pc.fill_null(pc.list_value_length(headers), 0).cast(pa.int64()))
     # The sort by row is stable, so the row's own headers come first.
     order = pc.sort_indices(pa.concat_arrays(rows_of_items))

@@ -172,6 +172,16 @@ def test_a_stamp_follows_the_headers_of_the_row() -> None:
     assert append_headers(own, 4, STAMP).type == HEADERS
 
 
+def test_a_null_list_may_hide_entries() -> None:
+    entries = pa.array([("x", b"1"), ("y", b"2"), ("z", b"3")], HEADERS.value_type)
+    offsets = pa.array([0, 1, 2, 3], pa.int32())
+    own = pa.ListArray.from_arrays(offsets, entries, mask=pa.array([False, True, False]))
+    stamps = [("a", b"1"), ("b", b"")]
+    expected = [[("x", b"1"), *stamps], stamps, [("z", b"3"), *stamps]]
+    assert header_lists(append_headers(own, 3, STAMP)) == expected
+    assert header_lists(append_headers(own.slice(1), 2, STAMP)) == expected[1:]
+
+
 def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
     new, old, other = (header("__value_schema_id", b"\0\0\0\0\7"), header("__value_schema_id", b"1"), header("o", b"2"))
     key_id, nameless = header("__key_schema_id", b"3"), header(None, None)
