@@ -104,11 +104,12 @@ def test_recorded_modules_exist() -> None:
         assert [module for module in modules if not (ROOT / module).exists()] == []
 
 
-def test_both_parts_are_checked() -> None:
+def test_all_parts_are_checked() -> None:
     text = MAKEFILE.read_text("utf-8")
     assert "UNIT := tests/unit tests/simulation\n" in text
-    assert "@$(SHARDS) lint unit-1 unit-2\n" in text
-    assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) -m 'not slow' --part $*/2 tests/unit\n" in text
+    parts = "unit-1 unit-2 unit-3 unit-4 unit-5 unit-6"
+    assert f"@$(SHARDS) lint {parts}\n" in text
+    assert f"{parts}: unit-%: $(VENV)\n\t$(PYTEST) -m 'not slow' --part $*/6 tests/unit\n" in text
 
 
 def test_both_parts_are_tested_with_the_newest_spark() -> None:
