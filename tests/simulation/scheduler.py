@@ -149,7 +149,7 @@ class World:
         return task
 
     def adopt_caller(self, process: SimulatedProcess) -> None:
-        """Make the caller a task of a process, so that it may wait; the scheduler gets a greenlet of its own."""
+        """Make the caller a task of a process, so that it may wait; the scheduler gets another greenlet."""
         assert self._current is None, "the caller is a task already"
         caller = getcurrent()
         task = Task(len(self.tasks), "caller", process, _nothing, caller)

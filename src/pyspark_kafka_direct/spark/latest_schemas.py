@@ -85,7 +85,7 @@ def _file(registry: RegistrySettings, key: str) -> Path | None:
 
 
 def _login(credentials: RegistryCredentials) -> list[object]:
-    """Return what tells registries with the same URL apart, as there are in Confluent Cloud."""
+    """Return what distinguishes registries with the same URL, as there are in Confluent Cloud."""
     token, oauth = credentials.token, credentials.oauth
     return [
         credentials.username,

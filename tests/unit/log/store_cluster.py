@@ -1,4 +1,4 @@
-"""A simulated cluster with the topic of an offset store, and runs of one query in processes of their own."""
+"""A simulated cluster with the topic of an offset store, and runs of one query in several processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRANSACTIONAL_ID = "offsets:q.store"
 
 
 class StoreCluster(UnitCluster):
-    """Two brokers; runs belong to the process of the test unless they have one of their own."""
+    """Two brokers; runs belong to the process of the test unless they are given another one."""
 
     def __init__(self) -> None:
         super().__init__({"offsets": 1, "t": 2}, brokers=2)

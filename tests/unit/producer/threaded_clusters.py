@@ -1,4 +1,4 @@
-"""Fake clusters for producers with a thread of their own."""
+"""Fake clusters for producers that send in a thread."""
 
 from __future__ import annotations
 
