@@ -246,17 +246,12 @@ clean:  ## remove all generated files except the cache of Kafka's jars, which be
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
 
-# Python compiles the modules that it imports itself; pip would compile all modules of PySpark, for half a minute. Spark
-# gives a worker ten seconds to start, and the target of the class archives imports what a worker needs before any test.
-$(VENV) $(NEWEST): export PIP_NO_COMPILE = 1
-
 $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev
 	@touch $@
 
-# This profile (rust/Cargo.toml) compiles the kernel faster. Python compiles the modules that it imports itself.
+# This profile (rust/Cargo.toml) compiles the kernel faster.
 .venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
-.venv-demo/$(STAMP): export PIP_NO_COMPILE = 1
 .venv-demo/$(STAMP): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv-demo demo "$$(sed -nE 's/^ *"(pyspark==[^"]*)".*/\1/p' pyproject.toml)"
 	@touch $@
