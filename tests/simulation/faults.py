@@ -28,7 +28,7 @@ REQUEST_FAULTS: Final = (
     "delay_response",  # the response arrives some seconds later
     "split_response",  # the response arrives in pieces, with pauses
     "throttle",  # the response has a throttle time, and the broker delays the connection's next request
-    "error",  # the broker responds with a retriable error and does nothing
+    "error",  # the broker responds with a retriable error, or the one in ``code``, and does nothing
 )
 MALFORMED_RESPONSES: Final = ("garble_response",)  # the response is other bytes, but for its size and correlation id
 CONNECT_FAULTS: Final = ("refuse_connect", "stall_connect")
@@ -84,14 +84,12 @@ def draw_fault(rng: random.Random, kinds: Collection[str]) -> RequestFault:
     return RequestFault(kind, arguments)
 
 
-def error_response(
-    api: str, version: int, request: Any, draw: int, *, is_handled: bool = False
-) -> dict[str, Any] | None:
-    """Return a response with a retriable error, or None if the request has no such errors."""
-    codes = (_OPEN_OUTCOME_ERRORS if is_handled else RETRIABLE_ERRORS).get(api)
+def error_response(api: str, version: int, request: Any, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a response with the error ``code``, or a retriable one; None if the request has no such errors."""
+    codes = (_OPEN_OUTCOME_ERRORS if arguments.get("is_handled") else RETRIABLE_ERRORS).get(api)
     if codes is None:
         return None
-    code = codes[draw % len(codes)]
+    code = arguments.get("code") or codes[arguments["draw"] % len(codes)]
     match api:
         case "ListOffsets":
             return {

@@ -297,7 +297,7 @@ class _Connection:
         world.trace("request", number, self.process.name, self.broker.id, request.api, request.version)
         if fault is not None and fault.kind == "error":
             is_handled = bool(fault.arguments.get("is_handled"))
-            values = self._error_response(request, fault.arguments["draw"], is_handled=is_handled)
+            values = self._error_response(request, fault.arguments)
             if values is not None:
                 world.record_fault("error", request.api, self.process)
                 if is_handled:
@@ -312,11 +312,11 @@ class _Connection:
         else:
             self._respond(number, request, reply, fault)
 
-    def _error_response(self, request: ReceivedRequest, draw: int, *, is_handled: bool) -> Mapping[str, Any] | None:
+    def _error_response(self, request: ReceivedRequest, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if request.api == "Metadata":
             metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
             return without_leaders(metadata) if isinstance(metadata, dict) else None
-        return error_response(request.api, request.version, request.values, draw, is_handled=is_handled)
+        return error_response(request.api, request.version, request.values, arguments)
 
     def _send_frame(self, frame: bytes) -> None:
         network, world = self.network, self.network.world

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tests.simulation.cluster.events import apply_event, heal
 from tests.simulation.environment import Environment
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 _FOREVER = 1e9  # in seconds
 _LONGEST_REQUEST = 120.0  # in seconds
 _MAX_CALLS = 100_000  # of the client's system in a test; more of them are a busy loop
+
+
+class Arrival(NamedTuple):
+    """A request that a broker has handled."""
+
+    at: float  # in seconds since the start
+    broker: int
+    values: Any
 
 
 class UnitCluster:
@@ -50,7 +59,8 @@ class UnitCluster:
         self.process = self.environment.process("client")
         self.world.adopt_caller(self.process)
         self.requests: list[ReceivedRequest] = []  # that brokers have handled
-        self.network.on_request = self.requests.append
+        self.network.on_request = self._on_request
+        self._actions: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
         self._connection = dict(connection or {})
         self._sequences: dict[tuple[TopicPartition, int], int] = {}
         for name, partitions in topics.items():
@@ -150,6 +160,10 @@ class UnitCluster:
         for each in range(number, number + repeats):
             self.network.aim_at_next(api, each, RequestFault(kind, arguments))
 
+    def before(self, api: str, *actions: Callable[[], object]) -> None:
+        """Run one of these actions before brokers handle each of the next requests of a kind."""
+        self._actions[api] += actions
+
     def break_connections(self, broker: int | None = None) -> None:
         for each in self.cluster.brokers.values():
             if broker in (None, each.id):
@@ -178,3 +192,14 @@ class UnitCluster:
             for topic in request.topics
             for each in topic.partitions
         ]
+
+    def arrivals(self, api: str) -> list[Arrival]:
+        """Return the requests of a kind that brokers have handled."""
+        lines = [line for line in self.world.trace_lines if line[1] in ("request", "late request")]
+        found = zip(lines, self.requests, strict=True)
+        return [Arrival(line[0], line[4], request.values) for line, request in found if request.api == api]
+
+    def _on_request(self, request: ReceivedRequest) -> None:
+        self.requests.append(request)
+        if actions := self._actions[request.api]:
+            actions.pop(0)()
