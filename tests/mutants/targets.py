@@ -50,6 +50,7 @@ TARGETS = {
             "direct/test_kafka_rdd_tasks.py",
         ),
     ),
+    "log": MutationTarget(("log",), ("log",)),
     "loss": MutationTarget(
         ("client/witnesses.py", "client/cluster_client.py", "consumer/fetcher.py", "consumer/fetch_response.py"),
         (

@@ -164,6 +164,12 @@ class UnitCluster:
         """Run one of these actions before brokers handle each of the next requests of a kind."""
         self._actions[api] += actions
 
+    def every(self, api: str, kind: str | None, **arguments: Any) -> None:
+        """Let something happen to all requests of a kind from the test's process, until it is None."""
+        self.network.lasting_faults.pop((self.process, api), None)
+        if kind is not None:
+            self.network.lasting_faults[self.process, api] = RequestFault(kind, arguments)
+
     def break_connections(self, broker: int | None = None) -> None:
         for each in self.cluster.brokers.values():
             if broker in (None, each.id):

@@ -1,20 +1,17 @@
-"""Fixtures of the tests of the log worker."""
+"""Fixtures of the tests of logs."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from tests.unit.log.fake_cluster import FakeCluster, WorkerHarness
+from tests.unit.log.log_cluster import LogCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster(2)
-
-
-@pytest.fixture
-def harness(cluster: FakeCluster) -> WorkerHarness:
-    """A worker that has read an empty log."""
-    harness = WorkerHarness(cluster)
-    harness.run_until_done(harness.read_to_end())
-    cluster.requests.clear()
-    return harness
+def cluster() -> Iterator[LogCluster]:
+    with LogCluster() as cluster:
+        yield cluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.cluster.transactions import TransactionCoordinator
-from tests.simulation.faults import RequestFault
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
@@ -52,12 +51,6 @@ class StoreCluster(UnitCluster):
             action()
 
         self.other.spawn("later", body)
-
-    def every(self, api: str, kind: str | None) -> None:
-        """Let something happen to all requests of the test's process, until it is None."""
-        self.network.lasting_faults.pop((self.process, api), None)
-        if kind is not None:
-            self.network.lasting_faults[self.process, api] = RequestFault(kind)
 
     def expire_transactional_id(self) -> None:
         """Expire the transactional id, as brokers do after a week without use."""

@@ -1,21 +1,13 @@
-"""The iterations of a log's thread: the rules of Kafka Connect's ``KafkaBasedLog``, and those of this package."""
+"""The rules of Kafka Connect's ``KafkaBasedLog``, and those of this package, on a simulated cluster."""
 
 from __future__ import annotations
 
-import random
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.client.fake_witnesses import FakeAbsenceCheck
-from tests.unit.log.fake_cluster import (
-    END_OFFSET_REQUESTS,
-    TOPIC,
-    FakeCluster,
-    WorkerHarness,
-    read_five,
-    tp,
-)
+from tests.unit.log.log_cluster import TOPIC, LogCluster, outcome, tp
 
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -26,208 +18,202 @@ from pyspark_kafka_direct.errors import (
     OptionError,
     TopicNotFoundError,
     TopicRecreatedError,
-    UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.planning.data_loss import TopicReport
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pyspark_kafka_direct.log import LogRecord
-    from pyspark_kafka_direct.log.pending_reads import LogFuture
 
 
-def test_existing_records_are_read_first(cluster: FakeCluster) -> None:
-    cluster.write(3, partition=0)
-    cluster.write(2, partition=1)
-    harness = WorkerHarness(cluster)
-    initial_read = harness.read_to_end()
-    harness.run_until_done(initial_read)
-    assert initial_read.exception() is None
-    assert harness.delivered == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
-    assert cluster.requests == ["topics", "config", "start", *END_OFFSET_REQUESTS]
+def test_existing_records_are_read_first(cluster: LogCluster) -> None:
+    cluster.append(tp(0), 3)
+    cluster.append(tp(1), 2)
+    with cluster.log_of() as log:
+        assert sorted(cluster.delivered) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+        assert log.positions == {tp(0): 3, tp(1): 2}
+        assert (cluster.starts_requested(), cluster.ends_requested()) == (1, 1)
 
 
-def test_a_log_without_new_records_is_never_polled() -> None:
-    cluster = FakeCluster(2, start=7)
-    harness = WorkerHarness(cluster)
-    initial_read = harness.read_to_end()
-    harness.worker._send_due_requests()
-    harness.worker._complete_reached_reads()
-    assert initial_read.done()
-    assert harness.worker.positions == {tp(0): 7, tp(1): 7}
-    assert harness.consumer.polls == []
+def test_no_read_waits_for_a_fetch_if_there_is_nothing_to_read(cluster: LogCluster) -> None:
+    cluster.append(tp(0), 7)
+    cluster.delete_records(tp(0), 7)
+    start = cluster.now
+    with cluster.log_of() as log:
+        assert log.positions == {tp(0): 7, tp(1): 0}
+        log.read_to_end().result(60)
+        assert cluster.now - start < 0.2
 
 
-def test_a_read_at_the_end_completes_before_the_next_poll(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    future = harness.read_to_end()
-    done: list[bool] = []
-    harness.consumer.before_poll = lambda: done.append(future.done())
-    harness.run_times()
-    assert done == [True]
+def test_the_ends_are_requested_again_only_while_a_read_makes_no_progress(cluster: LogCluster) -> None:
+    """The log may have been truncated."""
+    with cluster.log_of(cluster.clients("read_committed")) as log:
+        cluster.sleep(1)
+        cluster.requests.clear()
+        cluster.sleep(100)
+        assert {request.api for request in cluster.requests} == {"Fetch"}
+        cluster.append(tp(0), 1, producer_id=7)  # an open transaction
+        read = log.read_to_end()
+        cluster.sleep(9)
+        assert cluster.ends_requested() == 5
+        cluster.end_transaction(tp(0), 7, commit=True)
+        read.result(1)
 
 
-def test_polls_are_long_unless_a_read_is_pending(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    harness.run_times()
-    harness.add_read_past({tp(0): 1})
-    harness.run_times()
-    assert harness.consumer.polls[-2:] == [30, 2]
+def test_late_records_are_read(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.withhold(0, 3)
+        cluster.append(tp(0), 3)
+        read = log.read_to_end()
+        with pytest.raises(TimeoutError):
+            read.result(2.5)
+        read.result(1)
+        assert cluster.offsets() == [0, 1, 2]
 
 
-def test_empty_polls_do_no_harm(cluster: FakeCluster) -> None:
-    cluster.write(3)
-    harness = WorkerHarness(cluster)
-    initial_read = harness.read_to_end()
-    harness.worker._send_due_requests()
-    harness.consumer.max_records = 0
-    harness.run_times(5)
-    assert not initial_read.done()
-    harness.consumer.max_records = 1
-    harness.run_until_done(initial_read)
-    assert harness.delivered == [(0, 0), (0, 1), (0, 2)]
+def test_a_read_requested_during_another_waits_for_the_next_end(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.withhold(0, 1)
+        cluster.append(tp(0), 2)
+        requested = cluster.ends_requested()
+        first = log.read_to_end()
+        cluster.sleep(0.5)
+        assert cluster.ends_requested() == requested + 1
+        cluster.append(tp(0), 1)
+        second = log.read_to_end()
+        first.result(60)
+        assert not second.done()
+        second.result(60)
+        assert cluster.offsets() == [0, 1, 2]
+        assert cluster.ends_requested() == requested + 2
 
 
-def test_a_read_requested_during_another_waits_for_the_next_end(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.write(2)
-    harness.consumer.max_records = 1
-    first = harness.read_to_end()
-    harness.run_times()  # activates the read, fetches end offset 2, reads one record
-    cluster.write(1)
-    second = harness.read_to_end()
-    harness.run_until_done(first)
-    assert harness.delivered == [(0, 0), (0, 1)]
-    assert not second.done()
-    harness.run_until_done(second)
-    assert harness.delivered == [(0, 0), (0, 1), (0, 2)]
-    assert cluster.requests == END_OFFSET_REQUESTS * 2
+def test_reads_requested_together_complete_in_order(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        completed: list[int] = []
+        futures: list[Future[None]] = []
+
+        def request_more(_: object) -> None:  # in the log's thread, which fetches no end meanwhile
+            futures.extend(log.read_to_end(partial(note, number)) for number in range(3))
+
+        def note(number: int, _: object) -> None:
+            completed.append(number)
+
+        requested = cluster.ends_requested()
+        cluster.append(tp(0), 2)
+        log.read_to_end(request_more).result(60)
+        futures[-1].result(60)
+        assert completed == [0, 1, 2]
+        assert cluster.ends_requested() == requested + 2
 
 
-def test_reads_requested_together_complete_in_order(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.write(2)
-    completed: list[int] = []
-    futures = [harness.read_to_end() for _ in range(3)]
-    for number, future in enumerate(futures):
-        future.add_done_callback(lambda _, number=number: completed.append(number))  # type: ignore[misc]
-    harness.run_until_done(*futures)
-    assert completed == [0, 1, 2]
-    assert cluster.requests == END_OFFSET_REQUESTS
+def test_a_read_waits_for_the_records_that_were_sent_before(cluster: LogCluster) -> None:
+    """While these are in flight, end offsets are fetched only to detect a truncation."""
+    with cluster.log_of(cluster.clients("read_committed")) as log:
+        before = log.read_to_end()
+        start = cluster.now
+        cluster.fault("Produce", "delay_response", seconds=5)
+        log.send(b"k", b"v")
+        after = log.read_to_end()
+        before.result(1)
+        requested = cluster.ends_requested()
+        cluster.append(tp(0), 1, producer_id=7)
+        cluster.append(tp(1), 1, producer_id=7)
+        after_others = log.read_to_end()
+        cluster.sleep(4.5)
+        assert cluster.ends_requested() == requested + 2
+        assert not after.done()
+        cluster.sleep(1)
+        for number in range(2):
+            cluster.end_transaction(tp(number), 7, commit=True)
+        after.result(1)
+        after_others.result(0)
+        assert 5 < cluster.now - start < 6
 
 
-def test_a_read_is_activated_after_earlier_sends_completed(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    after_sends, independent = harness.read_to_end(sent_count=2), harness.read_to_end(sent_count=0)
-    harness.run_times(2)
-    assert independent.done()
-    assert not after_sends.done()
-    cluster.write(2)
-    harness.completed_count = 2
-    harness.run_until_done(after_sends)
-    assert harness.delivered == [(0, 0), (0, 1)]
+def test_a_read_to_the_end_waits_for_an_open_transaction(cluster: LogCluster) -> None:
+    with cluster.log_of(cluster.clients("read_committed")) as log, cluster.log_of() as uncommitted:
+        cluster.append(tp(0), 5, producer_id=7)
+        uncommitted.read_to_end().result(1)
+        read = log.read_to_end()
+        cluster.sleep(20)
+        assert not read.done()
+        cluster.end_transaction(tp(0), 7, commit=True)
+        read.result(1)
+        assert cluster.offsets() == [*range(5)] * 2
 
 
-def test_no_read_waits_for_ends_that_were_fetched_before_it_was_activated(
-    cluster: FakeCluster, harness: WorkerHarness
-) -> None:
-    """While sends are in flight, end offsets are fetched only to detect a truncation."""
-    cluster.write(5)
-    cluster.stable[tp(0)] = 2
-    future = harness.read_to_end(sent_count=1)
-    harness.run_times(10)
-    assert cluster.requests.count("end") >= 2
-    assert harness.pending_reads.ends is None
-    harness.completed_count = 1
-    harness.run_times()
-    assert harness.pending_reads.ends == {tp(0): 5, tp(1): 0}
-    cluster.stable.clear()
-    harness.run_until_done(future)
+@pytest.mark.parametrize("api", ["ListOffsets", "Metadata", "Fetch"])
+def test_transient_errors_are_retried_and_later_reads_join(cluster: LogCluster, api: str) -> None:
+    with cluster.log_of() as log:
+        cluster.fault(api, "lose_response", repeats=3)
+        cluster.break_connections()
+        cluster.append(tp(0), 1)
+        first = log.read_to_end()
+        cluster.sleep(0.01)
+        second = log.read_to_end()
+        assert (outcome(first), outcome(second)) == (None, None)
+        assert cluster.offsets() == [0]
+        assert cluster.errors == []
 
 
-def test_a_read_to_the_end_waits_for_an_open_transaction(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.write(5)
-    cluster.stable[tp(0)] = 2
-    future = harness.read_to_end()
-    harness.run_times(20)
-    assert not future.done()
-    cluster.stable[tp(0)] = 5
-    harness.run_until_done(future)
+@pytest.mark.parametrize(("delay", "seconds"), [(2, 2), (4, 12), (9, 33)])
+def test_request_timeouts_grow_with_failures(cluster: LogCluster, delay: float, seconds: float) -> None:
+    """The first one is five seconds."""
+    with cluster.log_of() as log:
+        start = cluster.now
+        cluster.every("ListOffsets", "delay_response", seconds=delay)
+        log.read_to_end().result(60)
+        assert seconds <= cluster.now - start < seconds + 2
 
 
-def test_transient_errors_are_retried_and_later_reads_join(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.failures = [BrokerTimeoutError("slow"), BrokerUnreachableError("away"), TimeoutError()]
-    first = harness.read_to_end()
-    harness.run_times()
-    second = harness.read_to_end()
-    cluster.write(1)
-    harness.run_until_done(first, second)
-    assert (first.exception(), second.exception()) == (None, None)
-    assert cluster.requests == [*["end"] * 3, *END_OFFSET_REQUESTS]
-    assert harness.errors == []
+def test_reading_continues_while_end_offsets_cannot_be_fetched(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.every("ListOffsets", "lose_request")
+        read = log.read_to_end()
+        cluster.append(tp(0), 2)
+        cluster.sleep(10)
+        assert cluster.offsets() == [0, 1]
+        assert not read.done()
+        cluster.every("ListOffsets", None)
+        read.result(5)
 
 
-def test_request_timeouts_grow_with_failures(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.failures = [BrokerTimeoutError("slow")] * 6
-    cluster.timeouts.clear()
-    harness.run_until_done(harness.read_to_end())
-    harness.run_until_done(harness.read_to_end())
-    assert cluster.timeouts == [5, 10, 20, 40, 60, 60, 60, 5]
+def test_other_errors_fail_active_reads_and_the_log_continues(cluster: LogCluster) -> None:
+    """A read that is requested in the callback of one that failed can succeed."""
+    later: list[Future[None]] = []
+
+    def read_again(error: BaseException | None) -> None:
+        cluster.heal()
+        later.append(log.read_to_end())
+
+    with cluster.log_of() as log:
+        cluster.deny_topic(60)
+        failed = log.read_to_end(read_again)
+        assert isinstance(outcome(failed), AuthorizationError)
+        cluster.append(tp(0), 1)
+        assert outcome(later[0]) is None
+        assert failed.exception() in cluster.errors
+        assert cluster.offsets() == [0]
 
 
-def test_reading_continues_while_end_offsets_cannot_be_fetched(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.failures = [BrokerTimeoutError("slow")] * 3
-    cluster.write(2)
-    future = harness.read_to_end()
-    harness.run_times()
-    assert harness.delivered == [(0, 0), (0, 1)]
-    assert not future.done()
-    harness.run_until_done(future)
+def test_a_read_error_is_reported_and_retried_with_pauses(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.append(tp(0), 1)
+        batch = cluster.log(tp(0)).batches[0]
+        good, batch.data = batch.data, batch.data[:-1] + b"\xff"
+        read = log.read_to_end()
+        assert isinstance(outcome(read), CorruptRecordError)
+        cluster.sleep(30)
+        assert 15 < len(cluster.errors) < 45
+        assert {type(each) for each in cluster.errors} == {CorruptRecordError}
+        batch.data = good
+        cluster.sleep(3)
+        log.read_to_end().result(60)
+        assert cluster.offsets() == [0]
 
 
-def test_other_errors_fail_active_reads_and_the_worker_continues(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    """The first read succeeds, the second fails, and a third that is requested in its callback succeeds."""
-    first = harness.read_to_end()
-    harness.run_until_done(first)
-    third = []
-    error = AuthorizationError("no")
-    cluster.failures = [error]
-    second = harness.read_to_end()
-    second.add_done_callback(lambda _: third.append(harness.read_to_end()))
-    harness.run_until_done(second)
-    assert second.exception() is error
-    harness.run_until_done(third[0])
-    assert third[0].exception() is None
-    assert harness.errors == [error]
-
-
-def test_a_read_error_is_reported_and_retried(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    error = CorruptRecordError("bad")
-    cluster.write(1)
-    harness.consumer.failures = [error, error]
-    future = harness.read_to_end()
-    harness.run_until_done(future)
-    assert future.exception() is error
-    again = harness.read_to_end()
-    harness.run_until_done(again)
-    harness.run_until_done(harness.read_to_end())
-    assert harness.errors == [error, error]
-    assert harness.delivered == [(0, 0)]
-
-
-def test_read_errors_are_retried_with_pauses(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    harness.consumer.failures = [AuthorizationError("no")] * 1000
-    started = cluster.system.now
-    harness.run_times(40)
-    polls = 1000 - len(harness.consumer.failures)
-    assert polls <= 20
-    assert cluster.system.now - started > polls / 2
-
-
-def test_transient_read_errors_fail_no_pending_read(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    harness.consumer.failures = [BrokerUnreachableError("away")] * 3
-    cluster.write(1)
-    future = harness.read_to_end()
-    harness.run_until_done(future)
-    assert future.exception() is None
-    assert harness.errors == []
-
-
-def test_an_error_of_on_record_fails_active_reads_and_the_next_records_follow(cluster: FakeCluster) -> None:
+def test_an_error_of_on_record_fails_active_reads_and_the_next_records_follow(cluster: LogCluster) -> None:
     seen: list[int] = []
 
     def apply(record: LogRecord) -> None:
@@ -235,300 +221,189 @@ def test_an_error_of_on_record_fails_active_reads_and_the_next_records_follow(cl
         if record.offset == 1:
             raise ZeroDivisionError
 
-    harness = WorkerHarness(cluster, on_record=apply)
-    cluster.write(4)
-    future, queued = harness.read_to_end(), harness.read_to_end(sent_count=1)
-    harness.run_until_done(future)
-    assert isinstance(future.exception(), ZeroDivisionError)
-    assert not queued.done()  # was not active yet
-    assert seen == [0, 1, 2, 3]
-    again = harness.read_to_end()
-    harness.run_until_done(again)
-    assert again.exception() is None
-    assert seen == [0, 1, 2, 3]
+    with cluster.log_of(on_record=apply) as log:
+        cluster.withhold(0, 1)
+        cluster.append(tp(0), 4)
+        read = log.read_to_end()
+        cluster.sleep(0.5)
+        cluster.fault("Produce", "delay_response", seconds=3)
+        log.send(b"k", b"v")
+        queued = log.read_to_end()
+        assert isinstance(outcome(read), ZeroDivisionError)
+        assert outcome(queued) is None, "it was not active yet"
+        own = cluster.log(tp(0)).end - 4
+        assert seen == [*range(4 + own), *range(not own)]
 
 
-def test_a_missing_topic_fails_pending_reads_until_it_is_back(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    read_five(cluster, harness)
-    before, cluster.topic_id = cluster.topic_id, None
-    harness.consumer.failures = [TopicNotFoundError("missing")]
-    future = harness.read_to_end()
-    harness.run_times()
-    future = harness.read_to_end()
-    harness.run_until_done(future)
-    assert isinstance(future.exception(), TopicNotFoundError)
-    late = harness.read_to_end()
-    harness.run_until_done(late)
-    assert isinstance(late.exception(), TopicNotFoundError)
-    assert len(harness.errors) == 1
-    cluster.topic_id = before  # the same topic is visible again
-    cluster.write(1)
-    harness.run_times(20)
-    assert harness.delivered == [(0, 5)]
-    assert harness.resets == []
+def test_a_missing_topic_fails_reads_until_it_is_back(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.append(tp(0), 5)
+        log.read_to_end().result(60)
+        cluster.hide_topic(30)
+        start = cluster.now
+        assert isinstance(outcome(log.read_to_end()), TopicNotFoundError)
+        assert 5 <= cluster.now - start < 10
+        assert isinstance(outcome(log.read_to_end()), TopicNotFoundError)
+        assert len(cluster.errors) == 1
+        cluster.append(tp(0), 1)
+        cluster.sleep(30)
+        assert cluster.offsets() == [0, 1, 2, 3, 4, 5]
+        assert cluster.resets == []
+        log.read_to_end().result(1)
 
 
-def test_a_missing_topic_is_confirmed_again_after_it_was_back(cluster: FakeCluster, harness: WorkerHarness) -> None:
+def test_a_missing_topic_is_confirmed_again_after_it_was_back(cluster: LogCluster) -> None:
     """Between two restarts of the brokers, nobody requested a read."""
-    read_five(cluster, harness)
-    topic_id = cluster.topic_id
-
-    def restart_brokers() -> None:
-        cluster.topic_id = None
-        harness.consumer.failures = [TopicNotFoundError("missing")]
-        harness.run_times(2)
-
-    restart_brokers()
-    cluster.topic_id = topic_id
-    harness.run_times(20)
-    cluster.system.now += 3600
-    future = harness.read_to_end()
-    restart_brokers()
-    cluster.topic_id = topic_id
-    harness.run_until_done(future)
-    assert future.exception() is None
+    with cluster.log_of() as log:
+        for _ in range(2):
+            cluster.hide_topic(2)
+            read = log.read_to_end()
+            assert outcome(read) is None
+            cluster.sleep(20)
+        assert cluster.errors == []
 
 
-def test_a_few_unknown_topic_responses_are_retried(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.failures = [TopicNotFoundError("not yet")] * 4
-    future = harness.read_to_end()
-    harness.run_until_done(future)
-    assert future.exception() is None
+@pytest.mark.parametrize("seconds", [25, None])
+def test_a_new_topic_may_stay_unknown_for_30_seconds(cluster: LogCluster, seconds: float | None) -> None:
+    cluster.event("delete_topic", topic=TOPIC)
+    start = cluster.now
+    log = cluster.log_of()
+    if seconds is None:
+        with pytest.raises(TopicNotFoundError, match="Create it"):
+            log.start()
+        assert 30 <= cluster.now - start < 36
+    else:
+        cluster.after(seconds, lambda: cluster.event("create_topic", topic=TOPIC, partitions=1))
+        with log:
+            assert seconds < cluster.now - start < seconds + 2
 
 
-def test_a_new_topic_may_stay_unknown_for_30_seconds(cluster: FakeCluster) -> None:
-    topic_id, cluster.topic_id = cluster.topic_id, None
-    started = cluster.system.now
-    harness = WorkerHarness(cluster)
-    initial_read = harness.read_to_end()
-    while cluster.system.now < started + 25:
-        harness.run_times()
-    assert not initial_read.done()
-    cluster.topic_id = topic_id
-    harness.run_until_done(initial_read)
-    assert initial_read.exception() is None
-
-
-def test_a_permission_that_is_missing_for_a_while_does_not_end_the_thread(
-    cluster: FakeCluster, harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_permission_that_is_missing_for_a_while_does_not_end_the_thread(cluster: LogCluster) -> None:
     """The check of an unknown topic raised the error out of the thread, so that no later read was possible."""
-    read_five(cluster, harness)
-    topic_id, cluster.topic_id = cluster.topic_id, None
-    rejected = AuthorizationError("DESCRIBE is missing", topic=TOPIC)
-
-    def reject(*_: object) -> NoReturn:
-        raise rejected
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FakeAbsenceCheck, "step", reject)
-        harness.consumer.failures = [TopicNotFoundError("missing")]
-        future = harness.read_to_end()
-        harness.run_until_done(future)
-    assert future.exception() is rejected
-    assert set(harness.errors) == {rejected}
-    cluster.topic_id = topic_id
-    cluster.write(1)
-    later = harness.read_to_end()
-    harness.run_until_done(later)
-    assert later.exception() is None
+    with cluster.log_of() as log:
+        cluster.hide_topic(30)
+        cluster.after(1, lambda: cluster.deny_topic(20))
+        assert isinstance(outcome(log.read_to_end()), AuthorizationError)
+        cluster.heal()
+        cluster.append(tp(0), 1)
+        log.read_to_end().result(20)
 
 
-def test_a_topic_that_never_appears_is_an_error(cluster: FakeCluster) -> None:
-    cluster.topic_id = None
-    started = cluster.system.now
-    harness = WorkerHarness(cluster)
-    initial_read = harness.read_to_end()
-    harness.run_until_done(initial_read)
-    with pytest.raises(TopicNotFoundError, match="Create it"):
-        initial_read.result()
-    assert 30 <= cluster.system.now - started < 35
-
-
-def test_an_unsupported_end_offset_request_is_not_retried(cluster: FakeCluster) -> None:
-    """There is no fallback, which would return other offsets."""
-    harness = WorkerHarness(cluster)
-    error = UnsupportedBrokerError("too old")
-    initial_read = harness.read_to_end()
-    harness.run_times()
-    harness.run_until_done(initial_read)
-    cluster.requests.clear()
-    cluster.failures = [error]
-    future = harness.read_to_end()
-    harness.run_until_done(future)
-    assert future.exception() is error
-    assert cluster.requests == ["end"]
-
-
-def test_a_filter_that_selects_no_partition_is_an_error(cluster: FakeCluster) -> None:
-    harness = WorkerHarness(cluster, partition_filter=lambda number: number > 5)
-    initial_read = harness.read_to_end()
-    harness.run_until_done(initial_read)
+def test_only_selected_partitions_are_read(cluster: LogCluster) -> None:
+    cluster.append(tp(0), 1)
+    cluster.append(tp(1), 1)
     with pytest.raises(OptionError, match="none of the topic's 2"):
-        initial_read.result()
+        cluster.log_of(partitions=lambda number: number > 5).start()
+    with cluster.log_of(partitions=lambda number: number == 1) as log:
+        assert cluster.delivered == [(1, 0)]
+        assert log.positions == {tp(1): 1}
 
 
-def test_only_selected_partitions_are_read(cluster: FakeCluster) -> None:
-    cluster.write(1, partition=0)
-    cluster.write(1, partition=1)
-    harness = WorkerHarness(cluster, partition_filter=lambda number: number == 1)
-    harness.run_until_done(harness.read_to_end())
-    assert harness.delivered == [(1, 0)]
-    assert harness.worker.positions == {tp(1): 1}
+def test_a_stop_completes_reads_although_a_callback_hangs(cluster: LogCluster) -> None:
+    """Those that were about to complete have no error."""
+    log = cluster.log_of()
+    log.start()
+    completed: list[tuple[str, Any]] = []
+
+    def hang(error: BaseException | None) -> None:
+        completed.append(("first", error))
+        futures.append(log.read_to_end(lambda error: completed.append(("late", type(error)))))
+        cluster.sleep(100)
+
+    futures = [log.read_to_end(hang), log.read_to_end(lambda error: completed.append(("second", error)))]
+    cluster.sleep(1)
+    start = cluster.now
+    log.stop(2)
+    assert cluster.now - start < 4
+    assert completed == [("first", None), ("second", None), ("late", IllegalLogStateError)]
 
 
-def test_fail_all_completes_each_read_once(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    completed: list[LogFuture] = []
-    stopped = IllegalLogStateError("stopped")
-    futures = [harness.read_to_end() for _ in range(3)]
-    late = []
-
-    def stop(_: object) -> None:  # while a callback hangs
-        late.append(harness.read_to_end())
-        harness.pending_reads.fail_all(stopped)
-
-    futures[0].add_done_callback(stop)
-    for future in futures:
-        future.add_done_callback(completed.append)  # type: ignore[arg-type]
-    harness.run_until_done(futures[0])
-    assert completed[:2] == futures[1:]
-    assert completed[2:] == futures[:1]
-    assert [future.exception(0) for future in futures] == [None] * 3
-    assert late[0].exception(0) is stopped
-    assert not harness.pending_reads.has_unfinished
+def test_a_callback_that_exits_does_not_end_the_log(cluster: LogCluster, caplog: pytest.LogCaptureFixture) -> None:
+    with cluster.log_of() as log:
+        log.read_to_end(lambda _: sys.exit())
+        log.read_to_end().result(60)
+        assert "a callback of a future of the log raised an error" in caplog.text
 
 
-def test_a_callback_that_exits_does_not_end_the_worker(
-    cluster: FakeCluster, harness: WorkerHarness, caplog: pytest.LogCaptureFixture
-) -> None:
-    first, second = harness.read_to_end(), harness.read_to_end()
-    first.add_done_callback(lambda _: sys.exit())
-    harness.run_until_done(second)
-    assert second.exception(0) is None
-    assert "a callback of a future of the log raised an error" in caplog.text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
-def test_a_read_to_the_end_never_completes_early(seed: int) -> None:
-    """When a read completes, all records that existed at its request were delivered, also after errors in between."""
-    rng = random.Random(seed)
-    cluster = FakeCluster(3)
-    harness = WorkerHarness(cluster)
-    harness.run_until_done(harness.read_to_end())
-    harness.consumer.max_records = rng.randint(1, 3)
-    requested: list[tuple[Any, dict[Any, int]]] = []
-    completed = 0
-    for _ in range(600):
-        match rng.randrange(8):
-            case 0 | 1 | 2:
-                cluster.write(rng.randint(1, 5), partition=rng.randrange(3))
-            case 3:
-                partition = tp(rng.randrange(3))
-                cluster.stable[partition] = harness.worker.positions[partition]  # a transaction is open
-            case 4:
-                cluster.stable.clear()
-            case 5 if rng.random() < 0.3:
-                error_type = rng.choice([BrokerTimeoutError, BrokerUnreachableError, AuthorizationError])
-                rng.choice([cluster.failures, harness.consumer.failures]).append(error_type("failed"))
-            case _:
-                requested.append((harness.read_to_end(), dict(cluster.ends)))
-        if rng.random() < 0.7:
-            harness.run_times()
-        for future, ends in requested:
-            if future.done() and future.exception() is None:
-                completed += 1
-                assert all(harness.worker.positions[each] >= end for each, end in ends.items())
-                delivered = set(harness.delivered)
-                assert all((each.partition, offset) in delivered for each, end in ends.items() for offset in range(end))
-        requested = [(future, ends) for future, ends in requested if not future.done()]
-    assert completed > 5
-
-
-def test_several_brokers_are_asked_before_a_log_starts_after_zero() -> None:
+def test_several_brokers_are_asked_before_a_log_starts_after_zero(cluster: LogCluster) -> None:
     """A leader that was deposed may have deleted records that the current leader still has."""
-    cluster = FakeCluster(start=8)
-    cluster.ends[tp(0)] = 10
-    cluster.on_floors = lambda: cluster.starts.update({tp(0): 4})
-    harness = WorkerHarness(cluster)
-    harness.run_times()
-    assert harness.delivered[0] == (0, 4)
+    cluster.append(tp(0), 10)
+    cluster.delete_records(tp(0), 4)
+    cluster.depose(1)
+    cluster.partition(tp(0)).replicas[1].advance_start(8)
+    with cluster.log_of():
+        assert cluster.offsets() == [*range(4, 10)]
 
 
-def test_ends_of_a_deposed_leader_complete_no_read(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    """It was paused while another leader was elected, and it does not know the records that this one acknowledged."""
-    cluster.write(2)
-    harness.run_times()
-    later = TopicReport(2, cluster.topic_id, {0: 4, 1: 3})
-    cluster.reports = [[later]]
-
-    def find_new_leader() -> None:
-        if cluster.requests[-1] == "topics":
-            cluster.epochs[tp(0)] = 4
-            cluster.write(1)
-
-    cluster.on_request = find_new_leader
-    future = harness.read_to_end()
-    cluster.requests.clear()
-    harness.run_until_done(future)
-    assert future.exception() is None
-    assert harness.delivered == [(0, 0), (0, 1), (0, 2)]
-    assert cluster.requests == [*END_OFFSET_REQUESTS, "topics", *END_OFFSET_REQUESTS]
+def test_ends_of_a_deposed_leader_complete_no_read(cluster: LogCluster) -> None:
+    """It does not know the records that the current leader acknowledged."""
+    with cluster.log_of() as log:
+        cluster.append(tp(0), 2)
+        log.read_to_end().result(60)
+        cluster.depose(1)
+        cluster.append(tp(0), 1)
+        read = log.read_to_end()
+        cluster.sleep(20)
+        assert not read.done()
+        cluster.heal()
+        read.result(5)
+        assert cluster.offsets() == [0, 1, 2]
 
 
-def test_a_read_waits_for_the_report_of_each_replica(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.unresolved = BrokerTimeoutError("The broker of a replica does not respond.")
-    future = harness.read_to_end()
-    harness.run_times(5)
-    assert not future.done()
-    assert harness.worker.last_error is cluster.unresolved
-    cluster.unresolved = None
-    harness.run_until_done(future)
-    assert future.exception() is None
+def test_a_read_waits_for_the_report_of_each_replica(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.event("pause_broker", broker=1, seconds=60)
+        read = log.read_to_end()
+        with pytest.raises(BrokerTimeoutError, match=r"Last error: .*broker") as caught:
+            log.wait_for({0: 0}, timeout=20)
+        assert caught.value.broker == "broker-2:9092"
+        assert not read.done()
+        assert outcome(read) is None
 
 
-def test_a_wrong_address_is_reported_at_once_and_ends_the_start_after_30_seconds(cluster: FakeCluster) -> None:
-    error = BrokerUnreachableError("No broker could be reached. wrong:9092: Cannot connect.")
-    cluster.was_reached = False
-    cluster.failures = [error] * 1000
-    harness = WorkerHarness(cluster)
-    started = cluster.system.now
-    initial_read = harness.read_to_end()
-    harness.run_times()
-    assert harness.errors == [error]
-    harness.run_until_done(initial_read)
-    assert initial_read.exception(0) is error
-    assert 30 <= cluster.system.now - started < 35
-    assert harness.errors == [error]
+def test_a_wrong_address_is_reported_at_once_and_ends_the_start_after_30_seconds(cluster: LogCluster) -> None:
+    for broker in range(2):
+        cluster.event("stop_broker", broker=broker, seconds=1000)
+    log, start = cluster.log_of(), cluster.now
+    reported: list[Any] = []
+
+    def look() -> None:
+        cluster.sleep(7)
+        reported.extend(cluster.errors)
+
+    cluster.process.spawn("look", look)
+    with pytest.raises(BrokerUnreachableError):
+        log.start()
+    assert 30 <= cluster.now - start < 36
+    assert reported == cluster.errors
+    assert [type(error) for error in cluster.errors] == [BrokerUnreachableError]
 
 
-def test_a_cluster_that_was_reached_may_be_away_for_longer(cluster: FakeCluster, harness: WorkerHarness) -> None:
-    cluster.failures = [BrokerUnreachableError("away")] * 100
-    future = harness.read_to_end()
-    started = cluster.system.now
-    while cluster.system.now < started + 60:
-        harness.run_times()
-    assert not future.done()
-    assert harness.errors == []
+def test_a_cluster_that_was_reached_may_be_away_for_longer(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        for broker in range(2):
+            cluster.event("stop_broker", broker=broker, seconds=100)
+        read = log.read_to_end()
+        cluster.sleep(99)
+        assert not read.done()
+        assert outcome(read) is None
+        assert cluster.errors == []
 
 
-def test_a_log_is_current_as_of_the_request_for_its_ends(cluster: FakeCluster, harness: WorkerHarness) -> None:
+def test_a_log_is_current_as_of_the_request_for_its_ends(cluster: LogCluster) -> None:
     """Each record that was acknowledged before has been delivered."""
-    first_read_at = harness.worker.current_as_of
-    assert first_read_at is not None
-    assert first_read_at < cluster.system.now
-    cluster.write(3)
-    read = harness.read_to_end()
-    harness.consumer.max_records = 1
-    requested_at = cluster.system.now
-    cluster.on_request = lambda: setattr(cluster.system, "now", cluster.system.now + 1)
-    harness.run_times(2)
-    assert not read.done()
-    assert harness.worker.current_as_of == first_read_at
-    harness.run_until_done(read)
-    assert harness.worker.current_as_of == requested_at
-    cluster.recreate(2)
-    failed = harness.read_to_end()
-    harness.run_until_done(failed)
-    assert isinstance(failed.exception(0), TopicRecreatedError)
-    assert harness.worker.current_as_of is None
+    with cluster.log_of() as log:
+        first_read_at = log.current_as_of
+        assert first_read_at is not None
+        cluster.withhold(0, 5)
+        cluster.append(tp(0), 3)
+        requested_at = cluster.process.wall_time()
+        assert first_read_at < requested_at
+        read = log.read_to_end()
+        cluster.sleep(4)
+        assert log.current_as_of == first_read_at
+        read.result(60)
+        assert requested_at <= log.current_as_of < requested_at + 0.1
+        cluster.event("recreate_topic", topic=TOPIC, partitions=2)
+        assert isinstance(outcome(log.read_to_end()), TopicRecreatedError)
+        assert log.current_as_of is None

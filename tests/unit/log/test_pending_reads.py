@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.log.fake_cluster import tp
+from tests.unit.log.log_cluster import tp
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import IllegalLogStateError

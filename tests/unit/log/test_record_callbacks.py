@@ -6,12 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.log.fake_cluster import batch, tp
+from tests.unit.log.log_cluster import tp
 
 from pyspark_kafka_direct.errors import AuthorizationError, KafkaDirectError, TruncatedError
 from pyspark_kafka_direct.log import LogRecord
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks, to_log_records
 from pyspark_kafka_direct.records import arrow_schema
+
+
+def batch(offsets: range) -> pa.RecordBatch:
+    rows = [{"key": b"k", "value": b"v", "offset": each, "timestamp": 0, "headers": None} for each in offsets]
+    return pa.RecordBatch.from_pylist(rows, arrow_schema(LOG_COLUMNS))
 
 
 def raising(_: Any) -> None:

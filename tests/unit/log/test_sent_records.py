@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.log.fake_cluster import TOPIC, tp
+from tests.unit.log.log_cluster import TOPIC, tp
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
