@@ -243,6 +243,7 @@ class _Connection:
         self.socket = SimulatedSocket(self)
         self.broker_closed = False  # the broker handles no more requests of this connection
         self._stalled = False  # nothing passes any more, and neither side notices
+        self._lost = False  # a part of what the broker sent; the connection is reset soon, and nothing more arrives
         self._unsent = bytearray()  # of an incomplete frame
         self._arrived: deque[tuple[int, bytes, RequestFault | None]] = deque()
         self._busy = False
@@ -400,12 +401,14 @@ class _Connection:
             world.record_fault(kind, request.api, self.process)
             self.process.kill()
         elif kind == "lose_response":
+            self._lost = True
             world.after(self.network.latency(), self.reset, "response lost")
         elif kind == "stall_response":
             self._stalled = True
         elif fault is not None and kind == "truncate_response":
             size = min(int(len(frame) * fault.arguments["fraction"]), len(frame) - 1)
             arrival = self._deliver(frame[:size], 0.0)
+            self._lost = True
             world.at(arrival, self.reset, "response truncated")
         elif fault is not None and kind == "split_response":
             size = max(1, len(frame) // fault.arguments["pieces"])
@@ -420,7 +423,8 @@ class _Connection:
     def _deliver(self, data: bytes, delay: float) -> float:
         world = self.network.world
         arrival = self._last_delivery = max(self._last_delivery, world.now + self.network.latency() + delay)
-        world.at(arrival, self._receive, data)
+        if not self._lost:
+            world.at(arrival, self._receive, data)
         return arrival
 
     def _receive(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""An accumulator with a fake cluster, for tests."""
+"""An accumulator on a simulated cluster, for tests."""
 
 from __future__ import annotations
 
@@ -12,29 +12,40 @@ from pyspark_kafka_direct.records import create_decoder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.unit.producer.fake_cluster import FakeCluster
+    from tests.unit.producer.producer_cluster import ProducerCluster
 
 
 class AccumulatorHarness:
-    """An accumulator of a fake cluster, and the outcome of each record."""
+    """An accumulator, and the outcome of each record."""
 
-    def __init__(self, cluster: FakeCluster, *, linger: float = 0.0, **settings: Any) -> None:
+    def __init__(self, cluster: ProducerCluster, *, linger: float = 0.0, **settings: Any) -> None:
         self.cluster = cluster
         self.outcomes: dict[bytes, tuple[int, int] | KafkaDirectError | MemoryError] = {}
         self.aborted: set[bytes] = set()
-        how = ProducerSettings(**settings)
-        self.accumulator = RecordAccumulator(cluster, how, self._on_delivery, self._claim, linger)  # type: ignore[arg-type]
+        self.accumulator = RecordAccumulator(
+            cluster.client(), ProducerSettings(**settings), self._on_delivery, self._claim, linger
+        )
+        cluster.at_end(self.accumulator.close)
 
     def append(self, *values: bytes, flush_now: bool = False, poll: bool = True, **more: Any) -> None:
+        """Append records, and wait until there is something to do."""
         records = [self.record(value, **more) for value in values]
         self.accumulator.append(records, flush_now=flush_now)
         if poll:
             self.accumulator.poll([])
 
+    def send(self, *values: bytes, **more: Any) -> None:
+        """Append records, and send what may be sent, without waiting."""
+        self.append(*values, poll=False, **more)
+        signal = self.cluster.process.wakeup_signal()
+        signal.set()
+        self.accumulator.poll([signal.fileno()])
+        signal.close()
+
     def record(
         self, value: bytes, key: bytes | None = b"k", topic: str = "t", size: int = 100, **more: Any
     ) -> PendingRecord:
-        created_at = more.get("created_at", self.cluster.system.now)
+        created_at = more.get("created_at", self.cluster.now)
         index = more.get("partition")
         return PendingRecord(topic, key, value, more.get("headers", ()), index, 1_000, created_at, size)
 
@@ -52,7 +63,7 @@ class AccumulatorHarness:
 
     def sent(self) -> list[dict[int, list[bytes]]]:
         """The values of each request, by partition."""
-        return [{number: _values(data) for number, data in each.batches.items()} for each in self.cluster.sent]
+        return [{number: _values(data) for number, data in each.batches.items()} for each in self.cluster.produced]
 
     def _on_delivery(self, report: DeliveryReport) -> None:
         for index, record in enumerate(report.records):

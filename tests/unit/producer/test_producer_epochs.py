@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse, SimulatedSystem
-from tests.unit.producer.test_batch_producer import PARTITION, batch, scripted, sent_producer_states, write
+from tests.unit.producer.producer_cluster import PARTITION, RECORDS, ProducerCluster, batch
 
 from pyspark_kafka_direct.client.producer_state import PartitionSequence, ProducerIdAndEpoch
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError
-from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
-
-@pytest.fixture(autouse=True)
-def _ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = iter(range(100, 200))
-    monkeypatch.setattr(
-        "pyspark_kafka_direct.producer.producer_id_manager.request_producer_id",
-        lambda *_: ProducerIdAndEpoch(next(ids), 0),
-    )
+FIRST, SECOND, LAST = (ProducerIdAndEpoch(0, epoch) for epoch in (0, 1, 32_767))
+ANOTHER = ProducerIdAndEpoch(1, 0)
 
 
-def test_the_epoch_is_incremented_when_the_broker_lost_the_state() -> None:
-    cluster = FakeCluster(
-        lambda number: FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if 1 <= number <= 3 else 0)
-    )
-    write(cluster, 5)
-    before = [(100, 0, sequence) for sequence in (0, 10, 20, 30, 40)]
-    # The last batch was written.
-    assert sent_producer_states(cluster) == [*before, (100, 1, 0), (100, 1, 10), (100, 1, 20)]
+def test_the_epoch_is_incremented_when_the_broker_lost_the_state(cluster: ProducerCluster) -> None:
+    cluster.fault("Produce", "error", number=1, repeats=3, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    cluster.write(5)
+    assert cluster.producer_states() == [
+        *((FIRST, sequence) for sequence in (0, 10, 20, 30, 40)),
+        *((SECOND, sequence) for sequence in (0, 10, 20, 30)),
+    ]
+    assert cluster.values() == 5 * list(range(RECORDS))
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_next_producer_fences_what_a_closed_one_had_in_flight(fails: bool) -> None:
+def test_the_next_producer_fences_what_a_closed_one_had_in_flight(cluster: ProducerCluster, fails: bool) -> None:
     """Only in the partition that had something in flight; the others continue their sequence numbers."""
-    cluster = FakeCluster(scripted(FakeResponse(), FakeResponse(None)))
-    producer = BatchProducer(cluster, ProducerSettings(delivery_timeout_ms=2_000))  # type: ignore[arg-type]
+    cluster.fault("Produce", "stall_response", number=1)
+    producer = cluster.producer(delivery_timeout_ms=2_000)
     producer.send("t", batch(0), more_follows=True)
     producer.send("t", batch(1), more_follows=True)
     producer.flush()
@@ -45,55 +38,52 @@ def test_the_next_producer_fences_what_a_closed_one_had_in_flight(fails: bool) -
         with pytest.raises(BrokerTimeoutError):
             producer.flush()
     producer.close()
-    other = BatchProducer(cluster, ProducerSettings())  # type: ignore[arg-type]
+    other = cluster.producer()
     other.send("t", batch(0), more_follows=True)
     other.send("t", batch(1), more_follows=True)
     other.flush()
-    assert sent_producer_states(cluster) == [(100, 0, 0), (100, 0, 10), (100, 1, 0)]
-    assert sent_producer_states(cluster, 1) == [(100, 0, 0), (100, 0, 10)]
+    assert cluster.producer_states() == [(FIRST, 0), (FIRST, 10), (SECOND, 0)]
+    assert cluster.producer_states(1) == [(FIRST, 0), (FIRST, 10)]
 
 
-def test_after_the_last_epoch_another_producer_id_follows() -> None:
-    rejected = FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    cluster = FakeCluster(scripted(FakeResponse(), rejected, FakeResponse(), rejected))
-    write(cluster)
-    key = (cluster.settings, cluster.cluster_id)
-    state = cluster.pool.idle_producers.acquire(key)
-    last = ProducerIdAndEpoch(100, 32_767)
-    state.sequences = {
-        PARTITION: PartitionSequence(last, 10),
-        PARTITION._replace(partition=1): PartitionSequence(last, 0),
-    }
-    cluster.pool.idle_producers.release(key, state)
-    producer = BatchProducer(cluster, ProducerSettings())  # type: ignore[arg-type]
-    for partition in (0, 1, 2):
-        producer.send("t", batch(partition))
-        producer.flush()
-    assert sent_producer_states(cluster)[1:] == [(100, 32_767, 10), (101, 0, 0)]
-    assert sent_producer_states(cluster, 1) == [(100, 32_767, 0), (101, 0, 0)], "one id is enough for all partitions"
-    assert sent_producer_states(cluster, 2) == [(101, 0, 0)]
-
-
-class TickingSystem(SimulatedSystem):
-    """Time also advances between two looks at the clock, as on a busy machine."""
-
-    tick = 0.0
-
-    def monotonic(self) -> float:
-        self.now += self.tick
-        return self.now
+def test_after_the_last_epoch_another_producer_id_follows(cluster: ProducerCluster) -> None:
+    """The brokers reject the sequence numbers of the last epoch, which they do not know."""
+    client = cluster.client()
+    for use_last_epoch in (False, True):
+        producer = cluster.producer(client=client)
+        for partition in range(2 + use_last_epoch):
+            producer.send("t", batch(partition))
+            producer.flush()
+        producer.close()
+        key = (client.settings, client.cluster_id)
+        state = client.pool.idle_producers.acquire(key)
+        assert state is not None
+        state.sequences = {PARTITION._replace(partition=number): PartitionSequence(LAST, 10) for number in range(2)}
+        client.pool.idle_producers.release(key, state)
+    for partition in range(2):
+        assert cluster.producer_states(partition)[1:] == [(LAST, 10), (ANOTHER, 0)], "one id is enough for both"
+    assert cluster.producer_states(2) == [(ANOTHER, 0)]
 
 
 @pytest.mark.parametrize(
-    "response", [FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), FakeResponse(throttle_ms=100)]
+    "fault",
+    [{"kind": "error", "code": ErrorCode.NOT_ENOUGH_REPLICAS}, {"kind": "throttle", "ms": 100}],
+    ids=["error", "throttle"],
 )
-def test_a_pause_that_ends_between_two_looks_at_the_clock_is_noticed(response: FakeResponse) -> None:
-    durations = {}
-    for milliseconds in range(1, 60):
-        cluster = FakeCluster(scripted(FakeResponse(), response))
-        cluster.system = cluster.pool.system = system = TickingSystem()
-        system.tick = milliseconds / 1000
-        started_at = system.now
-        write(cluster, 4)
-        durations[milliseconds] = round(system.now - started_at)
-    assert max(durations.values()) < 20, durations
+def test_a_pause_that_ends_between_two_looks_at_the_clock_is_noticed(
+    fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time also advances between two looks, as on a busy machine. The response of another broker is due later."""
+    for milliseconds in range(5, 45, 5):
+        with ProducerCluster() as cluster:
+            cluster.elect(PARTITION._replace(partition=1), 2)
+            cluster.fault("Produce", "delay_response", seconds=25)
+            cluster.fault("Produce", **fault, number=1)
+            producer = cluster.producer()
+            producer.send("t", batch(1))
+            for _ in range(2):
+                producer.send("t", batch(0), more_follows=True)
+            monkeypatch.setattr("tests.simulation.scheduler._CALL_SECONDS", milliseconds / 1000)
+            producer.flush()
+            monkeypatch.undo()
+            assert cluster.produced[2].at < 20, milliseconds
