@@ -375,6 +375,8 @@ class LogWorker:
         if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:
             raise TransientBrokerError(error.message, topic=error.topic, partition=error.partition, offset=error.offset)
         self._resume_after_loss(error)
+        if self._consumer is None:  # closed, to read the log again from its beginning
+            self._open_consumer()
 
     def _complete_reached_reads(self) -> None:
         if self.truncation_suspected:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
+    from tests.simulation.process import SimulatedProcess
+
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
 
 TOPIC = "settings"
@@ -41,8 +43,16 @@ class LogCluster(UnitCluster):
         self.errors: list[Any] = []
         self.resets: list[Any] = []
 
-    def clients(self, isolation_level: IsolationLevel = "read_uncommitted", **fetch: Any) -> LogClients:
-        return LogClients(self.client(), FetchSettings(isolation_level, **fetch), produce=ProducerSettings())
+    def clients(
+        self,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        *,
+        process: SimulatedProcess | None = None,
+        **fetch: Any,
+    ) -> LogClients:
+        """Return clients of the test's process, or of another one."""
+        client = self.environment.client(process or self.process)
+        return LogClients(client, FetchSettings(isolation_level, **fetch), produce=ProducerSettings())
 
     def log_of(self, clients: LogClients | None = None, **options: Any) -> KafkaBasedLog:
         """Return a log that is not started."""

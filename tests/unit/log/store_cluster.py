@@ -41,7 +41,9 @@ class StoreCluster(UnitCluster):
         def new_producer() -> TransactionalProducer:
             return TransactionalProducer(client, _TRANSACTIONAL_ID, 30_000, ProducerSettings())
 
-        return OffsetStoreLog(client, partition, new_producer, QUERY, StoreRun(name, "host", 1, 0), 30.0)
+        return OffsetStoreLog(
+            client, partition, new_producer, QUERY, StoreRun(name, "host", 1, 1_700_000_000_000), 30.0
+        )
 
     def in_other_process(self, seconds: float, action: Callable[[], object]) -> None:
         """Call something in the other process in some seconds."""

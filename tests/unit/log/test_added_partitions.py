@@ -111,6 +111,9 @@ def test_each_read_of_a_table_with_more_partitions_fails(cluster: LogCluster) ->
         for _ in range(2):
             with pytest.raises(IllegalLogStateError, match="has 2 partitions"):
                 table.log.read_to_end().result(60)
+        requests = len(cluster.requests)
+        for use in (table.snapshot, table.read_to_end, lambda: table.wait_for({0: 0}, 0)):
             with pytest.raises(IllegalLogStateError, match="has 2 partitions"):
-                table.snapshot()
+                use()
+        assert len(cluster.requests) == requests
         assert table.log.positions == {tp(0): 0}

@@ -252,6 +252,18 @@ def test_a_missing_topic_fails_reads_until_it_is_back(cluster: LogCluster) -> No
         log.read_to_end().result(1)
 
 
+def test_each_time_that_a_topic_is_missing_is_reported(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        for number in (1, 2):
+            cluster.hide_topic(20)
+            cluster.sleep(15)
+            assert isinstance(outcome(log.read_to_end()), TopicNotFoundError)
+            assert len(cluster.errors) == number
+            cluster.heal()
+            cluster.sleep(2)
+            assert outcome(log.read_to_end()) is None
+
+
 def test_a_missing_topic_is_confirmed_again_after_it_was_back(cluster: LogCluster) -> None:
     """Between two restarts of the brokers, nobody requested a read."""
     with cluster.log_of() as log:
@@ -299,7 +311,8 @@ def test_only_selected_partitions_are_read(cluster: LogCluster) -> None:
         assert log.positions == {tp(1): 1}
 
 
-def test_a_stop_completes_reads_although_a_callback_hangs(cluster: LogCluster) -> None:
+@pytest.mark.parametrize("has_late_read", [False, True])
+def test_a_stop_completes_reads_although_a_callback_hangs(cluster: LogCluster, has_late_read: bool) -> None:
     """Those that were about to complete have no error."""
     log = cluster.log_of()
     log.start()
@@ -307,15 +320,32 @@ def test_a_stop_completes_reads_although_a_callback_hangs(cluster: LogCluster) -
 
     def hang(error: BaseException | None) -> None:
         completed.append(("first", error))
-        futures.append(log.read_to_end(lambda error: completed.append(("late", type(error)))))
+        if has_late_read:
+            log.read_to_end(lambda error: completed.append(("late", type(error))))
         cluster.sleep(100)
 
-    futures = [log.read_to_end(hang), log.read_to_end(lambda error: completed.append(("second", error)))]
+    log.read_to_end(hang)
+    log.read_to_end(lambda error: completed.append(("second", error)))
     cluster.sleep(1)
     start = cluster.now
     log.stop(2)
     assert cluster.now - start < 4
-    assert completed == [("first", None), ("second", None), ("late", IllegalLogStateError)]
+    expected = [("first", None), ("second", None), ("late", IllegalLogStateError)]
+    assert completed == expected[: 2 + has_late_read]
+
+
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_a_start_timeout_names_the_offsets(cluster: LogCluster, isolation_level: Any) -> None:
+    cluster.append(tp(1), 1)
+    cluster.append(tp(1), 2, producer_id=7)
+    cluster.withhold(1, 10)
+    with pytest.raises(BrokerTimeoutError, match=r"not read within 4 s \(start_timeout\)") as caught:
+        cluster.log_of(cluster.clients(isolation_level), start_timeout=4).start()
+    message = "the next offset to read is 0, the end offset 3, the last stable offset 1. "
+    waits = "The log waits for an open transaction there to end. "
+    assert message + waits * (isolation_level == "read_committed") + "Last error:" in str(caught.value)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (TOPIC, 1, 0)
+    cluster.end_transaction(tp(1), 7, commit=True)
 
 
 def test_a_callback_that_exits_does_not_end_the_log(cluster: LogCluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -208,6 +208,22 @@ def test_a_recreated_topic_is_read_from_its_beginning(cluster: LogCluster, log: 
     assert [type(each) for each in cluster.resets] == [TopicRecreatedError]
 
 
+def test_each_recreation_is_confirmed_by_several_brokers(cluster: LogCluster) -> None:
+    reset_at: list[float] = []
+
+    def recreate_again(_: object) -> None:
+        reset_at.append(cluster.now)
+        if len(reset_at) == 1:
+            recreate(cluster)
+
+    with cluster.log_of(on_reset=recreate_again) as log:
+        recreate(cluster)
+        cluster.sleep(60)
+        log.read_to_end().result(60)
+        assert len(reset_at) == 2
+        assert reset_at[1] - reset_at[0] >= 5
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_ends_of_a_recreated_topic_complete_no_read(cluster: LogCluster, log: KafkaBasedLog, count: int) -> None:
     """The consumer has not detected it yet, and the new log may be as long as the old one."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_kafka_direct.errors import InvalidOffsetsError
-from pyspark_kafka_direct.log.offset_store_batches import parse_end_offsets, process_and_save
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.log import offset_store_batches
+from pyspark_kafka_direct.log.offset_store_batches import (
+    OffsetSavingBatchFunction,
+    parse_end_offsets,
+    process_and_save,
+)
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -110,3 +118,87 @@ def test_a_batch_after_a_failed_one_is_rejected() -> None:
     assert (caught.value.topic, caught.value.partition) == A0
     assert not processed
     assert not store.saves
+
+
+class QueryOnCheckpoint:
+    """A query that calls a function for each batch, and its checkpoint's files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: MemoryOffsetStore) -> None:
+        self.files = {"metadata": '{"id":"query"}'}
+        self.properties = {"sql.streaming.queryId": "query", "spark.jobGroup.id": "run"}
+        self.processed: list[int] = []
+        files = SimpleNamespace(path=lambda name: f"checkpoint/{name}", read=self.files.get)
+        monkeypatch.setattr(offset_store_batches, "CheckpointFiles", lambda *_: files)
+        self._function = OffsetSavingBatchFunction(
+            store, lambda _, number: self.processed.append(number), "checkpoint/"
+        )
+
+    def run(self, batch_id: int, **ends: int) -> None:
+        """``run(7, a=5)``: a batch that ends at offset 5 of partition 0 of the topic ``a``."""
+        offsets = {topic: {"0": offset} for topic, offset in ends.items()}
+        self.files[f"offsets/{batch_id}"] = entry(json.dumps(offsets))
+        self.call(batch_id)
+
+    def call(self, batch_id: int) -> None:
+        context = SimpleNamespace(getLocalProperty=self.properties.get)
+        frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+        self._function.run(frame, batch_id)
+
+
+@pytest.fixture
+def store() -> MemoryOffsetStore:
+    return MemoryOffsetStore()
+
+
+@pytest.fixture
+def query(monkeypatch: pytest.MonkeyPatch, store: MemoryOffsetStore) -> QueryOnCheckpoint:
+    return QueryOnCheckpoint(monkeypatch, store)
+
+
+def test_the_end_offsets_of_each_batch_are_saved(query: QueryOnCheckpoint, store: MemoryOffsetStore) -> None:
+    query.run(0, a=5)
+    query.run(1, a=7, b=2)
+    assert store.saves == [{A0: 5}, {A0: 7, B0: 2}]
+    assert query.processed == [0, 1]
+    with pytest.raises(OptionError, match="checkpoint/offsets/2 does not exist"):
+        query.call(2)
+
+
+@pytest.mark.parametrize(
+    ("stored", "batch_id", "differing"),
+    [
+        ({}, 0, None),
+        ({A0: 5}, 0, None),
+        ({A0: 6, A1: 9}, 0, 'resumes at {"a":{"0":5}}, and the offset store is at {"a":{"0":6}}'),
+        ({A0: 3, A1: 9}, 1, None),
+        ({A0: 5}, 1, None),
+        ({A0: 4, B0: 1}, 1, 'resumes at {"a":{"0":3}}, and the offset store is at {"a":{"0":4}}'),
+    ],
+)
+def test_other_offsets_in_the_store_than_in_the_checkpoint_are_logged_once(
+    query: QueryOnCheckpoint,
+    store: MemoryOffsetStore,
+    caplog: pytest.LogCaptureFixture,
+    stored: dict[TopicPartition, int],
+    batch_id: int,
+    differing: str | None,
+) -> None:
+    store.offsets = stored
+    query.files["offsets/0"] = entry('{"a":{"0":3}}')
+    query.run(batch_id, a=5)
+    assert (f"The checkpoint checkpoint {differing}" in caplog.text) == (differing is not None)
+    assert len(caplog.records) == (differing is not None)
+    store.offsets[A0] = 99
+    query.run(batch_id + 1, a=7)
+    assert len(caplog.records) == (differing is not None), "only at the start of each run"
+
+
+@pytest.mark.parametrize(("metadata", "query_id", "is_other"), [("other", "query", True), ("other", None, False)])
+def test_a_checkpoint_of_another_query_is_an_error(
+    query: QueryOnCheckpoint, metadata: str, query_id: str | None, is_other: bool
+) -> None:
+    query.files["metadata"] = json.dumps({"id": metadata})
+    query.properties["sql.streaming.queryId"] = query_id  # type: ignore[assignment]
+    with pytest.raises(OptionError, match="is the checkpoint of query other, but") if is_other else nullcontext():
+        query.run(0, a=5)
+    assert query.processed == [] if is_other else [0]

@@ -47,7 +47,7 @@ def test_a_run_reads_the_offsets_of_the_previous_run(cluster: StoreCluster) -> N
     second = cluster.run("2")
     second.acquire()
     assert saved_offset(second) == 2
-    with pytest.raises(ProducerFencedError, match="acquired by run 2, process 1 on host host"):
+    with pytest.raises(ProducerFencedError, match=r"acquired by run 2, process 1 on host host, at 2023-11-14T22:13:20"):
         save(first, 3)
     save(second, 4)
     assert cluster.committed_offsets() == [1, 2, 4]
@@ -179,13 +179,14 @@ def test_records_of_other_queries_are_ignored(cluster: StoreCluster) -> None:
     store.close()
 
 
-def test_an_outcome_that_stays_unknown_is_an_error(cluster: StoreCluster) -> None:
+def test_an_outcome_that_stays_unknown_is_an_error(cluster: StoreCluster, caplog: pytest.LogCaptureFixture) -> None:
     store = cluster.run("1")
     store.acquire()
     cluster.every("EndTxn", "stall_response")
     cluster.every("InitProducerId", "stall_request")
     with pytest.raises(OutcomeUnknownError, match="InitProducerId"):
         save(store, 1)
+    assert caplog.text.count("Reading the outcome from the topic.") == 1
     cluster.every("EndTxn", None)
     cluster.every("InitProducerId", None)
     before = len(cluster.committed_offsets())

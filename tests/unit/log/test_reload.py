@@ -88,8 +88,10 @@ def test_an_error_while_rows_are_applied_fails_reads_until_the_table_was_read_ag
     error = MemoryError()
     apply_errors += [error, error]
     cluster.put(b"other", b"v")
+    cluster.requests.clear()
     assert [outcome(table.read_to_end()) for _ in range(3)] == [error, error, None]
     assert table.snapshot() == {**FIVE, b"other": b"v"}
+    assert (tp(0), 0) in cluster.fetched(), "it is read from the beginning"
 
 
 def test_a_table_with_an_error_is_read_again_after_pauses(

@@ -110,6 +110,17 @@ def test_changes_that_could_not_be_applied_are_reported_after_the_reload(
     assert changes.take() == [(b"a", b"2")]
 
 
+def test_a_key_in_two_partitions_is_logged_once(state: TableState, caplog: pytest.LogCaptureFixture) -> None:
+    state.apply(TopicPartition("t", 1), rows((b"c", b"1")))
+    assert caplog.records == []
+    for key in (b"a", b"b"):
+        state.apply(TopicPartition("t", 1), rows((key, b"2")))
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == [
+        "topic t has records of a key in several partitions"
+    ]
+    assert state.contents.copy() == {b"a": b"2", b"b": b"2", b"c": b"1"}
+
+
 def test_a_value_that_cannot_be_deserialized_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     changes: list[tuple[str, Any]] = []
     table = KafkaTable(

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from tests.unit.log.log_cluster import TOPIC, LogCluster, tp
 
+from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError
 from pyspark_kafka_direct.log import RecordMetadata
 
 
@@ -38,3 +39,35 @@ def test_a_log_is_read_to_its_end_for_a_record_that_it_may_lack(
         assert cluster.ends_requested() - requested == expected
         log.wait_for({0: 5}, 60)
         assert cluster.ends_requested() - requested == expected, "an offset has no topic id"
+
+
+def test_a_timeout_names_the_offset(cluster: LogCluster) -> None:
+    cluster.append(tp(0), 2)
+    with cluster.log_of() as log, pytest.raises(BrokerTimeoutError) as caught:
+        log.wait_for({0: 5, 1: 0}, 1.5)
+    message = "Offset 5 was not read within 1.5 s; the next offset to read is 2."
+    assert (caught.value.message, caught.value.partition, caught.value.offset) == (message, 0, 5)
+
+
+def test_callbacks_of_a_log_and_of_its_records_cannot_wait_for_the_log(cluster: LogCluster) -> None:
+    raised: list[str] = []
+
+    def wait_for_end(*_: object) -> None:
+        try:
+            log.read_to_end().result(5)
+        except IllegalLogStateError:
+            raised.append("read_to_end")
+
+    def wait_for_offset(_: object) -> None:
+        try:
+            log.wait_for({0: 99}, 5)
+        except IllegalLogStateError:
+            raised.append("wait_for")
+
+    with cluster.log_of() as log:
+        for callback in (wait_for_end, wait_for_offset):
+            log.read_to_end(callback).result(60)
+        log.send(b"k", b"v", wait_for_end)
+        log.flush(10)
+        cluster.sleep(1)
+        assert raised == ["read_to_end", "wait_for", "read_to_end"]
