@@ -27,7 +27,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, set_producer_state
 from pyspark_kafka_direct.records.interfaces import DecodeRequest, EncodeRequest
-from pyspark_kafka_direct.records.python import PythonDecoder, PythonEncoder
+from pyspark_kafka_direct.records.python.decoder import PythonDecoder
+from pyspark_kafka_direct.records.python.encoder import PythonEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,7 +14,7 @@ from pyspark_kafka_direct import MalformedPayloadError, error_of, functions
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.records import create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:

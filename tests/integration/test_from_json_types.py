@@ -13,7 +13,7 @@ from pyspark.sql.functions import col, from_json
 from pyspark_kafka_direct import functions
 from pyspark_kafka_direct.records import create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

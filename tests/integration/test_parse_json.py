@@ -13,7 +13,7 @@ from tests.integration.parse_json_cases import DIFFERENCES, STRUCT_DIFFERENCES, 
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.records import create_json_decoder
 from pyspark_kafka_direct.records.json_values import HALF_PAIR, JsonRequest
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, spark_features
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyspark.sql.functions import col, to_json
 from pyspark.sql.pandas.types import to_arrow_type
 
 from pyspark_kafka_direct.records import encode_json
-from pyspark_kafka_direct.records.python import encode_json as encode_json_in_python
+from pyspark_kafka_direct.records.python.json_encoder import encode_json as encode_json_in_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,11 +38,23 @@ MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 _STREAMS = (0, 1, 2)
 _ALSO_IMPORTED = (
     MODULE,
+    "pandas",  # Arrow imports it with its first array from a list
+    "pyarrow.fs",
     "pyspark.daemon",
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.worker.data_source_pushdown_filters",
     "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark_kafka_direct.client.coordinator_client",
+    "pyspark_kafka_direct.consumer.record_size",
+    "pyspark_kafka_direct.datasource.exactly_once_committer",
     "pyspark_kafka_direct.datasource.micro_batch_stream",
+    "pyspark_kafka_direct.datasource.stream_listener_files",
+    "pyspark_kafka_direct.planning.micro_batch_planner",
+    "pyspark_kafka_direct.producer.sink_state_store",
+    "pyspark_kafka_direct.producer.transactional_producer",
+    "pyspark_kafka_direct.spark.commit_offer",
+    "pyspark_kafka_direct.spark.kafka_offset_reader",
+    "pyspark_kafka_direct.spark.offset_committer",
 )
 
 

@@ -59,7 +59,7 @@ class LogClients:
 
         import pyspark_kafka_direct.consumer.partition_consumer
         import pyspark_kafka_direct.producer.async_producer
-        import pyspark_kafka_direct.records.python  # noqa: F401  # for older message formats
+        import pyspark_kafka_direct.records.python.decoder  # noqa: F401  # for older message formats
 
         pa.array([b""], pa.binary()).to_pylist()  # Arrow imports pandas with its first array, if there is one
 

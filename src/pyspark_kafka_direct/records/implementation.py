@@ -123,23 +123,32 @@ def _native() -> Implementation:
 
 
 def _python() -> Implementation:
-    from pyspark_kafka_direct.records import python as python
+    from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
+    from pyspark_kafka_direct.records.python.avro_encoder import PythonAvroEncoder
+    from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, scan_next_offset
+    from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set_producer_state, split_batch
+    from pyspark_kafka_direct.records.python.decoder import PythonDecoder
+    from pyspark_kafka_direct.records.python.encoder import PythonEncoder
+    from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder
+    from pyspark_kafka_direct.records.python.json_encoder import encode_json
+    from pyspark_kafka_direct.records.python.protobuf_decoder import PythonProtobufDecoder
+    from pyspark_kafka_direct.records.python.protobuf_encoder import PythonProtobufEncoder
 
     return Implementation(
         "python",
-        python.PythonDecoder,
-        python.scan_next_offset,
-        python.scan_leader_epoch,
-        python.PythonEncoder,
-        python.set_producer_state,
-        python.is_valid_batch,
-        python.split_batch,
-        python.create_json_decoder,
-        python.encode_json,
-        python.PythonAvroDecoder,
-        python.PythonAvroEncoder,
-        python.PythonProtobufDecoder,
-        python.PythonProtobufEncoder,
+        PythonDecoder,
+        scan_next_offset,
+        scan_leader_epoch,
+        PythonEncoder,
+        set_producer_state,
+        is_valid_batch,
+        split_batch,
+        create_json_decoder,
+        encode_json,
+        PythonAvroDecoder,
+        PythonAvroEncoder,
+        PythonProtobufDecoder,
+        PythonProtobufEncoder,
     )
 
 

@@ -74,7 +74,7 @@ class NativeDecoder:
         except _native.DecodeError as error:
             raise self._record_error(error) from None
         if not accepted:
-            from pyspark_kafka_direct.records.python import PythonDecoder
+            from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 
             self._legacy_decoder = PythonDecoder(replace(self._request, from_offset=self._native.next_offset))
             self._legacy_decoder.feed(records, aborted)

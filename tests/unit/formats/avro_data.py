@@ -26,7 +26,7 @@ from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.avro.spark_types import logical_type
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues
 from pyspark_kafka_direct.records.avro_values import AvroDecoder, AvroRequest
-from pyspark_kafka_direct.records.python import PythonAvroDecoder
+from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "null": pa.null(),

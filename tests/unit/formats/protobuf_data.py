@@ -13,7 +13,7 @@ from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP
 from pyspark_kafka_direct.records.native_kernel import NativeProtobufDecoder
 from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
-from pyspark_kafka_direct.records.python import PythonProtobufDecoder
+from pyspark_kafka_direct.records.python.protobuf_decoder import PythonProtobufDecoder
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

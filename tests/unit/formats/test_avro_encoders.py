@@ -27,7 +27,7 @@ from pyspark_kafka_direct.formats.column_encoder import (
 from pyspark_kafka_direct.records import create_avro_encoder
 from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError, PayloadEncoding
 from pyspark_kafka_direct.records.json_types import encodable
-from pyspark_kafka_direct.records.python import PythonAvroEncoder
+from pyspark_kafka_direct.records.python.avro_encoder import PythonAvroEncoder
 
 UTC = dt.UTC
 

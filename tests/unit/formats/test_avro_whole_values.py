@@ -20,7 +20,7 @@ from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted_type
 from pyspark_kafka_direct.formats.framing import ConfluentFraming
 from pyspark_kafka_direct.records.avro_values import AvroRequest
-from pyspark_kafka_direct.records.python import PythonAvroDecoder
+from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records import DecodedValues

@@ -32,7 +32,7 @@ from pyspark_kafka_direct.formats.protobuf.write_settings import ProtobufWriteSe
 from pyspark_kafka_direct.records import create_protobuf_encoder
 from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError, PayloadEncoding
 from pyspark_kafka_direct.records.json_types import encodable
-from pyspark_kafka_direct.records.python import PythonProtobufEncoder
+from pyspark_kafka_direct.records.python.protobuf_encoder import PythonProtobufEncoder
 
 _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

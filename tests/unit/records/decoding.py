@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafka_direct.errors import RecordError
 from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, AbortedTransaction, DecodeCounts
 from pyspark_kafka_direct.records.interfaces import DecodeRequest
-from pyspark_kafka_direct.records.python import PythonDecoder
+from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,10 +11,10 @@ from tests.unit.records.decoding import CREATORS, request
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 from pyspark_kafka_direct.records.interfaces import EncodeRequest
-from pyspark_kafka_direct.records.python import PythonEncoder
-from pyspark_kafka_direct.records.python import is_valid_batch as python_is_valid_batch
-from pyspark_kafka_direct.records.python import set_producer_state as python_set_producer_state
-from pyspark_kafka_direct.records.python import split_batch as python_split_batch
+from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch as python_is_valid_batch
+from pyspark_kafka_direct.records.python.batch_writer import set_producer_state as python_set_producer_state
+from pyspark_kafka_direct.records.python.batch_writer import split_batch as python_split_batch
+from pyspark_kafka_direct.records.python.encoder import PythonEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

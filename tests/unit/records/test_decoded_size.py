@@ -17,8 +17,8 @@ from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, decoded_size
 from pyspark_kafka_direct.records.avro_values import AvroRequest
 from pyspark_kafka_direct.records.json_values import SIZE, JsonRequest, variant_type
-from pyspark_kafka_direct.records.python import PythonAvroDecoder
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from pyspark_kafka_direct.records.json_values import (
     JsonRequest,
     variant_type,
 )
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 
 INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
 FIELDS = pa.schema(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, encode_json
-from pyspark_kafka_direct.records.python import encode_json as encode_json_in_python
+from pyspark_kafka_direct.records.python.json_encoder import encode_json as encode_json_in_python
 from pyspark_kafka_direct.records.utc_offsets import offset_at, utc_offsets
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, RANGE, SIZE, TYPE, JsonRequest
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 
 FIELDS: Final = pa.schema(
     {

@@ -13,10 +13,11 @@ from tests.unit.records.legacy_messages import message
 
 from pyspark_kafka_direct.errors import RecordError, TimestampOverflowError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset
-from pyspark_kafka_direct.records.python import PythonDecoder, batch_reader
+from pyspark_kafka_direct.records.python import batch_reader
 from pyspark_kafka_direct.records.python import decoder as decoder_module
-from pyspark_kafka_direct.records.python import scan_leader_epoch as python_scan_epoch
-from pyspark_kafka_direct.records.python import scan_next_offset as python_scan
+from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch as python_scan_epoch
+from pyspark_kafka_direct.records.python.batch_scan import scan_next_offset as python_scan
+from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from tests.unit.records.test_json_decoders import damaged, errors, json_values
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest, is_variant, variant_type
-from pyspark_kafka_direct.records.python import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 
 STRUCT = pa.schema(
     {
