@@ -18,6 +18,7 @@ from pyspark_kafka_direct.errors import (
     OptionError,
     TopicNotFoundError,
     TopicRecreatedError,
+    UnsupportedBrokerError,
 )
 
 if TYPE_CHECKING:
@@ -299,6 +300,15 @@ def test_a_permission_that_is_missing_for_a_while_does_not_end_the_thread(cluste
         cluster.heal()
         cluster.append(tp(0), 1)
         log.read_to_end().result(20)
+
+
+def test_an_unsupported_end_offset_request_is_not_retried(cluster: LogCluster) -> None:
+    """There is no fallback, which would return other offsets."""
+    with cluster.log_of() as log:
+        before = cluster.ends_requested()
+        cluster.fault("ListOffsets", "error", code=35)
+        assert isinstance(outcome(log.read_to_end()), UnsupportedBrokerError)
+        assert cluster.ends_requested() == before + 1
 
 
 def test_only_selected_partitions_are_read(cluster: LogCluster) -> None:
