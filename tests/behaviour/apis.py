@@ -68,15 +68,8 @@ def _stream(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
 
 def _read_option_values(options: ReadOptions, warnings: list[str]) -> FieldValues:
     warnings += options.warnings
-    name = type(options).__name__
-    client = ("connection", "fetch")
-    values = {
-        path: value
-        for path, value in _field_values(name, options).items()
-        if not any(f"{path}.".startswith(f"{name}.{field}.") for field in client)
-    }
     return {
-        **values,
+        **_field_values(type(options).__name__, options, without=("connection", "fetch")),
         **_field_values("FetchSettings", options.fetch),
         **_field_values("ConnectionSettings", options.connection),
     }
@@ -146,14 +139,15 @@ class _WarningCollector(logging.Handler):
         self.warnings.append(record.getMessage())
 
 
-def _field_values(path: str, value: Any) -> FieldValues:
+def _field_values(path: str, value: Any, without: tuple[str, ...] = ()) -> FieldValues:
     """The fields of a dataclass, and of the dataclasses in its fields."""
     names = _field_names(value.__class__)
     if names is None:
         return {path: value}
     values: FieldValues = {path: type(value).__name__}
     for name in names:
-        values.update(_field_values(f"{path}.{name}", getattr(value, name)))
+        if name not in without:
+            values.update(_field_values(f"{path}.{name}", getattr(value, name)))
     return values
 
 

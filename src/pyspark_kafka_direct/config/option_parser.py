@@ -94,12 +94,8 @@ class ParsedConfig:
 
     def fields_for(self, settings_class: type, *, roles: Collection[Role]) -> dict[str, Any]:
         """Return the values of those fields of a dataclass that each hold the value of one option with these roles."""
-        field_names = {field.name for field in dataclasses.fields(settings_class)}
-        return {
-            option.field: self.values.get(option.name)
-            for option in self.table.options
-            if option.field in field_names and option.role in roles and self.api in option.apis
-        }
+        names_by_field = _names_by_field(settings_class, self.api, frozenset(roles), self.table)
+        return {field: self.values.get(name) for field, name in names_by_field.items()}
 
 
 def parse_config(
@@ -161,6 +157,17 @@ def _defaults(
         if (default := option.default_in(api)) is not None
     }
     return tuple(option for option in applied_options if option.required), values
+
+
+@functools.lru_cache(maxsize=64)
+def _names_by_field(settings_class: type, api: Api, roles: frozenset[Role], table: OptionTable) -> Mapping[str, str]:
+    """Return the names of the options whose values are in fields of a dataclass, by these fields."""
+    field_names = {field.name for field in dataclasses.fields(settings_class)}
+    return {
+        option.field: option.name
+        for option in table.options
+        if option.field in field_names and option.role in roles and api in option.apis
+    }
 
 
 def parse_value(option: ConfigOption, value: str, name: str, default_unit: str = "ms") -> OptionValue:
