@@ -91,7 +91,7 @@ def assertion_counts() -> AssertionCounts:
     return {
         path.relative_to(_ROOT).as_posix(): dict(_counts_below(ast.parse(path.read_text("utf-8")), ""))
         for folder in _FOLDERS
-        for path in sorted((_ROOT / folder).rglob("*.py"))
+        for path in sorted((_ROOT / folder).rglob("test_*.py"))
     }
 
 
@@ -100,16 +100,21 @@ def _counts_below(tree: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.ClassDef):
             yield from _counts_below(node, f"{prefix}{node.name}::")
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield prefix + node.name, sum(map(_is_assertion, ast.walk(node)))
+            yield prefix + node.name, _assertion_count(node)
 
 
-def _is_assertion(node: ast.AST) -> bool:
-    match node:
-        case ast.Assert():
-            return True
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="pytest"), attr=attr)):
-            return attr in _ASSERTING_CALLS
-    return False
+def _assertion_count(function: ast.AST) -> int:
+    count, to_visit = 0, [function]
+    while to_visit:
+        node = to_visit.pop()
+        match node:
+            case ast.Assert():
+                count += 1
+                continue
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="pytest"), attr=attr)) if attr in _ASSERTING_CALLS:
+                count += 1
+        to_visit += ast.iter_child_nodes(node)
+    return count
 
 
 def _recorded() -> dict[str, dict[str, list[int | str]]]:

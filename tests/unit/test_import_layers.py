@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -70,15 +71,28 @@ def package_of(file: Path) -> str:
     return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports(source: str, package: str) -> Iterator[tuple[str, str | None]]:
+@functools.cache  # two tests parse each file
+def imports(source: str, package: str) -> tuple[tuple[str, str | None], ...]:
     """What a file imports, also within functions and for type checking: modules, and names from modules."""
-    for node in ast.walk(ast.parse(source)):
+    return tuple(_imports(ast.parse(source), package))
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[tuple[str, str | None]]:
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield from ((module, alias.name) for alias in node.names)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements, at every depth, and what contains statements."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.expr):
+            yield node
+            yield from _statements(node)
 
 
 def imported(source: str, package: str) -> set[str]:

@@ -94,7 +94,7 @@ def test_the_sample_is_the_same_again() -> None:
 TRIAL = """
 import ast
 
-from tests.mutants.changes import changes, mutant
+from tests.mutants import trial
 from tests.mutants.loaded import Loaded
 from tests.mutants.targets import PACKAGE
 from tests.mutants.trial import passes
@@ -104,7 +104,9 @@ source = file.read_text("utf-8")
 test = "tests/unit/planning/test_hints.py::test_lists_are_short"
 print(passes(file, source, {test: 0.1}))
 print(passes(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
+trial._SECONDS = 0.5  # the next change never ends
 print(passes(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.1}))
+trial._SECONDS = 5.0
 print(passes(file, source, {test: 0.1}))
 
 loaded = Loaded(["tests/unit/planning/test_hints.py"])

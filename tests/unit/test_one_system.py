@@ -82,7 +82,8 @@ def forbidden_uses(source: str) -> set[str]:
     uses: set[str] = set()
     forbidden = {name: f"{owner}.{name}" for owner, names in CALLS.items() for name in names}
     imported: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    for node in nodes:
         if isinstance(node, ast.Import):
             uses |= {alias.name for alias in node.names if alias.name.split(".")[0] in MODULES}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
@@ -90,7 +91,7 @@ def forbidden_uses(source: str) -> set[str]:
                 uses.add(node.module)
             if not node.module.startswith("pyspark_kafka_direct"):
                 imported |= {alias.asname or alias.name for alias in node.names}
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=name)):
                 last = (
