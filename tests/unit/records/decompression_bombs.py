@@ -14,11 +14,12 @@ from pathlib import Path
 from tests.unit.records.batches import Batch, Rec, compress, encode_record, marker, varint, xerial
 from tests.unit.records.decoding import CREATORS, request, run
 from tests.unit.records.legacy_messages import message
+from tests.unit.records.peak_memory import peak_memory
 
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
 
 MIB = 1 << 20
-SIZE = 64 * MIB
+SIZE = 32 * MIB
 """The decompressed size of most of them."""
 
 
@@ -97,13 +98,13 @@ def main() -> None:
         good = Batch((Rec(headers=((b"k", b"v"), (b"", None))),), 0, codec).encode()
         assert run(implementation, marker(0, 1, commit=False).encode() + good, wanted).error is None
     bombs = [(name, Path(folder, name).read_bytes()) for name in names]
-    initial_peak = _peak()
+    initial_peak = peak_memory()
     if int(address_space):
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + int(address_space), now + int(address_space)))
     for name, data in bombs:
         rows, outcome = _decode(CREATORS[implementation](wanted), data)
-        print(f"{name}|{rows}|{(_peak() - initial_peak) // MIB}|{outcome}", flush=True)
+        print(f"{name}|{rows}|{(peak_memory() - initial_peak) // MIB}|{outcome}", flush=True)
 
 
 def _decode(decoder: RecordDecoder, data: bytes) -> tuple[int, str]:
@@ -116,10 +117,6 @@ def _decode(decoder: RecordDecoder, data: bytes) -> tuple[int, str]:
     except Exception as error:  # printed as the outcome
         return rows, f"{type(error).__name__}: {error}"
     return rows, "ok"
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

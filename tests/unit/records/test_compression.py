@@ -284,19 +284,16 @@ def test_highly_compressed_zeros_are_decoded(implementation: str, codec: str) ->
 
 
 MEASURE = """
-import resource
 from tests.unit.records.batches import Batch
 from tests.unit.records.decoding import run
+from tests.unit.records.peak_memory import peak_memory
 from tests.unit.records.size_claims import CLAIMS, texts
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 for compressed in (None, *CLAIMS.items()):  # first an undamaged one, to load everything
     codec, compressed = compressed or ("zstd", None)
-    before = peak()
+    before = peak_memory()
     outcome = run({implementation!r}, Batch(texts(1), codec=codec.split()[0], compressed=compressed).encode())
-    print(codec, type(outcome.error).__name__, (peak() - before) // 1024)
+    print(codec, type(outcome.error).__name__, (peak_memory() - before) >> 20)
 """
 
 
