@@ -126,7 +126,7 @@ def parse_payloads(
             parsed,
             security,
             warnings,
-            has_schemas=any(payload_format in _SCHEMA_FORMATS for payload_format in formats.values()),
+            schema_sides=[side for side in SIDES if formats[side] in _SCHEMA_FORMATS],
             json_framings=json_framings,
             topic=topic,
         ),

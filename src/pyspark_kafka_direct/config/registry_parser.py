@@ -23,7 +23,7 @@ from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName, SubjectNameStrategy
@@ -80,33 +80,33 @@ def parse_registry_payloads(
     security: SecuritySettings,
     warnings: list[str],
     *,
-    has_schemas: bool,
+    schema_sides: Collection[Side],
     json_framings: Mapping[Side, FramingName],
     topic: str | None = None,
 ) -> RegistryPayloads | None:
     """Return the registry of keys and values, or None if there is none or if nothing is Avro or Protobuf.
 
-    ``topic`` is the one that is read, if the options do not contain it. ``json_framings`` are those of keys and values
-    that are JSON, for which nothing is requested.
+    ``topic`` is the one that is read, if the options do not contain it. ``schema_sides`` are Avro or Protobuf.
+    ``json_framings`` are those of keys and values that are JSON, for which nothing is requested.
     """
     settings = parse_registry(parsed, security, warnings)
     used_by_json = {f"{side}Framing" for side in json_framings}
     if any(framing != "none" for framing in json_framings.values()):
         used_by_json.add(REGISTRY_URL)
-    given = [
-        name
-        for name in (REGISTRY_URL, *_SUBJECT_OPTIONS)
-        if name in parsed.given_names
-        and name not in used_by_json
-        and not (has_schemas and name.endswith("Framing") and parsed.values[name] in ("single-object", "none"))
-    ]
-    if given and (settings is None or not has_schemas):
-        given_name = parsed.given_names[given[0]]
-        reason = "nothing is decoded from Avro or Protobuf"
-        if has_schemas:
-            reason = f"{parsed.name_of(REGISTRY_URL)} is not set"
-        warnings.append(option_messages.ignored_warning(parsed.source, given_name, reason))
-    if settings is None or not has_schemas:
+    names = (REGISTRY_URL, *_SUBJECT_OPTIONS)
+    given = [name for name in names if name in parsed.given_names and name not in used_by_json]
+    if settings is not None and schema_sides:
+        for side in SIDES:
+            if side not in schema_sides:
+                reason = f"{side}s are not decoded from Avro or Protobuf"
+                warnings.extend(_ignored(parsed, name, reason) for name in given if name.startswith(side))
+    elif schema_sides:
+        needs_none = ("single-object", "none")
+        given = [name for name in given if not (name.endswith("Framing") and parsed.values[name] in needs_none)]
+        warnings.extend(_ignored(parsed, name, f"{parsed.name_of(REGISTRY_URL)} is not set") for name in given[:1])
+        return None
+    else:
+        warnings.extend(_ignored(parsed, name, "nothing is decoded from Avro or Protobuf") for name in given[:1])
         return None
     topic = topic or _single_topic(parsed)
     key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in SIDES)
@@ -154,6 +154,10 @@ def _with_subject(settings: SubjectSettings, topic: str | None, side: Side) -> S
     if settings.subject is None and settings.strategy == "topic" and topic is not None:
         return replace(settings, subject=subject_name(settings.strategy, topic, side, record_name=""))
     return settings
+
+
+def _ignored(parsed: ParsedConfig, name: str, reason: str) -> str:
+    return option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)
 
 
 def _parse_url(url: str, name: str) -> tuple[str, Secret | None]:

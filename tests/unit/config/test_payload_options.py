@@ -180,6 +180,11 @@ def test_options_of_a_registry_without_effect() -> None:
     assert parse_batch_options({**BASE, "valueSubject": "s"}).warnings == (
         "the option valueSubject is ignored: nothing is decoded from Avro or Protobuf",
     )
+    for key in ({}, {"keyFormat": "string"}):
+        assert parse_batch_options({**AVRO, **key, "keyFraming": "confluent", "keySubject": "s"}).warnings == (
+            "the option keySubject is ignored: keys are not decoded from Avro or Protobuf",
+            "the option keyFraming is ignored: keys are not decoded from Avro or Protobuf",
+        )
 
 
 @pytest.mark.parametrize(
