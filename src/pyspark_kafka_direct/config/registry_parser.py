@@ -101,8 +101,8 @@ def parse_registry_payloads(
                 reason = f"{side}s are not decoded from Avro or Protobuf"
                 warnings.extend(_ignored(parsed, name, reason) for name in given if name.startswith(side))
     elif schema_sides:
-        needs_none = ("single-object", "none")
-        given = [name for name in given if not (name.endswith("Framing") and parsed.values[name] in needs_none)]
+        without_registry = ("single-object", "none")
+        given = [name for name in given if not (name.endswith("Framing") and parsed.values[name] in without_registry)]
         warnings.extend(_ignored(parsed, name, f"{parsed.name_of(REGISTRY_URL)} is not set") for name in given[:1])
         return None
     else:
