@@ -127,8 +127,6 @@ class TopicPartitionState:
     def feed(self, fetched: FetchResponsePartition) -> bool:
         """Add the records of a response; return whether they contain a complete record batch."""
         records = fetched.records
-        if not records:
-            return False
         decoder = self._decoder or self._make_decoder()
         decoder.feed(records, [AbortedTransaction(*entry) for entry in fetched.aborted])
         self._decoder, self._has_undecoded = decoder, True

@@ -1,4 +1,8 @@
-"""A fake ``ReadReplica`` that returns the responses of a test's script."""
+"""A fake ``ReadReplica`` that returns the responses of a test's script.
+
+A script states which response follows which, such as thousands of empty ones before a divergence of a deposed leader.
+Brokers return such sequences only over several elections; the scenario ``range_reads`` draws these.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,17 @@ def test_leader_with_an_older_epoch_in_a_response_is_ignored(cluster: ConsumerCl
     cluster.elect(ONE, 2)
     with cluster.consumer({ONE: 0}) as consumer:
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
+        assert cluster.sent("Fetch") < 8  # with pauses
     assert cluster.now > 1001
+
+
+def test_the_first_pause_is_short(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 1)
+    cluster.fault("Fetch", "error", code=6)
+    start = cluster.now
+    with cluster.consumer({ONE: 0}) as consumer:
+        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
+        assert 0.08 < cluster.now - start < 0.15  # retry.backoff.ms
 
 
 def test_broken_connection_is_replaced(cluster: ConsumerCluster) -> None:

@@ -31,6 +31,7 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.data_loss import STALE_ENDS_TO_CONFIRM
 
 
 def test_offset_before_the_log_start_is_data_loss(cluster: ConsumerCluster) -> None:
@@ -75,7 +76,7 @@ def test_other_partitions_continue_after_data_loss_of_one(cluster: ConsumerClust
             cluster.append(TWO, 1)
             cluster.sleep(0.1)
         assert found[:30] == list(range(30))
-        assert failures > 3  # it is raised repeatedly, with backoff
+        assert failures == 5  # it is raised repeatedly, with backoff
         assert consumer.positions[ONE] == 3
 
 
@@ -103,6 +104,27 @@ def test_stale_end_of_an_old_leader_is_retried() -> None:
             cluster.event("elect_unclean_leader", topic="flights", partition=0)
             cluster.append(ONE, 1)
             assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [10]}
+
+
+def test_an_end_that_may_be_stale_is_confirmed_after_each_seek() -> None:
+    with ConsumerCluster(newest_versions={"Fetch": 11, "ListOffsets": 4}) as cluster:
+        cluster.append(ONE, 10)
+        with cluster.consumer({ONE: 11}) as consumer:
+            for offset in (11, 12):
+                poll_until_error(consumer, DataLossError)
+                assert cluster.fetched().count((ONE, offset)) == STALE_ENDS_TO_CONFIRM + 1
+                consumer.seek(ONE, offset + 1)
+
+
+def test_an_offset_is_checked_again_after_transient_errors(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 5)
+    cluster.delete_records(ONE, 5)
+    with cluster.consumer({ONE: 0}) as consumer:
+        cluster.every("ListOffsets", "lose_response")
+        cluster.after(70, lambda: cluster.every("ListOffsets", None))
+        assert consumer.poll(65) == []
+        assert ONE in consumer.transient_errors
+        assert poll_until_error(consumer, DataLossError).offset == 0
 
 
 def test_leader_that_lost_its_epochs_is_read_on(cluster: ConsumerCluster) -> None:

@@ -95,6 +95,12 @@ def test_a_sample_has_the_bytes_and_offsets_of_the_complete_batches(cluster: Con
     assert cluster.now - start < 1, "it does not wait for fetch.min.bytes"
 
 
+def test_a_sample_may_have_one_record(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 1)
+    data = bytes(cluster.log(ONE).batches[0].data)
+    assert measure_batches(data, 0) == RecordSizeSample(len(data), 1)
+
+
 @pytest.mark.parametrize("length", [-1, 0, 40, 1 << 30])
 def test_bytes_without_a_complete_batch_are_no_sample(length: int) -> None:
     assert measure_batches(BATCH_PREFIX.pack(5, length), 5) is None

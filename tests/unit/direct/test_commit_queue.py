@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.client.fake_groups import FakeGroup
 from tests.unit.client.fake_systems import NoSleepSystem
 
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.direct import ConsumerStrategies
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.stream_client import create_stream_client
@@ -21,29 +21,7 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.client.deadline import Deadline
-
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class FakeGroup(ConsumerGroup):
-    """Accepts commits while ``open`` is set."""
-
-    def __init__(self) -> None:
-        self.open = threading.Event()
-        self.open.set()
-        self.requested = threading.Semaphore(0)
-        self.errors: list[Exception] = []
-        self.commits: list[dict[TopicPartition, int]] = []
-        self.deadlines: list[Deadline | None] = []
-
-    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
-        self.deadlines.append(deadline)
-        self.requested.release()
-        assert self.open.wait(30)
-        if self.errors:
-            raise self.errors.pop(0)
-        self.commits.append(dict(offsets))
 
 
 class RecordingCallback:

@@ -11,7 +11,8 @@ import weakref
 from typing import Any
 
 import pytest
-from tests.unit.direct.fake_streams import FakeGroup, FakeStream, do_nothing
+from tests.unit.client.fake_groups import FakeGroup
+from tests.unit.direct.fake_streams import FakeStream, do_nothing
 
 from pyspark_kafka_direct.direct import stop_hooks
 from pyspark_kafka_direct.direct.stop_hooks import StopSignal, flush_commits, hook_stop
@@ -194,7 +195,7 @@ def test_an_unresponsive_coordinator_delays_no_other_group_and_only_one_stop(cap
     unresponsive, responsive = FakeGroup(unresponsive=True), FakeGroup()
     streams = [FakeStream(unresponsive), FakeStream(responsive)]
     streams[0].commit_queue.send()
-    assert unresponsive.requested.wait(30)  # in flight, with a timeout of a minute
+    assert unresponsive.requested.acquire(timeout=30)  # in flight, with a timeout of a minute
     streams[0].commit_queue.add([OffsetRange("t", 0, 5, 6)])
     flush_commits(streams, 2)
     assert responsive.commits == [{A: 5}]
@@ -206,7 +207,8 @@ def test_an_unresponsive_coordinator_delays_no_other_group_and_only_one_stop(cap
 
 EXITS = """
 from pyspark_kafka_direct.direct import checkpointed_stream
-from tests.unit.direct.fake_streams import FakeGroup, FakeStream
+from tests.unit.client.fake_groups import FakeGroup
+from tests.unit.direct.fake_streams import FakeStream
 
 class PrintingGroup(FakeGroup):
     def commit(self, offsets, *, deadline=None):

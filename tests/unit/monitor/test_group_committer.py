@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.client.fake_groups import FakeGroup
 
-from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
@@ -18,7 +18,6 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.spark.commit_offer import accept_commit_offer, commit_group
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
 
     from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitGroup
@@ -36,46 +35,24 @@ def sources_ending_at(*ends: Mapping[TopicPartition, int], options: Mapping[str,
     return [(SourceBatch(f"source {number}", 0, 1, 1, {}, end, end), options) for number, end in enumerate(ends)]
 
 
-class FakeGroup(ConsumerGroup):
-    """The offsets of a group; accepts commits while ``open`` is set."""
+class ConnectedGroup(FakeGroup):
+    """Counts its connections."""
 
-    def __init__(self) -> None:
-        self.open = threading.Event()
-        self.open.set()
-        self.commit_requested = threading.Event()
-        self.failing = False
-        self.connections = 0
-        self.attempts: list[Mapping[TopicPartition, int]] = []
-        self.commits: list[Mapping[TopicPartition, int]] = []
-        self.offsets: dict[TopicPartition, int] = {}
+    connections = 0
 
     def connect(self, options: Mapping[str, str], group: str) -> FakeGroup:
         self.connections += 1
         assert (options, group) == (OPTIONS, "shop")
         return self
 
-    def committed(
-        self, partitions: Collection[TopicPartition], *, deadline: object = None
-    ) -> dict[TopicPartition, int]:
-        return {tp: offset for tp, offset in self.offsets.items() if tp in partitions}
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
-        self.attempts.append(offsets)
-        self.commit_requested.set()
-        assert self.open.wait(30)
-        if self.failing:
-            raise BrokerTimeoutError("no response")
-        self.commits.append(offsets)
-        self.offsets.update(offsets)
+@pytest.fixture
+def group() -> ConnectedGroup:
+    return ConnectedGroup()
 
 
 @pytest.fixture
-def group() -> FakeGroup:
-    return FakeGroup()
-
-
-@pytest.fixture
-def committer(group: FakeGroup, tmp_path: Path) -> GroupCommitter:
+def committer(group: ConnectedGroup, tmp_path: Path) -> GroupCommitter:
     return GroupCommitter(tmp_path, group.connect)
 
 
@@ -94,7 +71,9 @@ def start(committer: GroupCommitter, tmp_path: Path) -> Start:
     return start
 
 
-def test_nothing_is_committed_without_the_option(group: FakeGroup, committer: GroupCommitter, start: Start) -> None:
+def test_nothing_is_committed_without_the_option(
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
+) -> None:
     options = {name: value for name, value in OPTIONS.items() if name != "commitgroupid"}
     start(options=options)
     committer.batch_ended("run", sources_ending_at({A: 5}, options=options))
@@ -103,7 +82,7 @@ def test_nothing_is_committed_without_the_option(group: FakeGroup, committer: Gr
 
 
 def test_every_batch_is_committed_over_one_connection(
-    group: FakeGroup, committer: GroupCommitter, start: Start
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
 ) -> None:
     start()
     for end in (5, 7):
@@ -121,7 +100,7 @@ def test_a_query_with_invalid_options_gets_no_offer(committer: GroupCommitter, t
 
 
 def test_a_planner_that_starts_after_the_first_batch_accepts_the_offer(
-    group: FakeGroup, committer: GroupCommitter, start: Start, tmp_path: Path
+    group: ConnectedGroup, committer: GroupCommitter, start: Start, tmp_path: Path
 ) -> None:
     """Spark may rerun the first batch without the planners of sources that have no records in it."""
     commit_group_key = commit_group(parse_stream_options(OPTIONS))
@@ -136,7 +115,7 @@ def test_a_planner_that_starts_after_the_first_batch_accepts_the_offer(
 
 
 def test_the_offer_stays_open_after_a_first_batch_without_records_of_the_group(
-    group: FakeGroup, committer: GroupCommitter, tmp_path: Path
+    group: ConnectedGroup, committer: GroupCommitter, tmp_path: Path
 ) -> None:
     """Spark reruns such a batch too; it had only records of a source without a group."""
     commit_group_key = commit_group(parse_stream_options(OPTIONS))
@@ -157,7 +136,9 @@ def test_an_idle_query_closes_its_offer(committer: GroupCommitter, start: Start,
     assert accept_commit_offer(tmp_path, commit_group_key) is None
 
 
-def test_a_late_report_does_not_set_back_commits_of_the_planner(group: FakeGroup, committer: GroupCommitter) -> None:
+def test_a_late_report_does_not_set_back_commits_of_the_planner(
+    group: ConnectedGroup, committer: GroupCommitter
+) -> None:
     """The planner found no offer, so only the planner commits."""
     committer.query_started("run", [OPTIONS])
     group.offsets = {A: 7, B: 3}  # the start of the batch after the next
@@ -168,7 +149,7 @@ def test_a_late_report_does_not_set_back_commits_of_the_planner(group: FakeGroup
 
 
 def test_the_planner_commits_if_the_query_started_before_the_listener(
-    group: FakeGroup, committer: GroupCommitter
+    group: ConnectedGroup, committer: GroupCommitter
 ) -> None:
     committer.batch_ended("run", sources_ending_at({A: 5}))
     committer.query_idle("run")
@@ -178,14 +159,14 @@ def test_the_planner_commits_if_the_query_started_before_the_listener(
 
 
 def test_a_stalled_commit_of_the_listener_does_not_set_the_group_back(
-    group: FakeGroup, committer: GroupCommitter, start: Start
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
 ) -> None:
     """A stalled commit once overwrote the offsets that the planner had committed in the meantime."""
     planner = start()
     assert planner is not None
     group.open.clear()
     committer.batch_ended("run", sources_ending_at({A: 2}))
-    assert group.commit_requested.wait(30)
+    assert group.requested.acquire(timeout=30)
     for end in range(2, 9, 2):
         planner.commit_async({A: end})
         planner.wait_for_commit()
@@ -196,12 +177,14 @@ def test_a_stalled_commit_of_the_listener_does_not_set_the_group_back(
     assert group.commits == [{A: 2}, {A: 10}]
 
 
-def test_an_ended_run_does_not_set_the_group_back(group: FakeGroup, committer: GroupCommitter, start: Start) -> None:
+def test_an_ended_run_does_not_set_the_group_back(
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
+) -> None:
     start("one")
     group.open.clear()
-    for end in (5, 7):
-        committer.batch_ended("one", sources_ending_at({A: end}))
-        assert group.commit_requested.wait(30)
+    committer.batch_ended("one", sources_ending_at({A: 5}))
+    assert group.requested.acquire(timeout=30)
+    committer.batch_ended("one", sources_ending_at({A: 7}))
     committer.query_ended("one")
     start("two")
     committer.batch_ended("two", sources_ending_at({A: 9}))
@@ -211,7 +194,7 @@ def test_an_ended_run_does_not_set_the_group_back(group: FakeGroup, committer: G
     assert group.connections == 2, "the options may differ"
 
 
-def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: FakeGroup, tmp_path: Path) -> None:
+def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: ConnectedGroup, tmp_path: Path) -> None:
     groups: dict[CommitGroup, GroupOffsetCommitter] = {}
     one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
     commit_group_key = commit_group(parse_stream_options(OPTIONS))
@@ -222,15 +205,15 @@ def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: Fake
         assert accept_commit_offer(tmp_path, commit_group_key) is not None
         session.batch_ended(run_id, sources_ending_at({A: end}))
         session.query_ended(run_id)
-        assert group.commit_requested.wait(30)
+    assert group.requested.acquire(timeout=30)
     assert not two.flush(0.2)
-    assert len(group.attempts) == 1, "one commit at a time"
+    assert len(group.deadlines) == 1, "one commit at a time"
     group.open.set()
     assert two.flush(30)
     assert group.commits == [{A: 5}, {A: 9}]
 
 
-def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: FakeGroup, tmp_path: Path) -> None:
+def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: ConnectedGroup, tmp_path: Path) -> None:
     """At the exit of a program the sessions wait one after the other."""
     groups: dict[CommitGroup, GroupOffsetCommitter] = {}
     one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
@@ -247,7 +230,7 @@ def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: FakeGr
 
 
 def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
-    group: FakeGroup, committer: GroupCommitter, start: Start
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
 ) -> None:
     for run_id, ends in (("one", (5, 9)), ("two", (3, 6))):
         start(run_id)
@@ -259,7 +242,7 @@ def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
 
 
 def test_a_resumed_query_without_new_records_commits_its_start_offsets(
-    group: FakeGroup, committer: GroupCommitter, start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    group: ConnectedGroup, committer: GroupCommitter, start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     planner = start()
     assert planner is not None
@@ -281,7 +264,7 @@ def test_a_resumed_query_without_new_records_commits_its_start_offsets(
 
 
 def test_a_query_that_ends_immediately_commits_its_start_offsets(
-    group: FakeGroup, committer: GroupCommitter, start: Start
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
 ) -> None:
     planner = start()
     assert planner is not None
@@ -291,7 +274,7 @@ def test_a_query_that_ends_immediately_commits_its_start_offsets(
     assert group.commits == [{A: 5}]
 
 
-def test_the_last_batch_is_committed(group: FakeGroup, committer: GroupCommitter, start: Start) -> None:
+def test_the_last_batch_is_committed(group: ConnectedGroup, committer: GroupCommitter, start: Start) -> None:
     start()
     group.open.clear()
     committer.batch_ended("run", sources_ending_at({A: 5}))
@@ -303,12 +286,12 @@ def test_the_last_batch_is_committed(group: FakeGroup, committer: GroupCommitter
 
 
 def test_a_slow_broker_delays_no_query_and_gets_the_newest_offsets(
-    group: FakeGroup, committer: GroupCommitter, start: Start
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
 ) -> None:
     start()
     group.open.clear()
     committer.batch_ended("run", sources_ending_at({A: 0}))
-    assert group.commit_requested.wait(30)
+    assert group.requested.acquire(timeout=30)
     for end in range(1, 100):
         committer.batch_ended("run", sources_ending_at({A: end}))
     assert not committer.flush(0)
@@ -318,11 +301,11 @@ def test_a_slow_broker_delays_no_query_and_gets_the_newest_offsets(
 
 
 def test_errors_and_the_recovery_are_logged_once(
-    group: FakeGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
+    group: ConnectedGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     start()
     for end, failing in enumerate((True, True, False)):
-        group.failing = failing
+        group.errors = [BrokerTimeoutError("no response")] * failing
         committer.batch_ended("run", sources_ending_at({A: end}))
         assert committer.flush(30)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
@@ -332,7 +315,7 @@ def test_errors_and_the_recovery_are_logged_once(
 
 
 def test_a_topic_with_two_readers_has_the_lower_offset(
-    group: FakeGroup, committer: GroupCommitter, start: Start
+    group: ConnectedGroup, committer: GroupCommitter, start: Start
 ) -> None:
     start()
     for one, two in ((5, 4), (9, 7)):
@@ -342,7 +325,7 @@ def test_a_topic_with_two_readers_has_the_lower_offset(
 
 
 def test_two_queries_with_one_group_are_logged(
-    group: FakeGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
+    group: ConnectedGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     start("first")
     committer.batch_ended("first", sources_ending_at({A: 5}))
