@@ -77,6 +77,7 @@ class ClusterClient:
         self._epoch_witnesses = Witnesses(self)
         self._was_reached = False
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
+        self._was_called = False  # whether a broker was called with this shift
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a wait that starts now, by default after ``default.api.timeout.ms``."""
@@ -116,9 +117,11 @@ class ClusterClient:
         return self._refresh_topics(None, deadline or self.deadline(), required=required)
 
     def use_next_broker(self) -> None:
-        """Send the next metadata requests to another broker, because the previous one may lag behind."""
+        """Send the next metadata requests to another broker than the last one, which may lag behind."""
         with self._lock:
-            self._broker_shift += 1
+            # Two calls in a row, such as after `confirm_missing`, would lead back to the same one of two brokers.
+            self._broker_shift += self._was_called
+            self._was_called = False
 
     def raise_epoch_floor(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
         """Accept no leader of a lower epoch than this one, which an earlier request or another process received."""
@@ -311,6 +314,7 @@ class ClusterClient:
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Call known brokers and bootstrap servers, each once, until one responds."""
         known = [(node.host, node.port) for node in self._nodes.values()]
+        self._was_called = True
         return call_any_broker(self.pool, self.settings, known, call, deadline, tries=tries, shift=self._broker_shift)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
