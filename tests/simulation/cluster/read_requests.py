@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.simulation.cluster.broker import Handler, SimulatedBroker
     from tests.simulation.cluster.replies import Reply
     from tests.simulation.cluster.topics import PartitionImage, SimulatedTopic, TopicImage
@@ -23,6 +25,7 @@ UNKNOWN_TOPIC_ID = 100
 _NO_ID = UUID(int=0)
 _UNKNOWN_OPERATIONS = -(2**31)
 _TOPIC_RESOURCE = 2
+_BROKER_RESOURCE = 4
 _TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5  # sources
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -244,6 +247,8 @@ def _describe_resource(broker: SimulatedBroker, resource: Any) -> dict[str, Any]
             error = UNKNOWN_TOPIC_OR_PARTITION
         elif not error and topic is not None:
             configs = _configs(topic.topic.configs, resource.configuration_keys)
+    elif resource.resource_type == _BROKER_RESOURCE:
+        configs = _configs(broker.cluster.settings.broker_configs, resource.configuration_keys, {})
     return {
         "error_code": error,
         "error_message": f"error {error}" if error else None,
@@ -253,8 +258,10 @@ def _describe_resource(broker: SimulatedBroker, resource: Any) -> dict[str, Any]
     }
 
 
-def _configs(explicit: dict[str, str], keys: Any) -> list[dict[str, Any]]:
-    values = {**DEFAULT_TOPIC_CONFIGS, **explicit}
+def _configs(
+    explicit: Mapping[str, str], keys: Any, defaults: Mapping[str, str] = DEFAULT_TOPIC_CONFIGS
+) -> list[dict[str, Any]]:
+    values = {**defaults, **explicit}
     return [
         {
             "name": name,

@@ -1,12 +1,14 @@
-"""The requests of a transactional producer, with and without transaction.version 2."""
+"""The requests of a transactional producer on a simulated cluster, with and without transaction.version 2."""
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.producer.fake_coordinator import NO_RESPONSE, FakeTransactionalCluster
+from tests.simulation.cluster.groups import GroupCoordinator
+from tests.simulation.cluster.transactions import TransactionCoordinator
+from tests.unit.producer.producer_cluster import RECORDS, SIZE, ProducerCluster, batch
+from tests.unit.producer.transaction_requests import TransactionRequest, transaction_requests
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
@@ -16,52 +18,68 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
-from pyspark_kafka_direct.records import EncodedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-RECORDS, SIZE = 10, 61
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FENCED = ErrorCode.PRODUCER_FENCED
-FIRST, SECOND = ("id", 7, 3), ("id", 7, 4)
+FIRST, SECOND, THIRD = (("id", 0, epoch) for epoch in range(3))
 
-both = pytest.mark.parametrize("level", [1, 2])
-
-
-def batch(partition: int = 0) -> EncodedBatch:
-    data = bytearray(SIZE)
-    struct.pack_into(">i", data, 57, RECORDS)
-    data[16] = 2
-    return EncodedBatch(partition, RECORDS, 100, data)
+both = pytest.mark.parametrize("cluster", [0, 2], indirect=True)  # the transaction.version
+before_v2 = pytest.mark.parametrize("cluster", [0], indirect=True)
 
 
-def new_producer(cluster: FakeTransactionalCluster) -> TransactionalProducer:
-    return TransactionalProducer(cluster, "id", 5000, ProducerSettings())  # type: ignore[arg-type]
+class TransactionalCluster(ProducerCluster):
+    """A cluster whose transactions end at once."""
+
+    def __init__(self, transaction_version: int = 2, **settings: Any) -> None:
+        super().__init__(transaction_version=transaction_version, **settings)
+        self.version = transaction_version
+        TransactionCoordinator.of(self.cluster).marker_seconds = (0.0, 0.0)
+        self._taken = 0
+
+    def new_producer(self) -> TransactionalProducer:
+        producer = TransactionalProducer(self.client(), "id", 5000, ProducerSettings())
+        self.at_end(producer.close)
+        return producer
+
+    def initialized_producer(self) -> TransactionalProducer:
+        """Return a producer after ``init_transactions``, without its request."""
+        producer = self.new_producer()
+        producer.init_transactions()
+        assert self.take_requests() == [("InitProducerId", "id", 5000)]
+        return producer
+
+    def group(self) -> ConsumerGroup:
+        return ConsumerGroup(self.client(), "g")
+
+    def committed_offsets(self) -> dict[TopicPartition, CommittedOffset]:
+        found = GroupCoordinator.of(self.cluster).committed("g")
+        return {TopicPartition(*name): CommittedOffset(each.offset, each.metadata) for name, each in found.items()}
+
+    def take_requests(self) -> list[TransactionRequest]:
+        """Return the requests since the last call."""
+        self.sleep(0.1)  # those on their way arrive
+        first, self._taken = self._taken, len(self.requests)
+        return transaction_requests(self.requests[first:])
 
 
-def initialized_producer(cluster: FakeTransactionalCluster) -> TransactionalProducer:
-    """Return a producer after ``init_transactions``, without its request."""
-    producer = new_producer(cluster)
-    producer.init_transactions()
-    assert cluster.take_requests() == [("InitProducerId", "id", 5000)]
-    return producer
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[TransactionalCluster]:
+    with TransactionalCluster(getattr(request, "param", 2)) as cluster:
+        yield cluster
 
 
-def group_of(cluster: FakeTransactionalCluster) -> ConsumerGroup:
-    return ConsumerGroup(cluster, "g")  # type: ignore[arg-type]
-
-
-def test_each_transaction_increments_the_epoch() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
-    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(7, 3)
+def test_each_transaction_increments_the_epoch(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
+    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(0, 0)
     for _ in range(2):
         producer.send("t", batch())
     assert producer.commit() == {P0: WrittenRange(0, 20, 20, 2 * SIZE)}
-    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(7, 4)
+    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(0, 1)
     producer.send("t", batch())
-    assert producer.commit() == {P0: WrittenRange(20, 30, 10, SIZE)}
+    assert producer.commit() == {P0: WrittenRange(21, 31, 10, SIZE)}
     assert cluster.take_requests() == [
         ("Produce", FIRST, 0, 0),
         ("Produce", FIRST, 0, 10),
@@ -71,14 +89,16 @@ def test_each_transaction_increments_the_epoch() -> None:
     ]
 
 
-def test_without_transaction_v2_partitions_are_added_and_sequence_numbers_continue() -> None:
-    cluster = FakeTransactionalCluster(level=1)
-    producer = initialized_producer(cluster)
+@before_v2
+def test_without_transaction_v2_partitions_are_added_and_sequence_numbers_continue(
+    cluster: TransactionalCluster,
+) -> None:
+    producer = cluster.initialized_producer()
     for _ in range(2):
         for partition in (0, 0, 1):
             producer.send("t", batch(partition))
         producer.commit()
-    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(7, 3)
+    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(0, 0)
     requests = cluster.take_requests()
     assert [each for each in requests if each[0] != "Produce"] == 2 * [
         ("AddPartitionsToTxn", FIRST, [("t", [0])]),
@@ -89,11 +109,13 @@ def test_without_transaction_v2_partitions_are_added_and_sequence_numbers_contin
     assert [each[3] for each in requests if each[:3] == ("Produce", FIRST, 1)] == [0, 10]
 
 
-def test_a_commit_that_may_arrive_again_increments_the_epoch_without_transaction_v2() -> None:
+@before_v2
+def test_a_commit_that_may_arrive_again_increments_the_epoch_without_transaction_v2(
+    cluster: TransactionalCluster,
+) -> None:
     """The try without a response must not end the next transaction."""
-    cluster = FakeTransactionalCluster(level=1)
-    producer = initialized_producer(cluster)
-    cluster.codes["EndTxn"] = [NO_RESPONSE]
+    producer = cluster.initialized_producer()
+    cluster.fault("EndTxn", "lose_response")
     for _ in range(2):
         producer.send("t", batch())
         producer.commit()
@@ -102,7 +124,7 @@ def test_a_commit_that_may_arrive_again_increments_the_epoch_without_transaction
         ("Produce", FIRST, 0, 0),
         ("EndTxn", FIRST, "commit"),
         ("EndTxn", FIRST, "commit"),
-        ("InitProducerId", "id", 5000, 7, 3),
+        ("InitProducerId", "id", 5000, 0, 0),
         ("AddPartitionsToTxn", SECOND, [("t", [0])]),
         ("Produce", SECOND, 0, 0),
         ("EndTxn", SECOND, "commit"),
@@ -110,10 +132,13 @@ def test_a_commit_that_may_arrive_again_increments_the_epoch_without_transaction
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, FENCED])
-def test_an_epoch_that_cannot_be_incremented_fails_the_next_transaction(code: ErrorCode) -> None:
-    cluster = FakeTransactionalCluster(level=1)
-    producer = initialized_producer(cluster)
-    cluster.codes = {"EndTxn": [NO_RESPONSE], "InitProducerId": [code]}
+@before_v2
+def test_an_epoch_that_cannot_be_incremented_fails_the_next_transaction(
+    cluster: TransactionalCluster, code: ErrorCode
+) -> None:
+    producer = cluster.initialized_producer()
+    cluster.fault("EndTxn", "lose_response")
+    cluster.fault("InitProducerId", "error", code=code)
     producer.send("t", batch())
     assert producer.commit()[P0].records == RECORDS
     for step in (lambda: producer.send("t", batch()), producer.require_producer_id) * 2:
@@ -126,12 +151,11 @@ def test_an_epoch_that_cannot_be_incremented_fails_the_next_transaction(code: Er
         producer.init_transactions()
         producer.send("t", batch())
         producer.commit()
-    assert len(cluster.requests_for("Produce")) == (1 if code == FENCED else 2)
+    assert cluster.sent("Produce") == (1 if code == FENCED else 2)
 
 
-def test_after_an_abort_the_next_epoch_is_used() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
+def test_after_an_abort_the_next_epoch_is_used(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     producer.send("t", batch())
     producer.flush()
     producer.abort()
@@ -146,24 +170,23 @@ def test_after_an_abort_the_next_epoch_is_used() -> None:
     ]
 
 
-def test_an_abort_drops_unsent_batches() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
+def test_an_abort_drops_unsent_batches(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     producer.send("t", batch(), more_follows=True)
     producer.abort()
     assert not producer.has_queued_batches
     producer.send("t", batch())
     assert producer.commit() == {P0: WrittenRange(0, 10, 10, SIZE)}
-    assert len(cluster.requests_for("Produce")) == 1
+    assert cluster.sent("Produce") == 1
 
 
-def test_after_an_abort_without_transaction_v2_init_transactions_is_required() -> None:
+@before_v2
+def test_after_an_abort_without_transaction_v2_init_transactions_is_required(cluster: TransactionalCluster) -> None:
     """The sequence numbers that the brokers have are unknown."""
-    cluster = FakeTransactionalCluster(level=1)
-    producer = initialized_producer(cluster)
+    producer = cluster.initialized_producer()
     producer.send("t", batch())
     producer.abort()
-    assert cluster.requests_for("EndTxn") == [("EndTxn", FIRST, "abort")]
+    assert cluster.take_requests()[-1] == ("EndTxn", FIRST, "abort")
     assert producer.producer_id_and_epoch is None
     with pytest.raises(RuntimeError, match="init_transactions first"):
         producer.send("t", batch())
@@ -174,9 +197,8 @@ def test_after_an_abort_without_transaction_v2_init_transactions_is_required() -
 
 
 @both
-def test_an_empty_transaction_needs_no_request(level: int) -> None:
-    cluster = FakeTransactionalCluster(level)
-    producer = initialized_producer(cluster)
+def test_an_empty_transaction_needs_no_request(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     assert producer.flush() == {}
     assert producer.commit() == {}
     producer.abort()
@@ -185,37 +207,35 @@ def test_an_empty_transaction_needs_no_request(level: int) -> None:
     producer.commit()
     assert producer.commit() == {}
     producer.abort()
-    assert len(cluster.requests_for("EndTxn")) == 1
+    assert cluster.sent("EndTxn") == 1
 
 
-def test_init_transactions_is_required() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = new_producer(cluster)
+def test_init_transactions_is_required(cluster: TransactionalCluster) -> None:
+    producer = cluster.new_producer()
     assert producer.producer_id_and_epoch is None
     with pytest.raises(RuntimeError, match="init_transactions first"):
         producer.send("t", batch())
     with pytest.raises(RuntimeError, match="init_transactions first"):
-        producer.send_offsets_to_transaction(group_of(cluster), {})
+        producer.send_offsets_to_transaction(cluster.group(), {})
     producer.commit()
     assert cluster.take_requests() == []
 
 
-def test_init_transactions_drops_the_open_transaction() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
+def test_init_transactions_drops_the_open_transaction(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     producer.send("t", batch())
+    producer.flush()
     producer.init_transactions()
     assert producer.commit() == {}
-    assert not cluster.requests_for("EndTxn"), "the coordinator has aborted it"
+    assert cluster.sent("EndTxn") == 0, "the coordinator has aborted it"
     producer.send("t", batch())
-    assert producer.commit() == {P0: WrittenRange(10, 20, 10, SIZE)}
-    assert cluster.take_requests()[-2:] == [("Produce", SECOND, 0, 0), ("EndTxn", SECOND, "commit")]
+    assert producer.commit() == {P0: WrittenRange(11, 21, 10, SIZE)}
+    assert cluster.take_requests()[-2:] == [("Produce", THIRD, 0, 0), ("EndTxn", THIRD, "commit")]
 
 
-def test_a_failed_init_transactions_leaves_the_producer_uninitialized() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
-    cluster.codes["InitProducerId"] = [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+def test_a_failed_init_transactions_leaves_the_producer_uninitialized(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
+    cluster.fault("InitProducerId", "error", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError):
         producer.init_transactions()
     assert producer.producer_id_and_epoch is None
@@ -234,16 +254,14 @@ STEPS: dict[str, tuple[str, Callable[[TransactionalProducer, ConsumerGroup], obj
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_fenced_producer_does_nothing_more(name: str) -> None:
+def test_a_fenced_producer_does_nothing_more(cluster: TransactionalCluster, name: str) -> None:
     where, step = STEPS[name]
-    cluster = FakeTransactionalCluster()
-    producer, group = initialized_producer(cluster), group_of(cluster)
+    producer, group = cluster.initialized_producer(), cluster.group()
     producer.send("t", batch())
-    cluster.codes[where] = [FENCED]
+    producer.flush()
+    cluster.fault(where, "error", code=FENCED)
     if where == "Produce":
-        producer.flush()
         producer.send("t", batch())
-        cluster.codes[where] = []
     with pytest.raises(ProducerFencedError) as first_error:
         step(producer, group)
     cluster.take_requests()
@@ -261,116 +279,113 @@ def test_a_fenced_producer_does_nothing_more(name: str) -> None:
     assert cluster.take_requests() == [], "what is open is its successor's by now"
 
 
-def test_after_an_unconfirmed_commit_init_transactions_is_required() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
+def test_after_an_unconfirmed_commit_init_transactions_is_required(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     producer.send("t", batch())
-    cluster.codes["EndTxn"] = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    cluster.fault("EndTxn", "error", code=ErrorCode.UNKNOWN_SERVER_ERROR)
     with pytest.raises(OutcomeUnknownError):
         producer.commit()
     assert producer.producer_id_and_epoch is None
     producer.abort()
-    assert len(cluster.requests_for("EndTxn")) == 1, "another end might be the end of another transaction"
+    assert cluster.sent("EndTxn") == 1, "another end might be the end of another transaction"
     with pytest.raises(RuntimeError, match="init_transactions first"):
         producer.send("t", batch())
     producer.init_transactions()
     producer.send("t", batch())
     producer.commit()
-    assert cluster.take_requests()[-1] == ("EndTxn", SECOND, "commit")
+    assert cluster.take_requests()[-1] == ("EndTxn", THIRD, "commit")
 
 
 @both
-def test_offsets_are_committed_with_the_records(level: int) -> None:
-    cluster = FakeTransactionalCluster(level)
-    producer, group = initialized_producer(cluster), group_of(cluster)
+def test_offsets_are_committed_with_the_records(cluster: TransactionalCluster) -> None:
+    producer, group = cluster.initialized_producer(), cluster.group()
     producer.send("t", batch())
     producer.send_offsets_to_transaction(group, {P0: CommittedOffset(5, "note")})
-    assert not cluster.committed_offsets
+    assert not cluster.committed_offsets()
     producer.commit()
-    assert cluster.committed_offsets == {P0: CommittedOffset(5, "note")}
+    assert cluster.committed_offsets() == {P0: CommittedOffset(5, "note")}
     requests = [each[:3] for each in cluster.take_requests() if each[0].startswith(("AddOffsets", "TxnOffset"))]
-    added = [("AddOffsetsToTxn", FIRST, "g")] if level < 2 else []
+    added = [("AddOffsetsToTxn", FIRST, "g")] if cluster.version < 2 else []
     assert requests == [*added, ("TxnOffsetCommit", FIRST, "g")]
 
 
 @both
-def test_offsets_alone_are_a_transaction(level: int) -> None:
-    cluster = FakeTransactionalCluster(level)
-    producer, group = initialized_producer(cluster), group_of(cluster)
+def test_offsets_alone_are_a_transaction(cluster: TransactionalCluster) -> None:
+    producer, group = cluster.initialized_producer(), cluster.group()
     producer.send_offsets_to_transaction(group, {P0: CommittedOffset(5)})
     producer.abort()
-    assert not cluster.committed_offsets
+    assert not cluster.committed_offsets()
     producer.init_transactions()
     producer.send_offsets_to_transaction(group, {P1: CommittedOffset(6)})
     producer.commit()
-    assert cluster.committed_offsets == {P1: CommittedOffset(6, "")}
+    assert cluster.committed_offsets() == {P1: CommittedOffset(6, "")}
 
 
 @both
-def test_a_transaction_of_another_producer_can_be_resumed(level: int) -> None:
-    cluster = FakeTransactionalCluster(level)
-    producer = new_producer(cluster)
-    producer.resume_transaction(ProducerIdAndEpoch(40, 2))
-    assert producer.producer_id_and_epoch == ProducerIdAndEpoch(40, 2)
+def test_a_transaction_of_another_producer_can_be_resumed(cluster: TransactionalCluster) -> None:
+    producer, acquired = cluster.new_producer(), cluster.transactional_id()
+    other = ProducerIdAndEpoch(acquired.producer_id, acquired.epoch)
+    TransactionCoordinator.of(cluster.cluster).add_partitions("id", other, [P1])
+    producer.resume_transaction(other)
+    assert producer.producer_id_and_epoch == other
     producer.commit()
-    assert cluster.take_requests() == [("EndTxn", ("id", 40, 2), "commit")], "others may have written with it"
-    producer.resume_transaction(ProducerIdAndEpoch(50, 2), in_progress=False)
+    assert cluster.take_requests() == [("EndTxn", FIRST, "commit")], "others may have written with it"
+    acquired = cluster.transactional_id()
+    other = ProducerIdAndEpoch(acquired.producer_id, acquired.epoch)
+    producer.resume_transaction(other, in_progress=False)
     producer.commit()
     producer.abort()
     assert cluster.take_requests() == []
     producer.send("t", batch())
     producer.commit()
     assert [each[:2] for each in cluster.take_requests()] == [
-        *([("AddPartitionsToTxn", ("id", 50, 2))] if level < 2 else []),
-        ("Produce", ("id", 50, 2)),
-        ("EndTxn", ("id", 50, 2)),
+        *([("AddPartitionsToTxn", ("id", *other))] if cluster.version < 2 else []),
+        ("Produce", ("id", *other)),
+        ("EndTxn", ("id", *other)),
     ]
 
 
 @both
-def test_a_transaction_may_have_timed_out_if_it_is_nearly_as_old_as_its_timeout(level: int) -> None:
-    cluster = FakeTransactionalCluster(level)
-    producer = initialized_producer(cluster)
-    cluster.system.now += 100
+def test_a_transaction_may_have_timed_out_if_it_is_nearly_as_old_as_its_timeout(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
+    cluster.sleep(100)
     assert producer.open_seconds == 0.0, "it starts with its first record"
     for number in range(2):
         producer.send("t", batch())
-        assert producer.open_seconds == pytest.approx(2.249 * number)
-        cluster.system.now += 2.249
+        assert producer.open_seconds == pytest.approx(2.2 * number, abs=0.02)
+        cluster.sleep(2.2)
     assert not producer.may_have_timed_out, "5 s are its timeout"
     producer.commit()
     assert producer.open_seconds == 0.0
-    producer.send_offsets_to_transaction(group_of(cluster), {P0: CommittedOffset(5)})
-    cluster.system.now += 4.5
-    cluster.codes["EndTxn"] = [FENCED]
+    producer.send_offsets_to_transaction(cluster.group(), {P0: CommittedOffset(5)})
+    cluster.sleep(4.5)
+    cluster.fault("EndTxn", "error", code=FENCED)
     with pytest.raises(ProducerFencedError):
         producer.commit()
     assert producer.may_have_timed_out, "the error does not say it"
-    assert producer.open_seconds == pytest.approx(4.5)
+    assert producer.open_seconds == pytest.approx(4.5, abs=0.02)
 
 
-def test_resuming_another_transaction_drops_unsent_batches() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
+def test_resuming_another_transaction_drops_unsent_batches(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     producer.send("t", batch(), more_follows=True)
-    producer.resume_transaction(ProducerIdAndEpoch(40, 2), in_progress=False)
+    cluster.transactional_id()
+    producer.resume_transaction(ProducerIdAndEpoch(0, 1), in_progress=False)
     assert not producer.has_queued_batches
     producer.send("t", batch())
     producer.commit()
-    assert cluster.take_requests() == [("Produce", ("id", 40, 2), 0, 0), ("EndTxn", ("id", 40, 2), "commit")]
+    assert cluster.take_requests() == [("Produce", SECOND, 0, 0), ("EndTxn", SECOND, "commit")]
 
 
 def test_brokers_without_fencing_are_rejected() -> None:
-    cluster = FakeTransactionalCluster()
-    cluster.versions = {22: (0, 2), 24: (0, 1)}
-    with pytest.raises(UnsupportedBrokerError, match=r"requires Kafka 2\.5"):
-        new_producer(cluster).init_transactions()
-    assert cluster.take_requests() == []
+    with TransactionalCluster(0, newest_versions={"InitProducerId": 2, "AddPartitionsToTxn": 1}) as cluster:
+        with pytest.raises(UnsupportedBrokerError, match=r"requires Kafka 2\.5"):
+            cluster.new_producer().init_transactions()
+        assert cluster.take_requests() == []
 
 
-def test_callers_can_wait_for_responses_with_descriptors() -> None:
-    cluster = FakeTransactionalCluster()
-    producer = initialized_producer(cluster)
+def test_callers_can_wait_for_responses_with_descriptors(cluster: TransactionalCluster) -> None:
+    producer = cluster.initialized_producer()
     assert (producer.descriptors(), producer.has_queued_batches) == ([], False)
     producer.poll(0)
     producer.send("t", batch(), more_follows=True)
@@ -384,13 +399,13 @@ def test_callers_can_wait_for_responses_with_descriptors() -> None:
     assert [each[0] for each in cluster.take_requests()] == ["Produce", "EndTxn"]
 
 
-def test_the_end_of_the_with_block_releases_the_connections() -> None:
-    cluster = FakeTransactionalCluster()
-    with new_producer(cluster) as producer:
+def test_the_end_of_the_with_block_releases_the_connections(cluster: TransactionalCluster) -> None:
+    client = cluster.client()
+    with TransactionalProducer(client, "id", 5000, ProducerSettings()) as producer:
         producer.init_transactions()
         producer.send("t", batch())
         producer.flush()
-        before = cluster.released
-    assert cluster.released == before + 1
     assert producer.descriptors() == []
-    assert not cluster.requests_for("EndTxn"), "the broker ends it when its time is up"
+    client.pool.clear()
+    assert cluster.open_connections == 0
+    assert cluster.sent("EndTxn") == 0, "the broker ends it when its time is up"
