@@ -282,8 +282,7 @@ class ExactlyOnceDelivery(SinkDelivery):
                 confirmed |= self._cluster.confirm_missing({tp: committed_ids.get(tp) for tp in suspects})
             if suspects <= confirmed:
                 return {name: topic.topic_id for name, topic in topics.items()}
-            self._cluster.use_next_broker()
-            self._cluster.pool.system.sleep(_METADATA_RETRY_SECONDS)
+            self._cluster.pool.system.sleep(_METADATA_RETRY_SECONDS)  # `confirm_missing` has chosen another broker
         raise contradicting_metadata_error(partitions)
 
     def _check_reset_confirmed(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:

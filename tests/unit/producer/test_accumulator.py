@@ -77,7 +77,7 @@ def test_records_without_keys_stick_to_a_partition_until_a_batch_is_full(
 
 
 def test_a_missing_partition_fails_its_record_only(one_partition: ProducerCluster) -> None:
-    harness = AccumulatorHarness(one_partition)
+    harness, start = AccumulatorHarness(one_partition), one_partition.now
     records = [harness.record(b"good"), harness.record(b"bad", partition=1), harness.record(b"too", partition=0)]
     harness.accumulator.append(records)
     harness.poll_until(b"good", b"bad", b"too")
@@ -86,10 +86,20 @@ def test_a_missing_partition_fails_its_record_only(one_partition: ProducerCluste
     assert type(error) is TopicNotFoundError
     assert (error.topic, error.partition) == ("t", 1)
     assert error.message == f"The topic has no such partition; it has 1.{NOT_WRITTEN}"
+    assert one_partition.now - start < 1, "nothing is sent to find out"
     one_partition.event("expand_topic", topic="t")
     harness.append(b"now", partition=1)
     harness.poll_until(b"now")
     assert harness.outcomes[b"now"] == (1, 0)
+
+
+def test_a_partition_that_was_added_since_the_last_metadata_is_found(one_partition: ProducerCluster) -> None:
+    harness = AccumulatorHarness(one_partition)
+    harness.append(b"1", partition=0)
+    one_partition.event("expand_topic", topic="t")
+    harness.append(b"2", partition=1)
+    harness.poll_until(b"1", b"2")
+    assert harness.outcomes == {b"1": (0, 0), b"2": (1, 0)}
 
 
 def test_queued_records_of_a_missing_partition_fail_with_the_first_ones() -> None:

@@ -11,7 +11,7 @@ from tests.unit.producer.producer_cluster import PARTITION, ProducerCluster
 from tests.unit.producer.test_batch_producer_faults import FaultyCluster
 
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
-from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError, TopicNotFoundError
 from pyspark_kafka_direct.producer.accumulator import RecordAccumulator
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -107,13 +107,23 @@ def test_a_record_without_a_timestamp_gets_the_current_time(cluster: ProducerClu
     assert now <= new_producer(cluster).send("t", b"k", b"v").result(TIMEOUT).timestamp <= now + 1
 
 
-def test_a_record_that_is_too_large_fails_without_a_request(cluster: ProducerCluster) -> None:
+@pytest.mark.parametrize(
+    ("record", "size"),
+    [
+        ({"value": bytes(1_000)}, 1_083),
+        ({"value": bytes(900), "headers": [("four", b"12345"), ("none", None)]}, 900 + 83 + 2 * (10 + 4) + 5),
+    ],
+    ids=["value", "headers"],
+)
+def test_a_record_that_is_too_large_fails_without_a_request(
+    cluster: ProducerCluster, record: dict[str, Any], size: int
+) -> None:
     producer = new_producer(cluster, max_request_bytes=1_000)
-    future = producer.send("t", b"k", bytes(1_000))
+    future = producer.send("t", b"k", **record)
     assert future.done()
     error = future.exception()
     assert isinstance(error, RecordTooLargeError)
-    assert error.message.startswith("The record has up to 1083 bytes, more than max.request.size (1000).")
+    assert error.message.startswith(f"The record has up to {size} bytes, more than max.request.size (1000).")
     assert error.message.endswith(NOT_WRITTEN)
     assert (threads(cluster), cluster.network.sent_requests) == ([], [])
 
@@ -140,9 +150,16 @@ def test_invalid_arguments_are_errors_of_the_caller(
         new_producer(cluster).send(**{"topic": "t", "key": b"k", "value": b"v", **given})
 
 
+def test_the_greatest_partition_and_timestamp_are_valid(cluster: ProducerCluster) -> None:
+    greatest = (1 << 63) - 1
+    producer = new_producer(cluster)
+    assert producer.send("t", b"k", b"v", timestamp=greatest).result(TIMEOUT).timestamp == greatest
+    assert isinstance(producer.send("t", b"k", b"v", partition=(1 << 31) - 1).exception(TIMEOUT), TopicNotFoundError)
+
+
 def test_a_future_cannot_be_cancelled(cluster: ProducerCluster) -> None:
     future = new_producer(cluster).send("t", b"k", b"v")
-    assert not future.cancel()
+    assert future.cancel() is False
     assert future.result(TIMEOUT).offset == 0
 
 
@@ -343,10 +360,11 @@ def test_nothing_stays_open_when_the_thread_cannot_be_started(
     assert producer.send("t", b"k", b"v").result(TIMEOUT).offset == 0
 
 
-def test_buffered_bytes_are_bounded(cluster: ProducerCluster) -> None:
+@pytest.mark.parametrize(("buffer_bytes", "count"), [(10 * 1_117, 10), (10 * 1_117 - 1, 9)])
+def test_buffered_bytes_are_bounded(cluster: ProducerCluster, buffer_bytes: int, count: int) -> None:
     """Each record takes its upper bound of 1,117 bytes."""
     cluster.delay_responses(1.0)
-    producer = new_producer(cluster, buffer_bytes=10 * 1_117)
+    producer = new_producer(cluster, buffer_bytes=buffer_bytes)
     futures: list[Future[RecordMetadata]] = []
 
     def write() -> None:
@@ -354,7 +372,7 @@ def test_buffered_bytes_are_bounded(cluster: ProducerCluster) -> None:
 
     cluster.process.spawn("writer", write)
     cluster.sleep(0.5)
-    assert producer.sent_count == 10
+    assert producer.sent_count == count
     cluster.sleep(60)
     assert [each.result(0).offset for each in futures] == list(range(50))
 
