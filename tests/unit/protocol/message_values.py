@@ -1,4 +1,4 @@
-"""Generated values for message schemas, and the same values as objects of two libraries."""
+"""Random values for message schemas, and the same values as objects of two libraries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import functools
 import importlib
 import typing
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hypothesis import strategies as st
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kio.schema.errors import ErrorCode
 
@@ -21,15 +20,17 @@ from pyspark_kafka_direct.protocol.schema import (
     StructSpec,
 )
 
+if TYPE_CHECKING:
+    import random
+
 _SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_LENGTHS = (0, 1, 2, 5, 42, 126, 127, 128, 300)  # of strings and bytes; a varint of two bytes begins at 127
+_CHARACTERS = "a b\0.\x7fé€\uffff😀"
 
 
-@functools.cache
-def values(of: StructSpec, version: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Return a strategy for all values that a struct can have in a version, as a mapping."""
-    return st.fixed_dictionaries(
-        {each.name: _values_of(each, version) for each in of.fields if each.versions.has(version)}
-    )
+def random_values(of: StructSpec, version: int, source: random.Random) -> dict[str, Any]:
+    """Return values that a struct can have in a version, as a mapping."""
+    return {each.name: _value(each, version, source) for each in of.fields if each.versions.has(version)}
 
 
 def plain(value: Any) -> Any:
@@ -112,25 +113,24 @@ def as_kio(data_class: Any, given: dict[str, Any]) -> Any:
 _type_hints = functools.cache(typing.get_type_hints)
 
 
-def _values_of(field: FieldSpec, version: int) -> st.SearchStrategy[Any]:
-    result = _non_null_values(field, version)
-    return st.none() | result if field.nullable.has(version) else result
-
-
-def _non_null_values(field: FieldSpec, version: int) -> st.SearchStrategy[Any]:
+def _value(field: FieldSpec, version: int, source: random.Random) -> Any:
+    if field.nullable.has(version) and source.random() < 0.3:
+        return None
     if isinstance(field.type, ArrayType):
         of = field.type.of
-        inner = values(of, version) if isinstance(of, StructSpec) else _primitive(of)
-        return st.lists(inner, max_size=3)
+        return [
+            random_values(of, version, source) if isinstance(of, StructSpec) else _primitive(of, source)
+            for _ in range(source.randrange(4))
+        ]
     if isinstance(field.type, StructSpec):
-        return values(field.type, version)
+        return random_values(field.type, version, source)
     if _is_bit_field(field):
-        return st.just(field.default)
+        return field.default
     if field.name.endswith("error_code"):
-        return st.sampled_from([0, 3, 16, 58])  # kio has only known codes
+        return source.choice([0, 3, 16, 58])  # kio has only known codes
     if field.name.endswith("_ms"):
-        return st.integers(0, 2**31 - 1)
-    return _primitive(field.type)
+        return _integer(32, source) & 2**31 - 1
+    return _primitive(field.type, source)
 
 
 def _is_bit_field(field: FieldSpec) -> bool:
@@ -138,15 +138,22 @@ def _is_bit_field(field: FieldSpec) -> bool:
     return field.name.endswith("authorized_operations") and field.type == "int32"
 
 
-def _primitive(kafka_type: str) -> st.SearchStrategy[Any]:
+def _primitive(kafka_type: str, source: random.Random) -> Any:
     if kafka_type in _SIZES:
-        limit = 1 << (_SIZES[kafka_type] - 1)
-        return st.integers(-limit, limit - 1)
+        return _integer(_SIZES[kafka_type], source)
     if kafka_type == "bool":
-        return st.booleans()
+        return source.choice([False, True])
     if kafka_type == "uuid":
-        return st.uuids() | st.just(uuid.UUID(int=0))
-    return st.text(max_size=200) if kafka_type == "string" else st.binary(max_size=300)
+        return uuid.UUID(int=source.choice([0, source.getrandbits(128)]))
+    size = source.choice(_LENGTHS)
+    return "".join(source.choices(_CHARACTERS, k=size)) if kafka_type == "string" else source.randbytes(size)
+
+
+def _integer(bits: int, source: random.Random) -> int:
+    """Return an integer, of any number of bits with the same probability, or one of the largest."""
+    limit = 1 << (bits - 1)
+    value = source.choice([source.getrandbits(source.randrange(bits)), limit - 1])
+    return source.choice([value, -value - 1])
 
 
 def _completed(field: FieldSpec, value: Any) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
 from kio.serial import entity_reader, entity_writer
-from tests.examples import examples
+from tests.examples import seeds
 from tests.unit.protocol.message_values import (
     as_kafka_python,
     as_kio,
@@ -22,7 +22,7 @@ from tests.unit.protocol.message_values import (
     kafka_python,
     kio,
     plain,
-    values,
+    random_values,
 )
 
 from pyspark_kafka_direct.client.connection import max_response_size
@@ -43,7 +43,7 @@ def supported_versions(api: ApiMessageType) -> range:
 
 
 EVERY = [pytest.param(api, version, id=f"{api.name}-{version}") for api in APIS for version in supported_versions(api)]
-EXAMPLES = examples(5)
+EXAMPLES = seeds(10)
 
 
 def response_bytes(api: ApiMessageType, version: int, given: dict[str, Any]) -> bytes:
@@ -88,8 +88,8 @@ def test_with_max_version() -> None:
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
-    @given(values(api.request, version))
-    def check(request_values: dict[str, Any]) -> None:
+    def check(source: random.Random) -> None:
+        request_values = random_values(api.request, version, source)
         expected = as_kafka_python(kafka_python(api, "Request"), api.request, request_values, version)
         expected.with_header(correlation_id=77, client_id="me")
         encoded = messages.encode(api, version, 77, b"me", request_values)
@@ -102,8 +102,8 @@ def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_responses_of_kafka_python_are_decoded(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
-    @given(values(api.response, version))
-    def check(response_values: dict[str, Any]) -> None:
+    def check(source: random.Random) -> None:
+        response_values = random_values(api.response, version, source)
         expected = as_kafka_python(kafka_python(api, "Response"), api.response, response_values, version)
         expected.with_header(correlation_id=77)
         body = bytes(expected.encode(header=True))[4:]
@@ -121,8 +121,9 @@ def test_bodies_equal_kio(api: ApiMessageType, version: int) -> None:
     assert request_class is not None, "kio has all supported versions"
 
     @EXAMPLES
-    @given(values(api.request, version), values(api.response, version))
-    def check(request_values: dict[str, Any], response_values: dict[str, Any]) -> None:
+    def check(source: random.Random) -> None:
+        request_values = random_values(api.request, version, source)
+        response_values = random_values(api.response, version, source)
         expected = io.BytesIO()
         entity_writer(request_class)(expected, as_kio(request_class, request_values))
         assert messages.encode_body(api, version, request_values) == expected.getvalue()
@@ -142,11 +143,10 @@ def test_bodies_equal_kio(api: ApiMessageType, version: int) -> None:
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_truncated_or_extended_response_is_malformed(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
-    @given(values(api.response, version), st.data())
-    def check(response_values: dict[str, Any], data: st.DataObject) -> None:
-        body = response_bytes(api, version, response_values)
+    def check(source: random.Random) -> None:
+        body = response_bytes(api, version, random_values(api.response, version, source))
         with pytest.raises(MalformedError):
-            messages.decode(api, version, body[: data.draw(st.integers(0, len(body) - 1))])
+            messages.decode(api, version, body[: source.randrange(len(body))])
         with pytest.raises(MalformedError, match="remain at the end"):
             messages.decode(api, version, body + b"\0")
 
@@ -157,11 +157,10 @@ def test_truncated_or_extended_response_is_malformed(api: ApiMessageType, versio
 @pytest.mark.parametrize(("api", "version"), EVERY)
 def test_damaged_messages_are_malformed_or_decoded(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
-    @given(values(api.response, version), st.randoms(use_true_random=False))
-    def check(response_values: dict[str, Any], random_source: random.Random) -> None:
-        body = bytearray(response_bytes(api, version, response_values))
-        for _ in range(random_source.randint(1, 4)):
-            body[random_source.randrange(len(body))] = random_source.randrange(256)
+    def check(source: random.Random) -> None:
+        body = bytearray(response_bytes(api, version, random_values(api.response, version, source)))
+        for _ in range(source.randint(1, 4)):
+            body[source.randrange(len(body))] = source.randrange(256)
         with contextlib.suppress(MalformedError):
             messages.decode(api, version, bytes(body))
 
