@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.examples import seeds
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, RANGE, SIZE, TYPE, JsonRequest
 from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
+
+if TYPE_CHECKING:
+    import random
 
 FIELDS: Final = pa.schema(
     {
@@ -32,70 +34,114 @@ FIELDS: Final = pa.schema(
 )
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "+05:30")
 
-digits = st.text("0123456789", max_size=7)
-separators = st.sampled_from(["-", "-", ":", " ", "T", ".", "", "GMT"])
-offsets = st.sampled_from(
-    [
-        *["", "Z", "z", "UTC", " UTC", "GMT", "UT", "UTC+1", "GMT-01:30", "UT+0130", "+1", "+01", "+0130", "+01:30"],
-        *["+1:30", "+01:3", "+1:3", "+1:30:15", "+013015", "-18:00", "+18:01", "-19", "+00:60", "EST", "HST", "UTCZ"],
-        *["+", "+a", "+130", "+01301", "+01:30:1", "GMT GMT", "+01GMT:00", "\x7f+01:00", " +01:00 ", "Europe/Berlin"],
-    ]
+OFFSETS: Final = (
+    *["", "Z", "z", "UTC", " UTC", "GMT", "UT", "UTC+1", "GMT-01:30", "UT+0130", "+1", "+01", "+0130", "+01:30"],
+    *["+1:30", "+01:3", "+1:3", "+1:30:15", "+013015", "-18:00", "+18:01", "-19", "+00:60", "EST", "HST", "UTCZ"],
+    *["+", "+a", "+130", "+01301", "+01:30:1", "GMT GMT", "+01GMT:00", "\x7f+01:00", " +01:00 ", "Europe/Berlin"],
 )
-years = st.integers(1800, 2600) | st.integers(0, 999_999)
-times = st.builds(
-    lambda sign, year, rest, fraction, offset: f"{sign}{year:04}{rest}{fraction}{offset}",
-    st.sampled_from(["", "", "", "-", "+"]),
-    years,
-    st.builds(
-        "-{:02}-{:02}{}{:02}:{:02}:{}".format,
-        st.integers(0, 13),
-        st.integers(0, 32),
-        st.sampled_from("T "),
-        st.integers(0, 24),
-        st.integers(0, 60),
-        st.integers(0, 60),
-    ),
-    st.just("") | st.text("0123456789", max_size=9).map(".{}".format),
-    offsets,
-) | st.lists(st.tuples(digits, separators), max_size=7).map(lambda parts: "".join(map("".join, parts)))
-some_times = (
-    times
-    | st.builds(lambda time, end: time[:end], times, st.integers(0, 20))
-    | st.builds("{}{}{}".format, st.sampled_from([" ", "\t", "\x7f", "GMT"]), times, st.sampled_from(["", " ", "\n"]))
-    | st.integers(-(1 << 33), 1 << 33).map(str)
-    | st.integers(-800_000, -100_000).map(str)
-)
-numbers = st.builds(
-    lambda sign, whole, point, fraction, exponent: f"{sign}{whole}{point}{fraction}{exponent}",
-    st.sampled_from(["", "-", "+"]),
-    st.text("0123459", max_size=42) | st.sampled_from(["0", "99999", "9" * 38, "9" * 28]),
-    st.sampled_from(["", ".", ".", ",", "-"]),
-    st.text("0456789", max_size=42) | st.sampled_from(["994999", "995", "005"]),
-    st.just("")
-    | st.integers(-50, 50).map("e{}".format)
-    | st.sampled_from(
-        ["E+2", "e", "e400", "e-400", "e2147483647", "e-2147483648", "e00000000000000002", "e99999999999"]
-    ),
-)
-base64_texts = (
-    st.binary(max_size=12).map(lambda data: data.hex())
-    | st.text("AQUZaz09+/= \n-_é", max_size=12)
-    | st.sampled_from(["QUJD", "QQ==", "QUI=", "QQ==QUJD", " QUJD  QUJD ", "QR==", "Q===", "===="])
-)
-texts = (some_times | numbers | base64_texts).map(json.dumps)
-keys = st.sampled_from(FIELDS.names)
-scalars = texts | numbers | st.sampled_from(["null", "true", "1", "-9223372036854775808", "9223372036854775808", "NaN"])
+SCALARS: Final = ("null", "true", "1", "-9223372036854775808", "9223372036854775808", "NaN")
+EXPONENTS: Final = ("E+2", "e", "e400", "e-400", "e2147483647", "e-2147483648", "e00000000000000002", "e99999999999")
+BASE64: Final = ("QUJD", "QQ==", "QUI=", "QQ==QUJD", " QUJD  QUJD ", "QR==", "Q===", "====")
 
 
-def containers(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    fields = st.builds('"{}":{}'.format, keys | st.sampled_from(["", "\\u0041", "'"]), values)
-    objects = st.lists(fields, max_size=8).map(lambda fields: "{" + ", ".join(fields) + "}")
-    return objects | st.lists(values, max_size=3).map(lambda values: "[" + " ,".join(values) + "]")
+class Values:
+    """Random JSON, much of which is a value of one of the types."""
 
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
 
-values = containers(st.recursive(scalars, containers, max_leaves=8)).map(str.encode)
-damaged = st.builds(lambda value, end: value[:end], values, st.integers(0, 60))
-single = st.builds('{{"{}":{}}}'.format, keys, scalars).map(str.encode)
+    def value(self) -> bytes:
+        match self._source.randrange(4):
+            case 0:
+                name = self._source.choice(FIELDS.names)
+                return f'{{"{name}":{self._source.choice([self._fitting(name), self._scalar()])}}}'.encode()
+            case 1:
+                names = self._source.sample(FIELDS.names, self._source.randint(1, 5))
+                return ("{" + ",".join(f'"{name}":{self._fitting(name)}' for name in names) + "}").encode()
+            case 2:
+                return self._container(3).encode()
+        value = self._container(3).encode()
+        return value[: self._source.randrange(61)]
+
+    def _container(self, depth: int) -> str:
+        values = [
+            self._scalar() if self._source.random() < 0.6 or not depth else self._container(depth - 1)
+            for _ in range(self._source.choice([0, 1, 1, 2, 3, 8]))
+        ]
+        if self._source.random() < 0.3:
+            return "[" + " ,".join(values) + "]"
+        names = [*FIELDS.names, "", "\\u0041", "'"]
+        return "{" + ", ".join(f'"{self._source.choice(names)}":{value}' for value in values) + "}"
+
+    def _fitting(self, name: str) -> str:
+        """Return a value that may have the type of the field."""
+        match name:
+            case "d" | "t" | "n":
+                randint = self._source.randint
+                day = f"{randint(1800, 2600)}-{randint(1, 12):02}-{randint(1, 28):02}"
+                time = f"{day}T{randint(0, 24):02}:{randint(0, 60):02}:{randint(0, 59):02}.{self._text('0189', 7)}"
+                return json.dumps(self._source.choice([time, time + self._source.choice(OFFSETS), self._some_time()]))
+            case "c" | "c38" | "c0":
+                number = f"{self._text('0459', 6)}.{self._text('0459', 5)}"
+                return self._source.choice([number, json.dumps(number), self._number()])
+            case "x":
+                return json.dumps(self._base64())
+            case "ad":
+                return f"[{json.dumps(self._time())}]"
+            case "m":
+                return f'{{"a":{self._source.randint(-9, 9)},"a":1}}'
+            case "mo":
+                return f'{{"a":{{"x":1,"d":{json.dumps(self._time())}}}}}'
+        return f'[{{"b":{self._source.randint(-99, 99)}}},null]'
+
+    def _scalar(self) -> str:
+        match self._source.randrange(5):
+            case 0:
+                return self._source.choice(SCALARS)
+            case 1:
+                return self._number()
+        return json.dumps(self._source.choice([self._some_time, self._some_time, self._number, self._base64])())
+
+    def _some_time(self) -> str:
+        choice = self._source.choice
+        match self._source.randrange(5):
+            case 0:
+                return self._time()[: self._source.randrange(21)]
+            case 1:
+                return choice([" ", "\t", "\x7f", "GMT"]) + self._time() + choice(["", " ", "\n"])
+            case 2:
+                return str(self._source.randint(-(1 << 33), 1 << 33))
+            case 3:
+                return str(self._source.randint(-800_000, -100_000))
+        return self._time()
+
+    def _time(self) -> str:
+        choice, randint = self._source.choice, self._source.randint
+        if self._source.random() < 0.3:
+            separators = ["-", "-", ":", " ", "T", ".", "", "GMT"]
+            parts = (self._text("0123456789", 7) + choice(separators) for _ in range(randint(0, 7)))
+            return "".join(parts)
+        year = choice([randint(1800, 2600), randint(0, 999_999)])
+        day = f"{year:04}-{randint(0, 13):02}-{randint(0, 32):02}"
+        time = f"{randint(0, 24):02}:{randint(0, 60):02}:{randint(0, 60)}"
+        fraction = choice(["", "." + self._text("0123456789", 9)])
+        return f"{choice(['', '', '', '-', '+'])}{day}{choice('T ')}{time}{fraction}{choice(OFFSETS)}"
+
+    def _number(self) -> str:
+        choice = self._source.choice
+        whole = choice([self._text("0123459", 42), choice(["0", "99999", "9" * 38, "9" * 28])])
+        fraction = choice([self._text("0456789", 42), choice(["994999", "995", "005"])])
+        exponent = choice(["", f"e{self._source.randint(-50, 50)}", choice(EXPONENTS)])
+        return f"{choice(['', '-', '+'])}{whole}{choice(['', '.', '.', ',', '-'])}{fraction}{exponent}"
+
+    def _base64(self) -> str:
+        size = self._source.randrange(13)
+        return self._source.choice(
+            [self._source.randbytes(size).hex(), self._text("AQUZaz09+/= \n-_é", 12), self._source.choice(BASE64)]
+        )
+
+    def _text(self, characters: str, max_size: int) -> str:
+        return "".join(self._source.choices(characters, k=self._source.randint(0, max_size)))
 
 
 def decoders(fields: pa.Schema = FIELDS, time_zone: str = "UTC") -> list[JsonDecoder]:
@@ -116,13 +162,17 @@ def comparable(decoded: DecodedValues) -> tuple[pa.Array, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(st.lists(single | values | damaged, max_size=10), st.sampled_from(ZONES))
-def test_the_decoders_agree(values: list[bytes], time_zone: str) -> None:
-    (first, malformed), *others = [decode(decoder, values) for decoder in decoders(time_zone=time_zone)]
-    for other, other_malformed in others:
-        assert other.equals(first), (other, first)
-        assert other_malformed == malformed
+def test_the_decoders_agree() -> None:
+    @seeds(300)
+    def check(source: random.Random) -> None:
+        rows = [Values(source).value() for _ in range(source.randrange(11))]
+        both = [decode(decoder, rows) for decoder in decoders(time_zone=source.choice(ZONES))]
+        (first, malformed), *others = both
+        for other, other_malformed in others:
+            assert other.equals(first), (rows, other, first)
+            assert other_malformed == malformed, rows
+
+    check()
 
 
 @pytest.mark.parametrize("zone", ZONES)
