@@ -297,9 +297,7 @@ class RecordAccumulator:
                 self._producer.enqueue(oldest.topic, batch.encoded, batch, oldest.created_at)
         except BaseException as error:
             # The producer reported the error for the batches, or the first parts of one, that it received.
-            self._report_unsent(
-                [record for batch in batches for record in batch.records[batch.reported_count :]], error
-            )
+            self._report_unsent([record for batch in batches for record in batch.records[batch.failed_count :]], error)
             raise
 
     def _report_unsent(self, records: Sequence[PendingRecord], error: BaseException) -> None:
@@ -456,7 +454,7 @@ class _BatchCallback:
     ) -> None:
         self.records = records
         self.encoded = encoded
-        self.reported_count = 0
+        self.failed_count = 0
         self._reports = reports
         self._cluster = cluster
         self._partition = TopicPartition(records[0].topic, encoded.partition)
@@ -465,7 +463,6 @@ class _BatchCallback:
         self._leader_epoch = -1 if leader is None else leader.epoch
 
     def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
-        self.reported_count += record_count
         records = self.records[first_index : first_index + record_count]
         # For a duplicate batch, a broker returns the batch's latest timestamp as its log append time
         # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
@@ -478,7 +475,7 @@ class _BatchCallback:
         self._reports.append(report)
 
     def on_failed(self, first_index: int, record_count: int, error: BaseException) -> None:
-        self.reported_count += record_count
+        self.failed_count += record_count
         self._reports.append(DeliveryReport(self.records[first_index : first_index + record_count], error=error))
 
     def _known_topic_id(self) -> UUID | None:

@@ -72,14 +72,20 @@ def test_a_large_batch_is_sent_at_once_with_the_deferred_ones(cluster: ProducerC
     assert cluster.produced_partitions == [[0, 1], [2]]
 
 
-def test_small_batches_are_deferred_until_they_fill_a_request(cluster: ProducerCluster) -> None:
+@pytest.mark.parametrize(
+    ("max_request_bytes", "expected"),
+    [(3 * SIZE, [[0, 1, 2], [3, 4, 5]]), (3 * SIZE + 1, [[0, 1, 2], [3]]), (3 * SIZE - 1, [[0, 1], [2], [3, 4], [5]])],
+)
+def test_small_batches_are_deferred_until_they_fill_a_request(
+    cluster: ProducerCluster, max_request_bytes: int, expected: list[list[int]]
+) -> None:
     cluster.delay_responses(1.0)
-    producer = cluster.producer(max_request_bytes=3 * SIZE)
+    producer = cluster.producer(max_request_bytes=max_request_bytes)
     for partition in range(7):
         producer.send("t", batch(partition), more_follows=True)
     assert producer.unacknowledged_bytes == 7 * SIZE
     cluster.sleep(0.1)
-    assert cluster.produced_partitions == [[0, 1, 2], [3, 4, 5]]
+    assert cluster.produced_partitions == expected
 
 
 @pytest.mark.parametrize("more_follows", [False, True])
@@ -266,6 +272,19 @@ def test_metadata_is_refreshed_for_an_unreachable_leader(cluster: ProducerCluste
     assert producer.flush()[PARTITION].records == RECORDS
     assert [each.broker for each in cluster.produced] == [1, 2]
     assert cluster.produced[1].at < 2
+
+
+def test_without_acks_the_end_of_a_connection_may_tell_that_the_leader_moved(cluster: ProducerCluster) -> None:
+    producer = cluster.producer(acks=0)
+    producer.send("t", batch())
+    cluster.sleep(1)
+    cluster.elect(PARTITION, 2)
+    cluster.break_connections(1)
+    cluster.sleep(1)
+    producer.send("t", batch())
+    producer.flush()
+    cluster.sleep(1)
+    assert [each.broker for each in cluster.produced] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,23 @@ def test_an_expired_batch_does_not_fail_later_ones() -> None:
         assert cluster.producer_states() == [(FIRST, 0), (SECOND, 0)]
 
 
+def test_a_batch_behind_an_expired_one_is_not_sent_again_if_both_may_be_written() -> None:
+    """With another sequence number it could be duplicated: late requests of both may still arrive."""
+    with ProducerCluster(connection={"request_timeout_ms": 5_000}) as cluster:
+        cluster.fault("Produce", "late_stalled_request", number=1, seconds=20)
+        cluster.fault("Produce", "late_stalled_request", number=2, seconds=20)
+        producer = cluster.producer(delivery_timeout_ms=20_000)
+        send(producer, 0)
+        producer.flush()
+        old, new = RecordingCallback(), RecordingCallback()
+        producer.send("t", batch(), old, created_at=cluster.now - 17)
+        producer.send("t", batch(), new, created_at=cluster.now)
+        producer.flush()
+        assert old.error.message.endswith(MAY_BE_WRITTEN)
+        assert new.error.message.endswith(MAY_BE_WRITTEN)
+        assert cluster.producer_states() == [(FIRST, 0), (FIRST, 20)]
+
+
 def test_a_general_error_fails_all_batches(cluster: ProducerCluster) -> None:
     cluster.fault("Produce", "garble_response", number=1)
     producer = cluster.producer(max_in_flight=2)
