@@ -435,3 +435,13 @@ def test_no_producer_id_is_acquired_after_the_failure_of_a_thread(
     assert world.now - start > 1, "the other request has its response"
     world.sleep(60)
     assert world.sent("InitProducerId") == 2
+
+
+def test_another_prefix_after_a_recovery(world: DeliveryCluster) -> None:
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    with pytest.raises(OptionError, match="transactionalIdPrefix"):
+        world.delivery(transactionalIdPrefix="r").prepare("q", [A0], 1)
+    delivery._fencing_log.record_recovery()
+    world.delivery(transactionalIdPrefix="r").prepare("q", [A0], 1)
+    assert world.received("InitProducerId")[-1].transactional_id == "r.cont.0"
