@@ -309,6 +309,18 @@ def test_an_ended_transaction_leads_to_the_search_for_a_successor(cluster: Store
     assert cluster.committed_offsets() == [1]
 
 
+def test_any_error_of_a_fenced_run_leads_to_the_search_for_a_successor(cluster: StoreCluster) -> None:
+    first, second = cluster.run("1"), cluster.run("2", cluster.other)
+    first.acquire()
+    cluster.in_other_process(0, second.acquire)
+    cluster.sleep(2)
+    cluster.fault("Produce", "error", code=48)  # INVALID_TXN_STATE
+    with pytest.raises(ProducerFencedError, match="acquired by run 2"):
+        save(first, 1)
+    cluster.in_other_process(0, second.close)
+    cluster.sleep(1)
+
+
 def test_a_save_that_outlives_its_transaction_is_repeated(cluster: StoreCluster) -> None:
     """The broker aborts the transaction after 30 seconds."""
     store = cluster.run("1")

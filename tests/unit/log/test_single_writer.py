@@ -131,6 +131,22 @@ def test_a_claim_has_the_timeout_of_other_requests(cluster: LogCluster) -> None:
         table.read_to_end()
 
 
+def test_a_write_that_outlives_the_stop_releases_its_connections(cluster: LogCluster) -> None:
+    """The fixture checks that none is left."""
+    table = cluster.table_of(transactional_id="writer")
+    table.start()
+    cluster.fault("Produce", "delay_response", seconds=5)
+    written: list[int] = []
+    cluster.process.spawn("write", lambda: written.append(table.put(b"k", b"v").result(0).partition))
+    cluster.sleep(1)
+    start = cluster.now
+    table.stop(2)
+    assert cluster.now - start < 3
+    assert not written
+    cluster.sleep(10)
+    assert written
+
+
 def test_a_write_below_the_position_reveals_a_truncation(cluster: LogCluster) -> None:
     """The consumer gets no responses, so it does not detect it."""
     for _ in range(3):
