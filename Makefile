@@ -75,7 +75,7 @@ unit: $(VENV)  ## unit tests only; THOROUGH=1 runs more examples and all histori
 # Some tests wait for a second, so two parts at once would leave the processors idle for almost half of the time.
 .PHONY: unit-1 unit-2 unit-3 unit-4 unit-5 unit-6
 unit-1 unit-2 unit-3 unit-4 unit-5 unit-6: unit-%: $(VENV)
-	$(PYTEST) -m 'not slow' --part $*/6 tests/unit
+	$(PYTEST) -m 'not slow' --junitxml build/tests/shard-check-$*-6.xml --part $*/6 tests/unit
 
 .PHONY: newest-unit-1 newest-unit-2
 newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)

@@ -79,7 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if part is not None and shard is None:
         folders = [config.invocation_params.dir / argument for argument in config.args]
         modules = {module for folder in folders for module in folder.rglob("test_*.py")}
-        config.stash[_UNIT_PART] = modules_of_unit_part(modules, part, durations_of(None))
+        durations = durations_of(None, without_slow=bool(config.getoption("markexpr")))
+        config.stash[_UNIT_PART] = modules_of_unit_part(modules, part, durations)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

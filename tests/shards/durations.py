@@ -1,6 +1,6 @@
 """Durations of test modules, by which the parts of a shard are packed.
 
-``make test`` writes a report of each part. This reads the reports and records the durations::
+``make test`` and ``make check`` write a report of each part. This reads the reports and records the durations::
 
     python -m tests.shards.durations
 """
@@ -21,12 +21,13 @@ ROOT = Path(__file__).parents[2]
 _REPORTS = ROOT / "build" / "tests"
 _FILE = Path(__file__).with_name("durations.json")
 _UNIT = "unit"  # the unit tests, which have parts as a shard has
+_CHECK = "check"  # those that are not marked as slow
 
 
-def durations_of(shard: str | None) -> Mapping[str, float]:
+def durations_of(shard: str | None, *, without_slow: bool = False) -> Mapping[str, float]:
     """Return the recorded seconds of each module of a shard, or of the unit tests, by its path in the repository."""
     recorded: dict[str, dict[str, float]] = json.loads(_FILE.read_text("utf-8"))
-    return recorded.get(shard or _UNIT, {})
+    return recorded.get(shard or (_CHECK if without_slow else _UNIT), {})
 
 
 def read_reports(folder: Path) -> dict[str, dict[str, float]]:

@@ -37,6 +37,7 @@ def test_imports() -> None:
     assert not (message := report("imports", imports.compare(imports.package_imports()))), message
 
 
+@pytest.mark.slow
 def test_functions_and_their_assertions() -> None:
     assert not (message := report("tests", collected_tests.compare_functions())), message
 

@@ -56,6 +56,7 @@ def struct_of(data_type: pa.DataType, *values: Any) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.array(values, data_type)], ["v"])
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=100)
 def test_fastavro_reads_what_was_written(data: st.DataObject) -> None:

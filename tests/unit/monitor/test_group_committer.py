@@ -205,7 +205,8 @@ def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: Conn
         assert accept_commit_offer(tmp_path, commit_group_key) is not None
         session.batch_ended(run_id, sources_ending_at({A: end}))
         session.query_ended(run_id)
-    assert group.requested.acquire(timeout=30)
+        if session is one:  # otherwise a later offset could replace the first one before it is requested
+            assert group.requested.acquire(timeout=30)
     assert not two.flush(0.2)
     assert len(group.deadlines) == 1, "one commit at a time"
     group.open.set()

@@ -85,6 +85,7 @@ def test_rows_round_trip(implementation: str, rows: list[Row], codec: str, batch
     assert Counter(decode(*(batch.data for batch in batches))) == Counter(without_offsets(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
 @examples(50)
 @given(data=st.data())

@@ -123,6 +123,7 @@ def test_split(implementation: str, codec: str) -> None:
     assert bytes(batch.data) == stamped
 
 
+@pytest.mark.slow
 @both
 @settings(deadline=None)
 @given(rows=some_rows().filter(lambda rows: len(rows) > 1), codec=st.sampled_from(sorted(CODECS)))

@@ -102,6 +102,12 @@ def test_recorded_modules_exist() -> None:
         modules = durations_of(shard)
         assert (shard == "soak") == (not modules)
         assert [module for module in modules if not (ROOT / module).exists()] == []
+    without_slow = durations_of(None, without_slow=True)
+    assert [module for module in without_slow if not (ROOT / module).exists()] == []
+    assert (
+        without_slow["tests/unit/protocol/test_messages.py"]
+        < durations_of(None)["tests/unit/protocol/test_messages.py"]
+    )
 
 
 def test_all_parts_are_checked() -> None:
@@ -109,7 +115,8 @@ def test_all_parts_are_checked() -> None:
     assert "UNIT := tests/unit tests/simulation\n" in text
     parts = "unit-1 unit-2 unit-3 unit-4 unit-5 unit-6"
     assert f"@$(SHARDS) lint {parts}\n" in text
-    assert f"{parts}: unit-%: $(VENV)\n\t$(PYTEST) -m 'not slow' --part $*/6 tests/unit\n" in text
+    command = "$(PYTEST) -m 'not slow' --junitxml build/tests/shard-check-$*-6.xml --part $*/6 tests/unit"
+    assert f"{parts}: unit-%: $(VENV)\n\t{command}\n" in text
 
 
 def test_both_parts_are_tested_with_the_newest_spark() -> None:
