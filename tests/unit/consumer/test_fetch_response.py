@@ -17,6 +17,7 @@ from pyspark_kafka_direct.consumer.fetch_response import (
     UsePreferredReplica,
     decide_after_empty,
     decide_after_error,
+    is_empty_at_end,
 )
 from pyspark_kafka_direct.errors import AuthorizationError, CorruptRecordError, ProtocolError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -141,3 +142,9 @@ def test_leader_decides_on_an_offset_at_the_end_of_the_log(context: FetchContext
     action = decide_after_empty(context, response(high_watermark=high_watermark, last_stable_offset=high_watermark))
     assert isinstance(action, CheckLeaderLog)
     assert action.error.offset == 20
+
+
+@pytest.mark.parametrize("broker", [0, 7])
+def test_a_response_that_names_another_replica_is_more_than_empty(broker: int) -> None:
+    assert is_empty_at_end(100, response(), read_committed=True)
+    assert not is_empty_at_end(100, response(preferred_read_replica=broker), read_committed=True)
