@@ -11,7 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.variant_utils import VariantUtils
-from tests.unit.records.test_json_decoders import damaged, errors, json_values
+from tests.examples import seeds
+from tests.unit.records.random_json import RandomJson
+from tests.unit.records.test_json_decoders import errors
 
 from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
 from pyspark_kafka_direct.records.json_values import JsonRequest, is_variant, variant_type
@@ -53,26 +55,36 @@ def comparable(decoded: DecodedValues) -> Any:
     return decoded.values.to_pylist(), errors(decoded)
 
 
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.none() | damaged(json_values), max_size=8), st.integers(0, 2))
-def test_the_decoders_agree(values: list[bytes | None], offset: int) -> None:
-    array = pa.array(values, pa.binary()).slice(min(offset, len(values)))
-    first, *others = [comparable(decoder.decode(array)) for decoder in decoders()]
-    for other in others:
-        assert other == first
+def test_the_decoders_agree() -> None:
+    @seeds(400)
+    def check(source: random.Random) -> None:
+        rows = [RandomJson(source, ()).row() for _ in range(source.randint(0, 8))]
+        array = pa.array(rows, pa.binary()).slice(source.randint(0, min(2, len(rows))))
+        first, *others = [comparable(decoder.decode(array)) for decoder in decoders()]
+        for other in others:
+            assert other == first, rows
+
+    check()
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.none() | damaged(json_values), max_size=4))
-@example(
-    [b'{"o":{"x":1,"x":1},"i":1}', b'{"o":{"x":1},"o":null,"o":{"y":"\\ud83d"},"i":1}', b'{"a":[1,"x",{"x":1,"x":1}]}']
-)
-def test_the_decoders_agree_on_variants_in_structs(values: list[bytes | None]) -> None:
-    array = pa.array(values, pa.binary())
-    first, *others = [comparable(decoder.decode(array)) for decoder in decoders(STRUCT)]
-    for other in others:
-        assert repr(other) == repr(first)
+def test_the_decoders_agree_on_variants_in_structs() -> None:
+    def assert_agreement(rows: list[bytes | None]) -> None:
+        first, *others = [comparable(decoder.decode(pa.array(rows, pa.binary()))) for decoder in decoders(STRUCT)]
+        for other in others:
+            assert repr(other) == repr(first), rows
+
+    @seeds(200)
+    def check(source: random.Random) -> None:
+        assert_agreement([RandomJson(source, STRUCT.names).row() for _ in range(source.randint(0, 4))])
+
+    check()
+    assert_agreement(
+        [
+            b'{"o":{"x":1,"x":1},"i":1}',
+            b'{"o":{"x":1},"o":null,"o":{"y":"\\ud83d"},"i":1}',
+            b'{"a":[1,"x",{"x":1,"x":1}]}',
+        ]
+    )
 
 
 @pytest.mark.slow
