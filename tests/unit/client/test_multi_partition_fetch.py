@@ -10,13 +10,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
-from tests.examples import examples
+from tests.examples import seeds
 from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.protocol.message_values import random_integer
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import MultiPartitionFetchChannel
@@ -35,20 +34,23 @@ from pyspark_kafka_direct.protocol.fetch_codec import (
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Sequence
 
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
 IDS = {name: uuid.UUID(int=index + 1) for index, name in enumerate(("flights", "ships", "trains"))}
 LIMITS = FetchLimits(500, 1, 50 << 20, 1, "a-rack")
 
-int32 = st.integers(-(2**31), 2**31 - 1)
-int64 = st.integers(-(2**63), 2**63 - 1)
-partitions = st.builds(
-    lambda topic, *numbers: FetchRequestPartition(topic, IDS[topic], *numbers),
-    st.sampled_from(sorted(IDS)),
-    *(int32, int64, int32, int32, int32),
-)
-partition_lists = st.lists(partitions, max_size=8, unique_by=lambda requested: (requested.topic, requested.partition))
+
+def random_partitions(source: random.Random, least: int = 0) -> list[FetchRequestPartition]:
+    partitions = [_random_partition(source) for _ in range(source.randint(least, 8))]
+    return list({(each.topic, each.partition): each for each in partitions}.values())
+
+
+def _random_partition(source: random.Random) -> FetchRequestPartition:
+    topic = source.choice(sorted(IDS))
+    numbers = [random_integer(bits, source) for bits in (32, 64, 32, 32, 32)]
+    return FetchRequestPartition(topic, IDS[topic], *numbers)
 
 
 def by_topic(requested: Sequence[FetchRequestPartition]) -> list[tuple[str, list[FetchRequestPartition]]]:
@@ -56,124 +58,139 @@ def by_topic(requested: Sequence[FetchRequestPartition]) -> list[tuple[str, list
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@given(requested=partition_lists)
-@examples(10)
-def test_requests_equal_kafka_python(version: int, requested: list[FetchRequestPartition]) -> None:
-    topic_class = FetchRequest.FetchTopic
-    topics = [
-        topic_class(
-            topic=topic,
-            topic_id=IDS[topic],
-            partitions=[
-                topic_class.FetchPartition(
-                    partition=each.partition,
-                    current_leader_epoch=each.leader_epoch,
-                    fetch_offset=each.offset,
-                    last_fetched_epoch=each.last_fetched_epoch,
-                    log_start_offset=-1,
-                    partition_max_bytes=each.max_bytes,
-                )
-                for each in group
-            ],
+def test_requests_equal_kafka_python(version: int) -> None:
+    @seeds(20)
+    def check(source: random.Random) -> None:
+        requested = random_partitions(source)
+        topic_class = FetchRequest.FetchTopic
+        topics = [
+            topic_class(
+                topic=topic,
+                topic_id=IDS[topic],
+                partitions=[
+                    topic_class.FetchPartition(
+                        partition=each.partition,
+                        current_leader_epoch=each.leader_epoch,
+                        fetch_offset=each.offset,
+                        last_fetched_epoch=each.last_fetched_epoch,
+                        log_start_offset=-1,
+                        partition_max_bytes=each.max_bytes,
+                    )
+                    for each in group
+                ],
+            )
+            for topic, group in by_topic(requested)
+        ]
+        theirs = FetchRequest(
+            version=version,
+            replica_id=-1,
+            max_wait_ms=LIMITS.max_wait_ms,
+            min_bytes=LIMITS.min_bytes,
+            max_bytes=LIMITS.max_bytes,
+            isolation_level=LIMITS.isolation_level,
+            session_id=0,
+            session_epoch=-1,
+            topics=topics,
+            forgotten_topics_data=[],
+            rack_id=LIMITS.rack,
         )
-        for topic, group in by_topic(requested)
-    ]
-    theirs = FetchRequest(
-        version=version,
-        replica_id=-1,
-        max_wait_ms=LIMITS.max_wait_ms,
-        min_bytes=LIMITS.min_bytes,
-        max_bytes=LIMITS.max_bytes,
-        isolation_level=LIMITS.isolation_level,
-        session_id=0,
-        session_epoch=-1,
-        topics=topics,
-        forgotten_topics_data=[],
-        rack_id=LIMITS.rack,
-    )
-    assert encode_fetch_request(version, requested, LIMITS) == bytes(theirs.encode())
+        assert encode_fetch_request(version, requested, LIMITS) == bytes(theirs.encode())
+
+    check()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-@given(requested=partition_lists)
-@examples(10)
-def test_requests_equal_kio(version: int, requested: list[FetchRequestPartition]) -> None:
-    module = importlib.import_module(f"kio.schema.fetch.v{version}.request")
-    topics = tuple(
-        with_known_fields(
-            module.FetchTopic,
-            topic=topic,
-            topic_id=IDS[topic],
-            partitions=tuple(
-                with_known_fields(
-                    module.FetchPartition,
-                    partition=each.partition,
-                    current_leader_epoch=each.leader_epoch,
-                    fetch_offset=each.offset,
-                    last_fetched_epoch=each.last_fetched_epoch,
-                    partition_max_bytes=each.max_bytes,
-                )
-                for each in group
-            ),
+def test_requests_equal_kio(version: int) -> None:
+    @seeds(20)
+    def check(source: random.Random) -> None:
+        requested = random_partitions(source)
+        module = importlib.import_module(f"kio.schema.fetch.v{version}.request")
+        topics = tuple(
+            with_known_fields(
+                module.FetchTopic,
+                topic=topic,
+                topic_id=IDS[topic],
+                partitions=tuple(
+                    with_known_fields(
+                        module.FetchPartition,
+                        partition=each.partition,
+                        current_leader_epoch=each.leader_epoch,
+                        fetch_offset=each.offset,
+                        last_fetched_epoch=each.last_fetched_epoch,
+                        partition_max_bytes=each.max_bytes,
+                    )
+                    for each in group
+                ),
+            )
+            for topic, group in by_topic(requested)
         )
-        for topic, group in by_topic(requested)
-    )
-    theirs = with_known_fields(
-        module.FetchRequest,
-        replica_id=-1,
-        max_wait=datetime.timedelta(milliseconds=LIMITS.max_wait_ms),
-        min_bytes=LIMITS.min_bytes,
-        max_bytes=LIMITS.max_bytes,
-        isolation_level=LIMITS.isolation_level,
-        topics=topics,
-        forgotten_topics_data=(),
-        rack_id=LIMITS.rack,
-    )
-    out = io.BytesIO()
-    entity_writer(module.FetchRequest)(out, theirs)
-    assert encode_fetch_request(version, requested, LIMITS) == out.getvalue()
+        theirs = with_known_fields(
+            module.FetchRequest,
+            replica_id=-1,
+            max_wait=datetime.timedelta(milliseconds=LIMITS.max_wait_ms),
+            min_bytes=LIMITS.min_bytes,
+            max_bytes=LIMITS.max_bytes,
+            isolation_level=LIMITS.isolation_level,
+            topics=topics,
+            forgotten_topics_data=(),
+            rack_id=LIMITS.rack,
+        )
+        out = io.BytesIO()
+        entity_writer(module.FetchRequest)(out, theirs)
+        assert encode_fetch_request(version, requested, LIMITS) == out.getvalue()
+
+    check()
 
 
-partition_fields = st.fixed_dictionaries(
-    {
-        "error_code": st.sampled_from([0, 1, 3, 6, 29, 74]),
-        "high_watermark": int64,
-        "last_stable_offset": int64,
-        "log_start_offset": int64,
-        "aborted": st.none() | st.lists(st.tuples(int64, int64), max_size=3),
-        "preferred_read_replica": int32,
-        "records": st.none() | st.binary(max_size=300),
-        "leader": st.none() | st.tuples(st.integers(0, 2**31 - 1), int32),
-        "diverging": st.none() | st.tuples(st.integers(0, 2**31 - 1), int64),
+def random_fields(source: random.Random) -> dict[str, Any]:
+    """Return the fields of a partition in a response."""
+
+    def integer(bits: int) -> int:
+        return random_integer(bits, source)
+
+    aborted = [(integer(64), integer(64)) for _ in range(source.randrange(4))]
+    return {
+        "error_code": source.choice([0, 1, 3, 6, 29, 74]),
+        "high_watermark": integer(64),
+        "last_stable_offset": integer(64),
+        "log_start_offset": integer(64),
+        "aborted": source.choice([None, aborted]),
+        "preferred_read_replica": integer(32),
+        "records": source.choice([None, source.randbytes(source.choice([0, 1, 126, 127, 128, 300]))]),
+        "leader": source.choice([None, (integer(32) & 2**31 - 1, integer(32))]),
+        "diverging": source.choice([None, (integer(32) & 2**31 - 1, integer(64))]),
     }
-)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-@given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
-@examples(10)
-def test_responses_of_kafka_python_are_parsed(
-    version: int, data: st.DataObject, requested: list[FetchRequestPartition], throttle_ms: int
-) -> None:
-    fields_by_partition = {(each.topic, each.partition): data.draw(partition_fields) for each in requested}
-    order = data.draw(st.permutations(requested))
-    body = encoded_by_kafka_python(version, order, fields_by_partition, throttle_ms)
-    assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
+def test_responses_of_kafka_python_are_parsed(version: int) -> None:
+    @seeds(20)
+    def check(source: random.Random) -> None:
+        requested = random_partitions(source, least=1)
+        throttle_ms = random_integer(32, source) & 2**31 - 1
+        fields_by_partition = {(each.topic, each.partition): random_fields(source) for each in requested}
+        order = source.sample(requested, len(requested))
+        body = encoded_by_kafka_python(version, order, fields_by_partition, throttle_ms)
+        assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
+
+    check()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-@given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
-@examples(10)
-def test_responses_of_kio_are_parsed(
-    version: int, data: st.DataObject, requested: list[FetchRequestPartition], throttle_ms: int
-) -> None:
-    fields_by_partition = {(each.topic, each.partition): data.draw(partition_fields) for each in requested}
-    order = data.draw(st.permutations(requested))
-    body = encoded_by_kio(version, order, fields_by_partition, throttle_ms)
-    assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
+def test_responses_of_kio_are_parsed(version: int) -> None:
+    @seeds(20)
+    def check(source: random.Random) -> None:
+        requested = random_partitions(source, least=1)
+        throttle_ms = random_integer(32, source) & 2**31 - 1
+        fields_by_partition = {(each.topic, each.partition): random_fields(source) for each in requested}
+        order = source.sample(requested, len(requested))
+        body = encoded_by_kio(version, order, fields_by_partition, throttle_ms)
+        assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
+
+    check()
 
 
 def assert_parsed(
@@ -350,18 +367,20 @@ def test_truncated_responses_are_malformed(version: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-@given(data=st.data())
-@examples(30)
-def test_damaged_responses_are_malformed_or_parsed(version: int, data: st.DataObject) -> None:
-    body = bytearray(encoded_by_kafka_python(version, THREE, FIELDS))
-    for _ in range(data.draw(st.integers(1, 4))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        response = parse_fetch_response(memoryview(body), version, THREE)
-    except MalformedError:
-        return
-    assert response.partitions.keys() in (FIELDS.keys(), set())
-    assert all(len(fetched.records) <= len(body) for fetched in response.partitions.values())
+def test_damaged_responses_are_malformed_or_parsed(version: int) -> None:
+    @seeds(60)
+    def check(source: random.Random) -> None:
+        body = bytearray(encoded_by_kafka_python(version, THREE, FIELDS))
+        for _ in range(source.randint(1, 4)):
+            body[source.randrange(len(body))] = source.randrange(256)
+        try:
+            response = parse_fetch_response(memoryview(body), version, THREE)
+        except MalformedError:
+            return
+        assert response.partitions.keys() in (FIELDS.keys(), set())
+        assert all(len(fetched.records) <= len(body) for fetched in response.partitions.values())
+
+    check()
 
 
 class FakeConnection:

@@ -33,6 +33,13 @@ def random_values(of: StructSpec, version: int, source: random.Random) -> dict[s
     return {each.name: _value(each, version, source) for each in of.fields if each.versions.has(version)}
 
 
+def random_integer(bits: int, source: random.Random) -> int:
+    """Return an integer, of any number of bits with the same probability, or one of the largest."""
+    limit = 1 << (bits - 1)
+    value = source.choice([source.getrandbits(source.randrange(bits)), limit - 1])
+    return source.choice([value, -value - 1])
+
+
 def plain(value: Any) -> Any:
     """Convert named tuples and other objects to mappings, and arrays to lists, for comparison."""
     if hasattr(value, "_asdict"):
@@ -129,7 +136,7 @@ def _value(field: FieldSpec, version: int, source: random.Random) -> Any:
     if field.name.endswith("error_code"):
         return source.choice([0, 3, 16, 58])  # kio has only known codes
     if field.name.endswith("_ms"):
-        return _integer(32, source) & 2**31 - 1
+        return random_integer(32, source) & 2**31 - 1
     return _primitive(field.type, source)
 
 
@@ -140,20 +147,13 @@ def _is_bit_field(field: FieldSpec) -> bool:
 
 def _primitive(kafka_type: str, source: random.Random) -> Any:
     if kafka_type in _SIZES:
-        return _integer(_SIZES[kafka_type], source)
+        return random_integer(_SIZES[kafka_type], source)
     if kafka_type == "bool":
         return source.choice([False, True])
     if kafka_type == "uuid":
         return uuid.UUID(int=source.choice([0, source.getrandbits(128)]))
     size = source.choice(_LENGTHS)
     return "".join(source.choices(_CHARACTERS, k=size)) if kafka_type == "string" else source.randbytes(size)
-
-
-def _integer(bits: int, source: random.Random) -> int:
-    """Return an integer, of any number of bits with the same probability, or one of the largest."""
-    limit = 1 << (bits - 1)
-    value = source.choice([source.getrandbits(source.randrange(bits)), limit - 1])
-    return source.choice([value, -value - 1])
 
 
 def _completed(field: FieldSpec, value: Any) -> Any:
