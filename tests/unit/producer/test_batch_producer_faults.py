@@ -33,10 +33,11 @@ class FaultyCluster(ProducerCluster):
         for number in range(REQUESTS):
             if chance.random() < rejections:
                 self.fault("Produce", "error", number=number, code=ErrorCode.INVALID_RECORD)
-            elif chance.random() < 0.4:
+            elif chance.random() < 0.15:  # the records are written, so that the next batches are too
+                self.fault("Produce", "error", number=number, code=ErrorCode.REQUEST_TIMED_OUT, is_handled=True)
+            elif chance.random() < 0.3:
                 fault = draw_fault(chance, REQUEST_FAULTS)
-                handled = {"is_handled": True} if fault.kind == "error" and chance.random() < 0.5 else {}
-                self.fault("Produce", fault.kind, number=number, **fault.arguments, **handled)
+                self.fault("Produce", fault.kind, number=number, **fault.arguments)
         for _ in range(20):
             self.after(chance.random() * 100, lambda: self._disturb(chance.choice(EVENTS)))
 
@@ -67,7 +68,7 @@ def write(cluster: FaultyCluster, producer: BatchProducer, counts: list[int], ba
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transactional", [False, True])
-@pytest.mark.parametrize("seed", range(30, 36))
+@pytest.mark.parametrize("seed", range(30, 34))
 def test_each_record_is_written_once_and_in_order(seed: int, transactional: bool) -> None:
     with FaultyCluster(seed) as cluster:
         assigned_id = cluster.transactional_id() if transactional else None
@@ -100,7 +101,7 @@ class RecordOutcomes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60, 72))
+@pytest.mark.parametrize("seed", range(60, 68))
 def test_each_record_is_reported_once_and_correctly_despite_faults(seed: int) -> None:
     """Records are rejected too, and timeouts are short."""
     with FaultyCluster(seed, rejections=0.1) as cluster:
