@@ -63,8 +63,7 @@ class SingleFlightCache(Generic[_T]):
             else:
                 self._entries.move_to_end(key)
         if entry is None:
-            self._fetch(key, mine, fetch)
-            return mine.future.result()
+            return self._fetch(key, mine, fetch)
         self._system.wait_for_future(entry.future, seconds)
         if not entry.future.done():
             return fetch()  # the other thread is much too late, so this one does not depend on it
@@ -73,23 +72,26 @@ class SingleFlightCache(Generic[_T]):
             raise copy.copy(error) from None  # each thread needs an error of its own, because it adds its stack
         return entry.future.result()
 
-    def _fetch(self, key: Hashable, entry: _Entry[_T], fetch: Callable[[], _T]) -> None:
+    def _fetch(self, key: Hashable, entry: _Entry[_T], fetch: Callable[[], _T]) -> _T:
         try:
             value = fetch()
         except BaseException as error:
             with self._lock:
-                if not isinstance(error, SchemaError):
-                    seconds = MISSING_SECONDS if isinstance(error, SchemaNotFoundError) else 0.0
-                    entry.expires_at = self._system.monotonic() + seconds
+                if isinstance(error, SchemaNotFoundError):
+                    entry.expires_at = self._system.monotonic() + MISSING_SECONDS
+                elif not isinstance(error, SchemaError) and self._entries.get(key) is entry:
+                    self._remove(key)
                 self._evict()
-            entry.future.set_exception(error)
-            return
+            # A copy is cached: the traceback of the error retains what the callers have, such as a batch of values.
+            entry.future.set_exception(copy.copy(error) if isinstance(error, KafkaDirectError) else error)
+            raise
         with self._lock:
             if self._entries.get(key) is entry:  # it may have been evicted
                 entry.weight = self._weigh(value)
                 self._weight += entry.weight
                 self._evict()
         entry.future.set_result(value)
+        return value
 
     def _has_expired(self, entry: _Entry[_T]) -> bool:
         return entry.expires_at is not None and self._system.monotonic() >= entry.expires_at

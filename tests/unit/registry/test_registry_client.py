@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import pickle
 import socket
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -401,6 +403,35 @@ def test_the_cache_is_bounded_by_the_size_of_its_values(monkeypatch: pytest.Monk
     assert cached("d" * 101) == [False, False, False, True], "the newest value stays, even if it is larger"
     assert cached("a" * 60) == [True, False, False, False]
     assert cached("b" * 40) == [True, True, False, False]
+
+
+class Batch:
+    """Stands for a batch of values that a task decodes."""
+
+
+@pytest.mark.parametrize("response", ["missing", "encrypted", "unavailable"])
+def test_a_cached_error_retains_nothing_of_the_task_that_got_it(registry: FakeRegistry, response: str) -> None:
+    ids = range(7, 10)
+    if response == "encrypted":
+        for schema_id in ids:
+            registry.add(
+                "t-value", LONG, schema_id=schema_id, ruleSet={"domainRules": [{"name": "a", "type": "ENCRYPT"}]}
+            )
+    reader = client(registry, api_timeout_ms=100)
+    if response == "unavailable":
+        registry.stop()
+    batches: list[weakref.ref[Batch]] = []
+
+    def decode(schema_id: int) -> None:
+        batch = Batch()
+        batches.append(weakref.ref(batch))
+        with contextlib.suppress(SchemaNotFoundError, SchemaError, SchemaRegistryUnavailableError):
+            reader.schema_by_id(schema_id)
+
+    for schema_id in ids:
+        decode(schema_id)
+    gc.collect()
+    assert [batch() for batch in batches] == [None] * len(ids)
 
 
 def test_no_thread_remains_after_a_request(registry: FakeRegistry) -> None:
