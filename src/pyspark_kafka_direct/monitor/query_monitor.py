@@ -151,6 +151,8 @@ class Monitor:
     def written(self, query: Any = None) -> BatchWriteReport | None:
         """Return what a query's last batch, or a batch query, has written with this package: records, bytes, offsets.
 
+        The reports of the 100 streaming queries and of the 100 job groups that wrote last are retained.
+
         Args:
             query: A ``StreamingQuery``, its id or its name; or the job group (``SparkContext.setJobGroup``) in which a
                 batch query ran. By default the last batch query that ran without a job group.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.spark.listener_files import load_write_report
+from pyspark_kafka_direct.spark.listener_files import delete_write_reports, load_write_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,37 +96,50 @@ class WriteTracker:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder  # where the commit step saves its reports; None with Spark Connect
         self._lock = threading.Lock()
-        self._ids_by_name: dict[str, str] = {}
-        self._totals: OrderedDict[str, dict[str, SinkTotal]] = OrderedDict()
+        # By query id. The query that wrote last is the last one.
+        self._queries: OrderedDict[str, _WritingQuery] = OrderedDict()
 
     def last_batch(self, query: Any = None) -> BatchWriteReport | None:
         """Return the write report of the last batch of a query, given as a ``StreamingQuery``, an id or a name."""
         if self._folder is None:
             return None
         id_or_name = "" if query is None else str(getattr(query, "id", query))
-        return load_write_report(self._folder, self._ids_by_name.get(id_or_name, id_or_name))
+        with self._lock:
+            ids = (query_id for query_id, each in reversed(self._queries.items()) if each.name == id_or_name)
+            query_id = next(ids, id_or_name)
+        return load_write_report(self._folder, query_id)
 
     @property
     def totals(self) -> tuple[SinkTotal, ...]:
         """The sums by query and topic."""
         with self._lock:
-            return tuple(total for topics in self._totals.values() for total in topics.values())
+            return tuple(total for query in self._queries.values() for total in query.totals.values())
 
     def batch_ended(self, query_id: str, name: str | None, batch_id: int) -> None:
         """Record the end of a micro-batch."""
-        report = None if self._folder is None else load_write_report(self._folder, query_id, batch_id)
-        if report is None:
+        folder = self._folder
+        report = None if folder is None else load_write_report(folder, query_id, batch_id)
+        if folder is None or report is None:
             return
         query_name = name or query_id
         _log.info("%s, batch %d: wrote %d records, %d bytes", query_name, batch_id, report.records, report.bytes)
         with self._lock:
-            self._ids_by_name[query_name] = query_id
-            topics = self._totals.setdefault(query_id, {})
+            query = self._queries.setdefault(query_id, _WritingQuery(query_name))
+            query.name = query_name
             for (topic, _), written in report.partitions.items():
-                total = topics.get(topic, SinkTotal(query_name, topic, 0, 0))
-                topics[topic] = SinkTotal(
+                total = query.totals.get(topic, SinkTotal(query_name, topic, 0, 0))
+                query.totals[topic] = SinkTotal(
                     query_name, topic, total.records + written.records, total.bytes + written.bytes
                 )
-            self._totals.move_to_end(query_id)
-            while len(self._totals) > _MAX_SINK_QUERIES:
-                self._totals.popitem(last=False)
+            self._queries.move_to_end(query_id)
+            evicted_ids = list(self._queries)[:-_MAX_SINK_QUERIES]
+            for evicted_id in evicted_ids:
+                del self._queries[evicted_id]
+        for evicted_id in evicted_ids:
+            delete_write_reports(folder, evicted_id)
+
+
+@dataclass(slots=True)
+class _WritingQuery:
+    name: str  # or else the id
+    totals: dict[str, SinkTotal] = field(default_factory=dict)  # by topic

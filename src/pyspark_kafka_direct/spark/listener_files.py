@@ -6,6 +6,7 @@ authentication, because the folder is private to the application's user, and Spa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -23,7 +24,8 @@ _log = logging.getLogger("pyspark_kafka_direct.spark")
 SHARED_FOLDER_NAME = "pyspark-kafka-direct"
 """The name of the folder within Spark's folder for the application's files on the driver."""
 
-_RETAINED_FILES: Final = 64  # reports of a query's last batches
+_RETAINED_BATCHES: Final = 64  # of each streaming query
+_RETAINED_JOB_GROUPS: Final = 100  # of batch queries
 
 
 def create_shared_folder(spark: SparkSession) -> Path | None:
@@ -67,12 +69,12 @@ def save_write_report(report: BatchWriteReport, name: str, folder: Path | None =
             return
         file = _report_file(folder, name, report.batch_id)
         earlier_report = _read_report(file)
-        if earlier_report is not None and report.batch_id is not None:  # foreachBatch may write several times
-            merged = merge_write_reports([earlier_report.partitions, report.partitions])
+        if earlier_report is not None and report.batch_id is not None and earlier_report.batch_id == report.batch_id:
+            merged = merge_write_reports([earlier_report.partitions, report.partitions])  # of several writes
             report = BatchWriteReport(report.query_id, report.batch_id, merged)
         write_atomically(file, report.to_json())
-        if report.batch_id is not None:
-            _report_file(folder, name, report.batch_id - _RETAINED_FILES).unlink(missing_ok=True)
+        if report.batch_id is None:
+            _delete_oldest_job_groups(folder)
     except OSError as error:
         _log.warning("cannot save the write report of the batch for the monitor: %s", error)
 
@@ -81,15 +83,33 @@ def load_write_report(folder: Path, name: str, batch_id: int | None = None) -> B
     """Return the report of a batch, by default of the last one, or ``None`` if it is unknown or expired."""
     # ``name`` is the query id, or the job group of a batch query.
     if batch_id is not None:
-        return _read_report(_report_file(folder, name, batch_id))
-    reports = [
-        report for file in folder.glob(f"{_file_prefix(name)}*.written") if (report := _read_report(file)) is not None
-    ]
+        report = _read_report(_report_file(folder, name, batch_id))
+        return report if report is not None and report.batch_id == batch_id else None
+    reports = [report for file in _report_files(folder, name) if (report := _read_report(file)) is not None]
     return max(reports, key=lambda report: -1 if report.batch_id is None else report.batch_id, default=None)
 
 
+def delete_write_reports(folder: Path, name: str) -> None:
+    """Delete the reports of a query that has written nothing for longer than others."""
+    for file in _report_files(folder, name):
+        file.unlink(missing_ok=True)
+
+
+def _delete_oldest_job_groups(folder: Path) -> None:
+    """Delete the oldest reports of batch queries: many applications use a job group only once."""
+    with contextlib.suppress(FileNotFoundError):  # another process deletes them, too
+        files = sorted(folder.glob("*-.written"), key=lambda file: file.stat().st_mtime_ns)
+        for file in files[:-_RETAINED_JOB_GROUPS]:
+            file.unlink()
+
+
+def _report_files(folder: Path, name: str) -> list[Path]:
+    return list(folder.glob(f"{_file_prefix(name)}*.written"))
+
+
 def _report_file(folder: Path, name: str, batch_id: int | None) -> Path:
-    return folder / f"{_file_prefix(name)}{'' if batch_id is None else batch_id}.written"
+    # Later batches replace the files of earlier ones, also if foreachBatch writes only some batches.
+    return folder / f"{_file_prefix(name)}{'' if batch_id is None else batch_id % _RETAINED_BATCHES}.written"
 
 
 def _file_prefix(name: str) -> str:

@@ -74,6 +74,18 @@ def test_queries_with_the_same_name_are_one_series(tmp_path: Path) -> None:
     assert registry.get_sample_value("kafka_direct_sink_records_total", {"query": "delays", "topic": "a"}) == 6
 
 
+def test_queries_that_wrote_longest_ago_are_forgotten(tmp_path: Path) -> None:
+    tracker = WriteTracker(tmp_path)
+    for number in range(250):
+        query_id = f"q{number}"
+        save_write_report(written(query_id, 0, A0), query_id, tmp_path)
+        tracker.batch_ended(query_id, f"run {number}", 0)
+    assert len(tracker.totals) == len(list(tmp_path.iterdir())) == 100
+    for known, expected in (("run 149", None), ("q149", None), ("run 150", "q150"), ("q150", "q150")):
+        last = tracker.last_batch(known)
+        assert (None if last is None else last.query_id) == expected
+
+
 def test_without_a_folder_nothing_is_known() -> None:
     tracker = WriteTracker(None)
     tracker.batch_ended("q", None, 0)

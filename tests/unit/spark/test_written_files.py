@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -54,6 +55,29 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 64
     assert load_write_report(tmp_path, "q", 136) == report("q", 136, 136, 1)
     assert load_write_report(tmp_path, "q", 135) is None
+
+
+def test_files_are_limited_if_only_some_batches_write(tmp_path: Path) -> None:
+    """``foreachBatch`` often writes only batches with rows."""
+    batches = [number for number in range(2000) if number % 7 in (0, 3) or number == 1999]
+    for number in batches:
+        save_write_report(report("q", number, number, 1), "q", tmp_path)
+        assert load_write_report(tmp_path, "q") == load_write_report(tmp_path, "q", number)
+    assert len(list(tmp_path.iterdir())) <= 64
+    assert load_write_report(tmp_path, "q", 1999) == report("q", 1999, 1999, 1)
+    assert load_write_report(tmp_path, "q", 1999 - 64) is None
+
+
+def test_reports_of_job_groups_are_limited(tmp_path: Path) -> None:
+    """Notebooks and job servers use a job group for one command only."""
+    save_write_report(report("q", 1, 1, 1), "q", tmp_path)
+    for number in range(250):
+        save_write_report(report(None, None, number, 1), f"command {number}", tmp_path)
+        time.sleep(0.0001)  # so that the times of the files differ
+    assert len(list(tmp_path.iterdir())) == 1 + 100
+    assert load_write_report(tmp_path, "command 150") == report(None, None, 150, 1)
+    assert load_write_report(tmp_path, "command 149") is None
+    assert load_write_report(tmp_path, "q") == report("q", 1, 1, 1)
 
 
 def test_file_errors_never_fail_a_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
