@@ -69,7 +69,7 @@ class OffsetReader(Protocol):
         """Pause before a retry, and use another broker for it."""
 
     def warn(self, message: str) -> None:
-        """Log a warning, each message once."""
+        """Log a warning, unless it is one of the last messages."""
 
     def report_loss(self, loss: SkippedLoss) -> None:
         """Log and count a loss that is skipped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_RETRY_SECONDS = 1.0
 _SAMPLING_SECONDS = 5.0
+_REMEMBERED_WARNINGS = 1000  # messages of losses contain offsets, so there are new ones for as long as a query runs
 
 
 class KafkaOffsetReader:
@@ -43,7 +45,7 @@ class KafkaOffsetReader:
         self.cluster: ClusterClient = open_cluster(options, pool)
         self._options = options
         self._log = log
-        self._logged_warnings: set[str] = set()
+        self._warn_once = lru_cache(maxsize=_REMEMBERED_WARNINGS)(partial(log.warning, "%s"))
         self._loss_counter = LossCounter(self.cluster.pool.system)
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
@@ -114,9 +116,7 @@ class KafkaOffsetReader:
         return self.cluster.pool.system.monotonic()
 
     def warn(self, message: str) -> None:
-        if message not in self._logged_warnings:
-            self._logged_warnings.add(message)
-            self._log.warning("%s", message)
+        self._warn_once(message)
 
     def report_loss(self, loss: SkippedLoss) -> None:
         self.warn(loss.message)

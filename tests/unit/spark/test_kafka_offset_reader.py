@@ -137,3 +137,15 @@ def test_equal_losses_are_logged_once_and_each_is_counted(
         offset_reader.report_loss(SkippedLoss("lost", DataLossCause.AGED_OUT, offsets))
     assert caplog.messages == ["lost"]
     assert [(loss.partition, loss.offsets) for loss in load_totals(folder).losses] == [(0, 15), (1, 5)]
+
+
+def test_a_planner_remembers_a_limited_number_of_warnings(
+    brokers: list[FakeBroker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Messages of losses contain offsets. A query that skips losses for weeks logs millions of them."""
+    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
+    messages = [f"offsets [{number}, {number + 1}) were removed" for number in range(1001)]
+    for message in [*messages, *messages[1:], messages[0]]:
+        offset_reader.warn(message)
+    assert caplog.messages == [*messages, messages[0]]
