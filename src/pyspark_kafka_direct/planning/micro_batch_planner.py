@@ -491,6 +491,9 @@ class BatchLimiter:
         lags = {tp: end - from_offsets[tp] for tp, end in end_offsets.items() if end > from_offsets[tp]}
         if max_bytes is None or not lags:
             return None
+        # Without those of deleted topics, which a pattern may select for a while.
+        self._samples = {tp: sample for tp, sample in self._samples.items() if tp in end_offsets}
+        self._sizes = {tp: size for tp, size in self._sizes.items() if tp in end_offsets}
         # Sample only the partitions with the most to read: sampling many takes too long.
         sampled_partitions = sorted(lags, key=lambda tp: lags[tp], reverse=True)[:_MAX_SAMPLED_PARTITIONS]
         for tp, sample in self._offset_reader.samples({tp: from_offsets[tp] for tp in sampled_partitions}).items():

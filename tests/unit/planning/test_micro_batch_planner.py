@@ -285,6 +285,20 @@ def test_a_limit_in_bytes() -> None:
     assert planner(reader, max_bytes=10_000).next_end_offsets(start, unlimited=True) == {T0: 100, T1: 100}
 
 
+def test_the_record_sizes_of_deleted_topics_are_forgotten() -> None:
+    reader = cluster(100)
+    reader.sizes = {T0: 1e6}
+    options = MicroBatchOptions(Earliest(), ReadLimits(max_bytes=10 * 1024), fail_on_data_loss=False)
+    stream = MicroBatchPlanner(options, reader, FakeClock())
+    start = first_end(stream)
+    assert start == {T0: 1}
+    new = TopicPartition("new", 0)
+    reader.logs = {new: (0, 100)}
+    reader.sizes = {}
+    assert stream.next_end_offsets(start) == {new: 10}, "1024 bytes each, because none could be sampled"
+    assert "no record could be sampled" in reader.warnings[-1]
+
+
 def test_only_the_partitions_with_the_most_to_read_are_sampled() -> None:
     reader = cluster(*range(1, 101))
     stream = planner(reader, max_bytes=1)
