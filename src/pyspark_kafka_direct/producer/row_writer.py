@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.planning.hints import did_you_mean
 from pyspark_kafka_direct.records import create_encoder
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
 
 _TOPIC_COLUMN: Final = "topic"
+
+_REFRESH_SECONDS: Final = 5.0  # timeout of a metadata refresh; without a response, the known metadata is used again
+
+
+class _TopicEncoder(NamedTuple):
+    encoder: RecordEncoder
+    partitions: int
 
 
 def with_half_buffer(settings: ProducerSettings) -> ProducerSettings:
@@ -46,21 +54,27 @@ class RowWriter:
         self._send = send
         self._topic = topic
         self._first_sticky_partition = first_sticky_partition
-        self._encoders: dict[str, RecordEncoder] = {}
+        self._encoders: dict[str, _TopicEncoder] = {}
+        self._used_topics: set[str] = set()  # since the last metadata refresh
+        self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
+        self._refresh_at = cluster.pool.system.monotonic() + self._metadata_max_age
         self._row_count = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Encode rows; the columns are those of ``RecordEncoder.add``, and ``topic`` unless the topic is fixed."""
+        if self._cluster.pool.system.monotonic() >= self._refresh_at:
+            self._refresh_topics()
         for topic, topic_rows in self._split_by_topic(rows):
+            self._used_topics.add(topic)
             self._send_batches(topic, self._encoder(topic).add(topic_rows))
         self._row_count += rows.num_rows
-        if sum(encoder.open_bytes for encoder in self._encoders.values()) > self._settings.buffer_bytes // 2:
+        if sum(each.encoder.open_bytes for each in self._encoders.values()) > self._settings.buffer_bytes // 2:
             self.flush()
 
     def flush(self) -> None:
         """Pass open batches to ``send``."""
-        for topic, encoder in self._encoders.items():
-            self._send_batches(topic, encoder.flush())
+        for topic, each in self._encoders.items():
+            self._send_batches(topic, each.encoder.flush())
 
     def _send_batches(self, topic: str, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:
@@ -89,11 +103,27 @@ class RowWriter:
             yield name, other_columns.slice(start, row_counts[index])
             start += row_counts[index]
 
+    def _refresh_topics(self) -> None:
+        """Drop the encoders of topics without rows since the last refresh, or with another number of partitions."""
+        now = self._cluster.pool.system.monotonic()
+        self._refresh_at = now + self._metadata_max_age
+        used_topics, self._used_topics = self._used_topics, set()
+        deadline = self._cluster.deadline(_REFRESH_SECONDS)
+        try:
+            topics = self._cluster.topics(used_topics, deadline=deadline, retry=Retry(deadline, 0))
+        except TransientBrokerError:
+            topics = {}  # the number of partitions of a topic seldom changes
+        for topic, (encoder, partitions) in list(self._encoders.items()):
+            is_changed = topic in topics and len(topics[topic].partitions) != partitions
+            if topic not in used_topics or is_changed:
+                del self._encoders[topic]
+                self._send_batches(topic, encoder.flush())
+
     def _encoder(self, topic: str) -> RecordEncoder:
-        encoder = self._encoders.get(topic)
-        if encoder is None:
+        known = self._encoders.get(topic)
+        if known is None:
             partition_count, settings = self._partition_count(topic), self._settings
-            encoder = self._encoders[topic] = create_encoder(
+            encoder = create_encoder(
                 topic=topic,
                 partitions=partition_count,
                 codec=settings.codec,
@@ -103,7 +133,8 @@ class RowWriter:
                 ignore_keys=settings.ignore_keys,
                 first_sticky_partition=self._first_sticky_partition % partition_count,
             )
-        return encoder
+            known = self._encoders[topic] = _TopicEncoder(encoder, partition_count)
+        return known.encoder
 
     def _partition_count(self, topic: str) -> int:
         metadata = self._cluster.topics([topic]).get(topic)

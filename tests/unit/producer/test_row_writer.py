@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.records.encoding import HEADERS
 
 from pyspark_kafka_direct.client.cluster_client import TopicMetadata
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
-from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+from pyspark_kafka_direct.errors import BrokerUnreachableError, ColumnError, TopicNotFoundError
 from pyspark_kafka_direct.producer.row_writer import RowWriter
 from pyspark_kafka_direct.records import EncodedBatch, create_decoder
 
@@ -21,11 +24,21 @@ if TYPE_CHECKING:
 class Topics:
     """A cluster with topics and partitions, which records the requested topics."""
 
+    settings = ConnectionSettings((("broker", 9092),))
+
     def __init__(self, **partitions: int) -> None:
         self.partitions = partitions
         self.requested_topics: list[str] = []
+        self.system = FakeTimeSystem()
+        self.pool = ConnectionPool(self.system)
+        self.is_reachable = True
 
-    def topics(self, names: Iterable[str]) -> dict[str, Any]:
+    def deadline(self, seconds: float) -> Deadline:
+        return Deadline.after(seconds, system=self.system)
+
+    def topics(self, names: Iterable[str], **_: object) -> dict[str, Any]:
+        if not self.is_reachable:
+            raise BrokerUnreachableError("no broker")
         self.requested_topics += names
         return {name: self._metadata(name) for name in self.requested_topics if name in self.partitions}
 
@@ -158,6 +171,61 @@ def test_tasks_start_with_different_partitions(sticky: int, partition: int) -> N
     row_writer.write(rows([b"v"]))
     row_writer.flush()
     assert [batch.partition for _, batch in sent] == [partition]
+
+
+def keyed(topic: str, count: int = 40) -> pa.RecordBatch:
+    keys = [b"%d" % number for number in range(count)]
+    return rows(keys, key=pa.array(keys), topic=pa.array([topic] * count))
+
+
+def test_added_partitions_are_used_once_metadata_is_too_old() -> None:
+    """A task of a continuous query writes for weeks."""
+    sent, topics = SentBatches(), Topics(t=1)
+    row_writer = writer(sent, topics)
+
+    def written_partitions() -> list[int]:
+        sent.clear()
+        row_writer.write(keyed("t"))
+        row_writer.flush()
+        assert sorted(sent.values("t")) == sorted(b"%d" % number for number in range(40))
+        return sorted({batch.partition for _, batch in sent})
+
+    assert written_partitions() == [0]
+    topics.partitions["t"] = 3
+    topics.system.now += 299
+    assert written_partitions() == [0]
+    topics.system.now += 1
+    topics.is_reachable = False
+    assert written_partitions() == [0]
+    topics.is_reachable = True
+    topics.system.now += 300
+    assert written_partitions() == [0, 1, 2]
+    topics.system.now += 300
+    row_writer.write(keyed("t"))
+    del topics.partitions["t"]  # the producer finds out whether it is deleted
+    topics.system.now += 300
+    row_writer.write(keyed("t"))
+
+
+def test_topics_without_rows_are_forgotten() -> None:
+    """Rows may name a topic for each day. An encoder takes some 100 KB."""
+    sent, topics = SentBatches(), Topics(old=1, new=1)
+    row_writer = writer(sent, topics)
+    row_writer.write(keyed("old", 1))
+    row_writer.write(keyed("new", 1))
+    for _ in range(2):
+        topics.system.now += 300
+        row_writer.write(keyed("new", 1))
+    assert [to for to, _ in sent] == ["old"], "its open batch was sent"
+    topics.system.now += 300
+    topics.requested_topics.clear()
+    row_writer.write(keyed("new", 1))
+    assert topics.requested_topics == ["new"]
+    row_writer.write(keyed("old", 1))
+    assert topics.requested_topics == ["new", "old"]
+    row_writer.flush()
+    assert sorted(to for to, _ in sent) == ["new", "old", "old"]
+    assert sent.values("new") == [b"0"] * 4
 
 
 def test_the_settings_reach_the_encoder() -> None:
