@@ -15,6 +15,7 @@ EPOCH_ENDED: Final = -1  # as a sequence number: the partition needs another epo
 
 _MAX_IDLE_PER_KEY = 4
 _MAX_KEYS = 16
+_MAX_PARTITIONS = 10_000  # that a producer has written to, including those of deleted topics
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -52,6 +53,9 @@ class IdleProducerPool:
 
     def release(self, key: Hashable, producer: IdempotentProducerState) -> None:
         """Add an idle producer; beyond the limits, those idle longest are dropped."""
+        # Its sequence numbers cannot be dropped one by one: a partition would get the same ones again.
+        if len(producer.sequences) > _MAX_PARTITIONS:
+            return
         with self._lock:
             idle = self._idle.pop(key, [])
             self._idle[key] = [*idle, producer][-_MAX_IDLE_PER_KEY:]

@@ -10,6 +10,7 @@ from tests.simulation.cluster.transactions import TransactionCoordinator
 from tests.unit.producer.encoded_batches import encoded
 from tests.unit.producer.producer_cluster import PARTITION, RECORDS, SIZE, ProducerCluster, batch
 
+from pyspark_kafka_direct.client import producer_state
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
@@ -381,6 +382,24 @@ def test_a_producer_id_is_reused_for_the_same_cluster_only(cluster: ProducerClus
     idle = client.pool.idle_producers
     assert idle.acquire((client.settings, "another")) is None
     assert idle.acquire((client.settings, "simulated-cluster")) is not None
+
+
+def test_a_producer_id_is_not_reused_for_more_and_more_partitions(
+    cluster: ProducerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark reuses a Python worker for weeks, and rows may name a topic for each day."""
+    monkeypatch.setattr(producer_state, "_MAX_PARTITIONS", 3)
+    client = cluster.client()
+    for partition in range(8):
+        producer = cluster.producer(client=client)
+        producer.send("t", batch(partition))
+        producer.flush()
+        producer.close()
+        idle = client.pool.idle_producers.acquire(key := (client.settings, "simulated-cluster"))
+        if idle is not None:
+            assert len(idle.sequences) <= 3
+            client.pool.idle_producers.release(key, idle)
+    assert cluster.sent("InitProducerId") == 2
 
 
 def test_a_child_process_cannot_continue_its_parents_sequence_numbers(
