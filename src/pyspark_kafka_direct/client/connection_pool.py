@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MAX_IDLE_PER_BROKER = 4
 _MAX_IDLE = 64
 
+_MAX_FAILED_BROKERS = 1000  # replaced brokers never respond again
+
 
 class _PoolKey(NamedTuple):
     settings: ConnectionSettings
@@ -86,8 +88,7 @@ class ConnectionPool:
         address = (connection.host, connection.port)
         # After a timeout, close all idle connections to the broker: they look open, but would time out one by one.
         if connection.timed_out:
-            failed_connects = self._failures_of(address).failed_connects
-            self._failures[address] = _BrokerFailures(failed_connects, self.system.monotonic())
+            self._add_failure(address, self._failures_of(address).failed_connects)
             self._close_idle(address)
         if not connection.idle:
             connection.close()
@@ -152,6 +153,13 @@ class ConnectionPool:
     def _failures_of(self, address: tuple[str, int]) -> _BrokerFailures:
         return self._failures.get(address, _NO_FAILURES)
 
+    def _add_failure(self, address: tuple[str, int], failed_connects: int) -> None:
+        with self._lock:
+            self._failures.pop(address, None)
+            self._failures[address] = _BrokerFailures(failed_connects, self.system.monotonic())
+            if len(self._failures) > _MAX_FAILED_BROKERS:
+                del self._failures[next(iter(self._failures))]  # the earliest
+
     def _close_idle(self, address: tuple[str, int]) -> None:
         """Close the idle connections to a broker that has timed out."""
         with self._lock:
@@ -180,7 +188,7 @@ class ConnectionPool:
         except TransientBrokerError as error:
             if deadline.cancelled:  # the broker had no time to respond
                 raise
-            self._failures[address] = _BrokerFailures(failures.failed_connects + 1, self.system.monotonic())
+            self._add_failure(address, failures.failed_connects + 1)
             if isinstance(error, BrokerTimeoutError):
                 self._close_idle(address)  # they would time out too
             raise

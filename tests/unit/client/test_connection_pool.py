@@ -307,6 +307,25 @@ def test_only_a_response_after_a_failure_clears_it(pool: ConnectionPool) -> None
     pool.release(unused)
 
 
+def test_the_failures_of_replaced_brokers_are_limited(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Kubernetes, a restarted broker may have another address each time."""
+    monkeypatch.setattr(pool_module, "_MAX_FAILED_BROKERS", 3)
+    system = FakeTimeSystem()
+    pool = ConnectionPool(system)
+    brokers.down = True
+
+    def fail(host: str) -> None:
+        system.now += 1
+        with pytest.raises(BrokerUnreachableError):
+            pool.acquire(SETTINGS, host, 9092, Deadline.after(60, system=system))
+
+    for host in ("a", "b", "c", "a", "d"):
+        fail(host)
+    assert [host for host in "abcd" if pool.last_failure_time((host, 9092))] == ["a", "c", "d"]
+    fail("e")
+    assert [host for host in "abcde" if pool.last_failure_time((host, 9092))] == ["a", "d", "e"]
+
+
 def test_many_threads_share_the_pool(pool: ConnectionPool) -> None:
     acquired: set[int] = set()
     acquired_twice: deque[int] = deque()
