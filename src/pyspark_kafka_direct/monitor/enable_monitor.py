@@ -7,7 +7,7 @@ import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
@@ -35,7 +35,7 @@ _COMMIT_TIMEOUT_AT_EXIT = 10.0  # seconds
 _lock = threading.Lock()
 _monitors: dict[str, Monitor] = {}  # by session
 # Shared by all sessions, so that no commit overtakes another commit of its group.
-_group_commits: dict[CommitGroup, GroupOffsetCommitter] = {}
+_group_commits: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
 _loss_receivers: dict[Path, LossReceiver] = {}  # of each application, by its shared folder
 _collectors: WeakKeyDictionary[CollectorRegistry, LagCollector] = WeakKeyDictionary()  # shared by all sessions
 

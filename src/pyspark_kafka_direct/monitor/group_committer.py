@@ -13,6 +13,7 @@ import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.commit_offer import CommitGroup, CommitOffer, commit_group
@@ -38,14 +39,15 @@ class GroupCommitter:
         self,
         folder: Path,
         connect: GroupConnector | None = None,
-        groups: dict[CommitGroup, GroupOffsetCommitter] | None = None,
+        groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] | None = None,
     ) -> None:
         self._folder = folder  # shared by the listener and the planners
         self._connect = connect or _connect_group  # called at the first commit, on a thread that may block
         self._lock = threading.Lock()
-        # The groups of all sessions: a query may resume in another session while its last commit is in flight.
-        self._all_groups = {} if groups is None else groups
-        self._groups: dict[CommitGroup, GroupOffsetCommitter] = {}  # those of this session
+        # The groups of all sessions: a query may resume in another session while its last commit is in flight. A group
+        # is referenced by its runs, and by the thread that commits.
+        self._all_groups = WeakValueDictionary() if groups is None else groups
+        self._groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()  # of this session
         self._runs: dict[tuple[str, CommitGroup], _CommittedRun] = {}  # by run id
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import pytest
 from tests.unit.client.fake_groups import FakeGroup
@@ -195,7 +197,7 @@ def test_an_ended_run_does_not_set_the_group_back(
 
 
 def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: ConnectedGroup, tmp_path: Path) -> None:
-    groups: dict[CommitGroup, GroupOffsetCommitter] = {}
+    groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
     one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
     commit_group_key = commit_group(parse_stream_options(OPTIONS))
     assert commit_group_key is not None
@@ -214,9 +216,34 @@ def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: Conn
     assert group.commits == [{A: 5}, {A: 9}]
 
 
+def test_the_groups_of_ended_queries_are_forgotten(group: ConnectedGroup, tmp_path: Path) -> None:
+    """A driver may start queries for weeks, each with a group of its own."""
+    groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
+    committer = GroupCommitter(tmp_path, lambda _, name: group, groups)
+    for number in range(20):
+        options = {**OPTIONS, "commitgroupid": f"group {number}"}
+        key = commit_group(parse_stream_options(options))
+        assert key is not None
+        committer.query_started(f"run {number}", [options])
+        assert accept_commit_offer(tmp_path, key) is not None
+        gc.collect()
+        assert key in groups
+        group.open.clear()
+        committer.batch_ended(f"run {number}", sources_ending_at({A: number}, options=options))
+        committer.query_ended(f"run {number}")
+        gc.collect()
+        assert key in groups, "the commit is in flight"
+        assert not committer.flush(0)
+        group.open.set()
+        assert committer.flush(30)
+    assert [offsets[A] for offsets in group.commits] == list(range(20))
+    gc.collect()
+    assert len(groups) <= 1  # the thread of the last commit may be about to end
+
+
 def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: ConnectedGroup, tmp_path: Path) -> None:
     """At the exit of a program the sessions wait one after the other."""
-    groups: dict[CommitGroup, GroupOffsetCommitter] = {}
+    groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
     one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
     commit_group_key = commit_group(parse_stream_options(OPTIONS))
     assert commit_group_key is not None
