@@ -109,7 +109,8 @@ class OffsetStoreLog:
         unknown_outcome: OutcomeUnknownError | None = None
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             if self._fencing_error is not None:
-                raise self._fencing_error
+                # Its traceback would retain the frames of all callers. A direct stream continues after failed batches.
+                raise self._fencing_error.with_traceback(None)
             try:
                 return step()
             except ProducerFencedError as error:

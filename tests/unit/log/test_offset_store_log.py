@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import random
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +55,30 @@ def test_a_run_reads_the_offsets_of_the_previous_run(cluster: StoreCluster) -> N
     save(second, 4)
     assert cluster.committed_offsets() == [1, 2, 4]
     second.close()
+
+
+def test_a_fenced_run_retains_nothing_of_the_batches_that_fail(cluster: StoreCluster) -> None:
+    """A direct stream continues after a failed batch, so it may call a fenced store for weeks."""
+    first, second = cluster.run("1"), cluster.run("2")
+    first.acquire()
+    second.acquire()
+    second.close()
+
+    class Batch:
+        pass
+
+    batches: list[weakref.ref[Batch]] = []
+
+    def process() -> None:
+        batch = Batch()
+        batches.append(weakref.ref(batch))
+        with contextlib.suppress(ProducerFencedError):
+            save(first, 1)
+
+    for _ in range(20):
+        process()
+    gc.collect()
+    assert len([batch for batch in batches if batch() is not None]) <= 2  # the first and the last one
 
 
 def test_earlier_runs_are_fenced_before_offsets_are_read(cluster: StoreCluster) -> None:
