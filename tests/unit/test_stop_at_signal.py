@@ -64,6 +64,48 @@ def test_a_stop_that_failed_is_retried_at_the_next_signal() -> None:
     assert "RuntimeError: not now" in ended.stderr
 
 
+ENDED = """
+import gc, os, signal, threading, weakref
+from pyspark_kafka_direct import stop_at_signal
+
+class Query:
+    def __init__(self, name):
+        self.name, self.isActive = name, True
+    def stop(self):
+        print("stop", self.name, flush=True)
+
+class WithoutJvm:
+    def __init__(self):
+        self.stopped = threading.Event()
+    @property
+    def isActive(self):
+        raise ConnectionError
+    def stop(self):
+        print("stop without JVM", flush=True)
+        self.stopped.set()
+
+without_jvm = WithoutJvm()
+stop_at_signal(without_jvm)
+queries = []
+for number in range(100):
+    query = Query(number)
+    stop_at_signal(query)
+    queries.append(weakref.ref(query))
+    query.isActive = number == 70
+del query
+gc.collect()
+print(sum(each() is not None for each in queries))
+os.kill(os.getpid(), signal.SIGTERM)
+without_jvm.stopped.wait(60)
+"""
+
+
+def test_queries_that_have_ended_are_forgotten() -> None:
+    """An application may start a query every minute, for weeks."""
+    ended = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout.splitlines() == ["2", "stop 99", "stop 70", "stop without JVM"], ended.stderr
+
+
 def test_an_object_without_stop_is_rejected() -> None:
     with pytest.raises(OptionError, match="with a method stop"):
         stop_at_signal(7)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def stop_at_signal(target: Stoppable, *args: Any, signals: Sequence[int] = (sign
     have no effect, unless the stop has failed: then it is retried. The interpreter waits for the stop before it exits.
 
     If it is called for several targets, such as all queries of an application, it stops all of them, the last one
-    first.
+    first. Queries that have ended are forgotten at the next call.
 
     Args:
         target: A StreamingContext, a StreamingQuery, or a continuous query.
@@ -55,7 +55,9 @@ def stop_at_signal(target: Stoppable, *args: Any, signals: Sequence[int] = (sign
         earlier_requests = previous.stops if isinstance(previous, _SignalHandler) else ()
         signal.signal(
             signal_number,
-            _SignalHandler((request, *(earlier for earlier in earlier_requests if earlier.target is not target))),
+            _SignalHandler(
+                (request, *(each for each in earlier_requests if each.target is not target and not each.has_ended))
+            ),
         )
 
 
@@ -78,6 +80,14 @@ class _StopRequest:
         self.target = target
         self.args = args
         self.started = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the target is a query that has ended; the JVM would retain it as long as this object does."""
+        try:
+            return not getattr(self.target, "isActive", True)
+        except Exception:  # the JVM has exited
+            return False
 
 
 def _stop_all(stops: Sequence[_StopRequest]) -> None:
