@@ -10,18 +10,24 @@ import stat
 import tempfile
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.producer.file_systems import arrow_uri, open_file_system
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.datasource.write_task import StagingConfig
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
 _CHECKPOINT_SUBFOLDER: Final = "kafka-direct-staging"
 
+_RECHECK_SECONDS: Final = (
+    300.0  # of a checkpoint that cannot be opened: an object store may be unavailable for a moment
+)
 
-def prepare_staging(staging: StagingConfig, checkpoint: str | None) -> StagingConfig:
+
+def prepare_staging(staging: StagingConfig, checkpoint: str | None, system: System = SYSTEM) -> StagingConfig:
     """Return the configuration with a folder that the driver can use; raise ``OptionError`` if there is none.
 
     The folder is ``stagingLocation``, or else within the checkpoint, or else a temporary one. Tasks check that they
@@ -29,7 +35,7 @@ def prepare_staging(staging: StagingConfig, checkpoint: str | None) -> StagingCo
     """
     if staging.location is not None:
         return _prepare(staging)
-    folder = _checkpoint_subfolder(checkpoint) if checkpoint else None
+    folder = _checkpoint_subfolder(checkpoint, system) if checkpoint else None
     if folder is not None:
         try:
             return _prepare(dataclasses.replace(staging, location=folder, is_default=True))
@@ -47,13 +53,13 @@ def _prepare(staging: StagingConfig) -> StagingConfig:
     return dataclasses.replace(staging, probe=location.prepare())
 
 
-def _checkpoint_subfolder(checkpoint: str) -> str | None:
+def _checkpoint_subfolder(checkpoint: str, system: System) -> str | None:
     """Return the folder for staged batches in a checkpoint, ``None`` if Python cannot open the checkpoint."""
     # Spark writes the file `metadata` before the first batch. If Python does not find it, a path without a scheme means
     # another file system to Spark than to Python.
     uri = arrow_uri(checkpoint, is_escaped=False)
     uri = (uri if ":" in uri else os.path.abspath(uri)).rstrip("/")
-    if not _is_openable(uri):
+    if not _is_openable(uri, int(system.monotonic() / _RECHECK_SECONDS)):
         return None
     try:
         files, path = open_file_system(uri)
@@ -65,7 +71,8 @@ def _checkpoint_subfolder(checkpoint: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=64)  # without credentials for an object store, it takes seconds to fail
-def _is_openable(uri: str) -> bool:
+def _is_openable(uri: str, _period: int) -> bool:
+    """Return whether Python can open a checkpoint, which is checked once in each period."""
     try:
         open_file_system(uri)
     except OptionError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
 
+from pyspark_kafka_direct.datasource import staging_folder
 from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
 from pyspark_kafka_direct.datasource.write_task import StagingConfig
 from pyspark_kafka_direct.errors import OptionError
@@ -79,6 +81,26 @@ def test_without_a_usable_checkpoint_batches_are_staged_in_a_temporary_folder(
     assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert folder_of(prepare_staging(UNSET, location)) == folder
     assert folder_of(prepare_staging(dataclasses.replace(UNSET, query_transactional_id="q.sink"), location)) != folder
+
+
+def test_a_checkpoint_that_cannot_be_opened_for_a_moment_is_used_later(
+    checkpoint: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark reuses the process that plans batches for weeks."""
+    system = FakeTimeSystem()
+    opened: list[str] = []
+
+    def fail(uri: str) -> NoReturn:
+        opened.append(uri)
+        raise OptionError("the bucket does not respond")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(staging_folder, "open_file_system", fail)
+        for _ in range(3):
+            assert temporary in folder_of(prepare_staging(UNSET, str(checkpoint), system)).parents
+    assert opened == [str(checkpoint)], "without credentials, each attempt takes seconds"
+    system.now += 300
+    assert checkpoint in folder_of(prepare_staging(UNSET, str(checkpoint), system)).parents
 
 
 def test_a_local_folder_with_the_path_of_a_remote_checkpoint_is_not_used(tmp_path: Path, temporary: Path) -> None:
