@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
 _CHECKPOINT_SUBFOLDER: Final = "kafka-direct-staging"
-
-_RECHECK_SECONDS: Final = (
-    300.0  # of a checkpoint that cannot be opened: an object store may be unavailable for a moment
-)
+_RECHECK_SECONDS: Final = 300.0  # after a checkpoint could not be opened; an object store may be down for a moment
 
 
 def prepare_staging(staging: StagingConfig, checkpoint: str | None, system: System = SYSTEM) -> StagingConfig:
