@@ -19,7 +19,9 @@ from pathlib import Path
 
 IVY_SETTINGS_VARIABLE = "PYSPARK_KAFKA_DIRECT_IVY_SETTINGS"
 
-_SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # halves the CPU time of a JVM that ends after seconds
+# These halve the CPU time of a JVM that ends after seconds. With one processor, it selects the serial collector. The
+# option for that collector would be an error if JAVA_TOOL_OPTIONS selects another one.
+_SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:ActiveProcessorCount=1"]
 
 
 def main(target: Path, coordinates: list[str], *, transitive: bool) -> None:

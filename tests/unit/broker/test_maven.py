@@ -52,6 +52,7 @@ def names(paths: list[Path]) -> set[str]:
 
 def test_jars_are_returned_with_or_without_dependencies(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark_kafka_direct.broker.maven.REPORT_INTERVAL_S", 0)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseParallelGC")  # users may choose a collector
     progress_lines: list[str] = []
     with_dependencies = names(jars(["org.example:above:1.0"], progress=progress_lines.append))
     assert {"org.example_above-1.0.jar", "org.example_below-1.0.jar"} <= with_dependencies
