@@ -227,28 +227,37 @@ def _as_string(name: str, value: object) -> str:
     )
 
 
+@functools.lru_cache(maxsize=256)  # the options of a query are parsed several times, and a search takes milliseconds
+def _hint(name: str, option_names: tuple[str, ...], prefix: str = "") -> str:
+    return did_you_mean(name, option_names, prefix)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_misspelt(name: str, option_names: tuple[str, ...]) -> bool:
+    return is_misspelt(name, option_names)
+
+
 def _unknown_option(table: OptionTable, api: Api, source: ConfigSource, display_name: str, name: str) -> list[str]:
     """Return the warnings about an unknown name, or raise an error if it is a misspelled data source option."""
     if source is not ConfigSource.OPTION:
-        return [option_messages.unknown_warning(source, display_name, did_you_mean(name, table.names(source)))]
+        return [option_messages.unknown_warning(source, display_name, _hint(name, tuple(table.names(source))))]
     unprefixed_name = display_name.lower().removeprefix("kafka.")
     if unprefixed_name == display_name.lower():
         # A warning is not enough: ignoring `startingOffset=earliest` would silently skip all existing records.
-        candidates = table.names(source, client=False, apis=SINK_API if api in SINK_API else READ_APIS)
-        if is_misspelt(display_name, candidates):
-            raise option_messages.misspelled_option(source, display_name, did_you_mean(display_name, candidates))
+        names = tuple(table.names(source, client=False, apis=SINK_API if api in SINK_API else READ_APIS))
+        if _is_misspelt(display_name, names):
+            raise option_messages.misspelled_option(source, display_name, _hint(display_name, names))
     if table.is_client_option(display_name):
-        hint = did_you_mean(unprefixed_name, table.names(source, client=True), "kafka.")
+        hint = _hint(unprefixed_name, tuple(table.names(source, client=True)), "kafka.")
         return [option_messages.unknown_warning(source, display_name, hint)]
     if display_name.lower() in _SPARK_OPTIONS:
         return []
     # A setting of brokers without `kafka.` resembles that of the registry, which has the same name behind its prefix.
     is_of_registry = display_name.lower().startswith(REGISTRY_PREFIX[:6])
-    names = table.names(source, client=False)
-    hint = did_you_mean(
-        display_name, [name for name in names if is_of_registry or not name.startswith(REGISTRY_PREFIX)]
+    names = tuple(
+        name for name in table.names(source, client=False) if is_of_registry or not name.startswith(REGISTRY_PREFIX)
     )
-    hint = hint or did_you_mean(display_name, table.names(source, client=True), "kafka.")
+    hint = _hint(display_name, names) or _hint(display_name, tuple(table.names(source, client=True)), "kafka.")
     return [option_messages.unknown_warning(source, display_name, hint)]
 
 

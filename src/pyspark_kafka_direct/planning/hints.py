@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,16 +12,15 @@ if TYPE_CHECKING:
 def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
     """Return ``"; did you mean 'earliest'?"`` for the closest candidate, ignoring case, or an empty string."""
     by_lower = {candidate.lower(): candidate for candidate in candidates}
-    closest = _closest(word.strip().lower(), tuple(by_lower), cutoff=0.7)
-    return f"; did you mean {prefix + by_lower[closest]!r}?" if closest is not None else ""
+    close = difflib.get_close_matches(word.strip().lower(), by_lower, n=1, cutoff=0.7)
+    return f"; did you mean {prefix + by_lower[close[0]]!r}?" if close else ""
 
 
 def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
     """Return whether a candidate is one edit from the word, or two in a long word; a swap of neighbours is one edit."""
-    lower, lower_candidates = word.lower(), tuple(candidate.lower() for candidate in candidates)
-    return (
-        any(_is_one_edit_apart(lower, candidate) for candidate in lower_candidates)
-        or _closest(lower, lower_candidates, cutoff=0.9) is not None
+    lower, lower_candidates = word.lower(), [candidate.lower() for candidate in candidates]
+    return any(_is_one_edit_apart(lower, candidate) for candidate in lower_candidates) or bool(
+        difflib.get_close_matches(lower, lower_candidates, 1, 0.9)
     )
 
 
@@ -33,11 +31,6 @@ def listed(items: Iterable[object], limit: int = 10) -> str:
         return "none"
     rest = f" and {len(strings) - limit} more" if len(strings) > limit else ""
     return ", ".join(strings[:limit]) + rest
-
-
-@functools.lru_cache(maxsize=1024)  # the options of a query are parsed several times, and a search takes milliseconds
-def _closest(word: str, candidates: tuple[str, ...], cutoff: float) -> str | None:
-    return next(iter(difflib.get_close_matches(word, candidates, n=1, cutoff=cutoff)), None)
 
 
 def _is_one_edit_apart(one: str, other: str) -> bool:

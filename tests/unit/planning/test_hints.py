@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt, listed
@@ -27,6 +29,16 @@ def test_the_closest_candidate(word: str, hint: str) -> None:
 
 def test_the_closest_of_several_with_a_prefix() -> None:
     assert did_you_mean("topicc", ["topics", "topic"], "kafka.") == "; did you mean 'kafka.topic'?"
+
+
+def test_candidates_are_not_retained() -> None:
+    """A cluster may have thousands of topics, and records may name many that do not exist."""
+    tracemalloc.start()
+    for number in range(30):
+        did_you_mean(f"t{number}", [f"{number}-{topic}-" + 100 * "x" for topic in range(200)])
+    retained, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert retained < 100_000
 
 
 def test_misspelt_means_one_edit_apart() -> None:
