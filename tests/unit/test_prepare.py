@@ -20,7 +20,11 @@ echo "$$" > "$STARTED"
 exec cat  # ends with its standard input, as the JVM of a gateway
 """
 PYTHON = """#!/bin/sh
-if [ "$2" = pip ]; then printf '%s\\n' "$@" >> "$INSTALLED"; exit; fi
+if [ "$2" = pip ]; then
+    case "$*" in *" pip>="*) exit 1 ;; esac  # a mirror that has no newer pip
+    printf '%s\\n' "$@" >> "$INSTALLED"
+    exit
+fi
 exec "$REAL_PYTHON" "$@"
 """
 
