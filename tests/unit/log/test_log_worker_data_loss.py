@@ -124,12 +124,17 @@ def test_after_a_truncation_the_log_is_read_again_if_on_reset_returns_true(clust
         cluster.append_each(tp(0), 5)
         cluster.append_each(tp(1), 2)
         log.read_to_end().result(60)
+        found: list[Any] = []
+        cluster.withhold(1, 4)
+        cluster.append(tp(1), 1)
+        read = log.read_to_end(lambda error: found.append((error, dict(log.positions))))
+        cluster.sleep(1)
         cluster.delivered.clear()
         cluster.truncate(tp(0), 3)
         cluster.append(tp(0), 1)
-        cluster.sleep(5)
+        assert found == [(outcome(read), {})]
         log.read_to_end().result(60)
-        assert sorted(cluster.delivered) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+        assert sorted(cluster.delivered) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
 def test_a_position_beyond_the_end_is_a_truncation_at_an_unknown_offset() -> None:
