@@ -100,6 +100,8 @@ class LogCluster(UnitCluster):
     def withhold(self, partition: int, seconds: float) -> None:
         """Return no records of a partition for a while."""
         self.event("withhold_records", topic=TOPIC, partition=partition, seconds=seconds)
+        replicas = self.partition(tp(partition)).replicas.values()
+        assert {each.withheld_until for each in replicas} == {self.now + seconds}, "the previous pause was too recent"
 
     @contextmanager
     def outdated(self, *brokers: int) -> Iterator[None]:

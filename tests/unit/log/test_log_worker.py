@@ -62,14 +62,21 @@ def test_the_ends_are_requested_again_only_while_a_read_makes_no_progress(cluste
 
 
 def test_late_records_are_read(cluster: LogCluster) -> None:
+    """By the start, and by a later read, which both get empty responses first."""
+    cluster.append(tp(0), 1)
+    cluster.append(tp(1), 1)
+    cluster.withhold(0, 3)
     with cluster.log_of() as log:
+        assert sorted(cluster.delivered) == [(0, 0), (1, 0)]
+        cluster.delivered.clear()
+        cluster.sleep(60)
         cluster.withhold(0, 3)
         cluster.append(tp(0), 3)
         read = log.read_to_end()
         with pytest.raises(TimeoutError):
             read.result(2.5)
         read.result(1)
-        assert cluster.offsets() == [0, 1, 2]
+        assert cluster.offsets() == [1, 2, 3]
 
 
 def test_a_read_requested_during_another_waits_for_the_next_end(cluster: LogCluster) -> None:
@@ -376,7 +383,7 @@ def test_several_brokers_are_asked_before_a_log_starts_after_zero(cluster: LogCl
 
 
 def test_ends_of_a_deposed_leader_complete_no_read(cluster: LogCluster) -> None:
-    """It does not know the records that the current leader acknowledged."""
+    """It lacks the records that the current leader acknowledged."""
     with cluster.log_of() as log:
         cluster.append(tp(0), 2)
         log.read_to_end().result(60)
