@@ -68,7 +68,7 @@ class DeliveryCluster(UnitCluster):
         TransactionCoordinator.of(self.cluster).marker_seconds = (0.0, 0.0)
         self.other = SimulatedCluster(self.world, brokers=1)
         self.network.brokers["other", 9092] = self.other.brokers[1]
-        vars(self.process)["random"] = lambda: 0.0  # broker 1 is asked first
+        vars(self.process)["random"] = lambda: 0.0  # broker 1 gets the first request
         self.disk = FakeFileManager()
         self._taken = 0
 
@@ -313,7 +313,7 @@ def test_a_topic_that_a_broker_does_not_know_is_not_missing(world: DeliveryClust
     delivery, start = world.delivery(), world.now
     delivery.prepare("q", [A0], 1)
     assert delivery.offsets_ahead(CheckpointState()) == {MISSING: 6}
-    assert world.now - start > 1, "the next broker is asked after a pause"
+    assert world.now - start > 1, "the next broker gets a request after a pause"
 
 
 def test_a_topic_is_missing_if_several_brokers_confirm_it(world: DeliveryCluster) -> None:

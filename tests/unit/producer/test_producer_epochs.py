@@ -47,7 +47,7 @@ def test_the_next_producer_fences_what_a_closed_one_had_in_flight(cluster: Produ
 
 
 def test_after_the_last_epoch_another_producer_id_follows(cluster: ProducerCluster) -> None:
-    """The brokers reject the sequence numbers of the last epoch, which they do not know."""
+    """The brokers reject the sequence numbers of the last epoch, which they do not have."""
     client = cluster.client()
     for use_last_epoch in (False, True):
         producer = cluster.producer(client=client)
@@ -73,7 +73,7 @@ def test_after_the_last_epoch_another_producer_id_follows(cluster: ProducerClust
 def test_a_pause_that_ends_between_two_looks_at_the_clock_is_noticed(
     fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time also advances between two looks, as on a busy machine. The response of another broker is due later."""
+    """Time also advances between two reads of the clock, as on a busy machine. Another broker responds later."""
     for milliseconds in range(5, 45, 5):
         with ProducerCluster() as cluster:
             cluster.elect(PARTITION._replace(partition=1), 2)
