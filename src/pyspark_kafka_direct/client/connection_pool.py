@@ -95,7 +95,7 @@ class ConnectionPool:
             return
         # If the broker has responded since its last failure, it works again.
         if connection.last_response_at > self._failures_of(address).last_at:
-            self._failures.pop(address, None)
+            self._forget_failures(address)
         key = _PoolKey(connection.settings, *address)
         connection.release_buffer()
         idle = _IdleConnection(key, connection, self.system.monotonic())
@@ -160,6 +160,10 @@ class ConnectionPool:
             if len(self._failures) > _MAX_FAILED_BROKERS:
                 del self._failures[next(iter(self._failures))]  # the earliest
 
+    def _forget_failures(self, address: tuple[str, int]) -> None:
+        with self._lock:
+            self._failures.pop(address, None)
+
     def _close_idle(self, address: tuple[str, int]) -> None:
         """Close the idle connections to a broker that has timed out."""
         with self._lock:
@@ -192,7 +196,7 @@ class ConnectionPool:
             if isinstance(error, BrokerTimeoutError):
                 self._close_idle(address)  # they would time out too
             raise
-        self._failures.pop(address, None)
+        self._forget_failures(address)
         return connection
 
     def _is_alive(self, connection: Connection) -> bool:

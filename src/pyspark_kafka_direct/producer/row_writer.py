@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.client.deadline import Retry
-from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.errors import BrokerError, ColumnError, TopicNotFoundError
 from pyspark_kafka_direct.planning.hints import did_you_mean
 from pyspark_kafka_direct.records import create_encoder
 
@@ -111,8 +111,8 @@ class RowWriter:
         deadline = self._cluster.deadline(_REFRESH_SECONDS)
         try:
             topics = self._cluster.topics(used_topics, deadline=deadline, retry=Retry(deadline, 0))
-        except TransientBrokerError:
-            topics = {}  # the number of partitions of a topic seldom changes
+        except BrokerError:
+            topics = {}  # the number of partitions of a topic seldom changes, and a send reports what is wrong with it
         for topic, (encoder, partitions) in list(self._encoders.items()):
             is_changed = topic in topics and len(topics[topic].partitions) != partitions
             if topic not in used_topics or is_changed:
