@@ -35,7 +35,7 @@ from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
 IDS = {name: uuid.UUID(int=index + 1) for index, name in enumerate(("flights", "ships", "trains"))}
@@ -166,28 +166,23 @@ def random_fields(source: random.Random) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_responses_of_kafka_python_are_parsed(version: int) -> None:
-    @seeds(20)
-    def check(source: random.Random) -> None:
-        requested = random_partitions(source, least=1)
-        throttle_ms = random_integer(32, source) & 2**31 - 1
-        fields_by_partition = {(each.topic, each.partition): random_fields(source) for each in requested}
-        order = source.sample(requested, len(requested))
-        body = encoded_by_kafka_python(version, order, fields_by_partition, throttle_ms)
-        assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
-
-    check()
+    assert_random_responses_are_parsed(version, encoded_by_kafka_python)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_responses_of_kio_are_parsed(version: int) -> None:
+    assert_random_responses_are_parsed(version, encoded_by_kio)
+
+
+def assert_random_responses_are_parsed(version: int, encode: Callable[..., bytes]) -> None:
     @seeds(20)
     def check(source: random.Random) -> None:
         requested = random_partitions(source, least=1)
         throttle_ms = random_integer(32, source) & 2**31 - 1
         fields_by_partition = {(each.topic, each.partition): random_fields(source) for each in requested}
         order = source.sample(requested, len(requested))
-        body = encoded_by_kio(version, order, fields_by_partition, throttle_ms)
+        body = encode(version, order, fields_by_partition, throttle_ms)
         assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
 
     check()
