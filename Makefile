@@ -59,7 +59,7 @@ test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in par
 
 .PHONY: check
 check: $(VENV)  ## lint, types and fast unit tests: the others, and the simulation, are in "make test"
-	@$(BIN)/python -m tests.shards $(MAKE) lint unit-1 unit-2 unit-3 unit-4 unit-5 unit-6
+	@$(SHARDS) lint unit-1 unit-2 unit-3 unit-4 unit-5 unit-6
 
 .PHONY: lint
 lint: $(VENV)  ## ruff, mypy and the vocabulary
@@ -72,8 +72,7 @@ lint: $(VENV)  ## ruff, mypy and the vocabulary
 unit: $(VENV)  ## unit tests only; THOROUGH=1 runs more examples and all histories
 	$(PYTEST) $(if $(THOROUGH),--thorough) $(UNIT)
 
-# Some tests wait for a second, so two parts at once would leave the processors idle for almost half of the time. All run
-# at once, or the last one would run alone.
+# Some tests wait for a second, so two parts at once would leave the processors idle for almost half of the time.
 .PHONY: unit-1 unit-2 unit-3 unit-4 unit-5 unit-6
 unit-1 unit-2 unit-3 unit-4 unit-5 unit-6: unit-%: $(VENV)
 	$(PYTEST) -m 'not slow' --junitxml build/tests/shard-check-$*-6.xml --part $*/6 tests/unit
