@@ -115,6 +115,10 @@ class Retry:
         if self.is_last_try or pause >= self.deadline.remaining():
             if self.tries > 1:
                 self._error_to_raise.add_note(f"Tried {self.tries} times.")
-            raise self._error_to_raise
+            try:
+                raise self._error_to_raise
+            finally:  # no cycle of the error and its traceback, which retains what the callers have
+                del error
+                self._error_to_raise = None
         self.tries += 1
         system.sleep(pause)

@@ -68,16 +68,11 @@ def send_request(
     system.wait_for_future(call, deadline.remaining())
     if not call.done():
         raise _timeout_error(deadline)
-    try:
-        status, body = call.result()
-    except _TooLargeError:
-        raise SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB") from None
-    except (http.client.InvalidURL, ValueError) as error:  # invalid characters, or an invalid host name or port
-        raise SchemaRegistryError(f"cannot be requested ({printable(str(error))})") from None
-    except http.client.HTTPException as error:
-        raise SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__})") from None
-    except OSError as error:
-        raise _connection_error(error, tls, deadline) from None
+    failure = call.exception()
+    if isinstance(failure, Exception):
+        # Not raised here: its traceback would retain this call, and with it the values of the caller, in a cycle.
+        raise _registry_error(failure, tls, deadline)
+    status, body = call.result()
     return HttpResponse(status, _parse_json(body))
 
 
@@ -115,8 +110,20 @@ def _parse_json(body: bytes) -> Any:
         return None
 
 
-def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> SchemaRegistryError:
+def _registry_error(error: Exception, tls: TlsSettings, deadline: Deadline) -> Exception:
     """Return an error whose message begins with a verb: the caller puts the registry's URL before it."""
+    if isinstance(error, _TooLargeError):
+        return SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB")
+    if isinstance(error, http.client.InvalidURL | ValueError):  # characters, or a host name or port
+        return SchemaRegistryError(f"cannot be requested ({printable(str(error))})")
+    if isinstance(error, http.client.HTTPException):
+        return SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__})")
+    if isinstance(error, OSError):
+        return _connection_error(error, tls, deadline)
+    return error
+
+
+def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> SchemaRegistryError:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return _timeout_error(deadline)
