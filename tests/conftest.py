@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests import open_sockets
 from tests.fake_registry import FakeRegistry
 from tests.shards.assignment import COLLECTED, SHARDS, compares_ids, modules_of_unit_part, of_part, of_shard
+from tests.shards.brokers import log_end, shared_broker
 from tests.shards.durations import durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -51,8 +52,7 @@ def _logs_of_exited_brokers(cluster: EmbeddedKafka) -> Iterator[tuple[str, str]]
     with contextlib.suppress(BrokerError):  # the cluster is external or closed
         for node in range(1, cluster.bootstrap_servers.count(",") + 2):
             if not cluster.is_alive(node):
-                lines = cluster.log_file(node).read_text(errors="replace").splitlines()
-                yield f"broker {node} has exited", "\n".join(lines[-60:])
+                yield f"broker {node} has exited", log_end(cluster, node)
 
 
 class MakeTopic(Protocol):
@@ -104,11 +104,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """One broker for the whole run. Tests that stop or change a broker must start their own.
+    """One broker for all shards. Tests that stop or change a broker must start their own.
 
     It may be an existing one, whose topics the tests may write to: ``PYSPARK_KAFKA_DIRECT_TEST_BROKER=host:port``.
     """
-    with EmbeddedKafka(external=os.environ.get("PYSPARK_KAFKA_DIRECT_TEST_BROKER")) as cluster:
+    external = os.environ.get("PYSPARK_KAFKA_DIRECT_TEST_BROKER")
+    with EmbeddedKafka(external=external) if external else shared_broker("plain") as cluster:
         yield cluster
 
 

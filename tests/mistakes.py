@@ -109,7 +109,7 @@ class Bench:
     """A broker, and one Spark application with a session of each kind.
 
     Args:
-        kafka: A separate broker with a listener ``SASL_SSL``.
+        kafka: A broker with a listener ``SASL_SSL``, and without a topic ``flights``.
         plain: A session.
         remote: A session over Spark Connect.
         folder: The folder for checkpoints.

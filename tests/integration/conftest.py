@@ -13,6 +13,7 @@ from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
 from tests.integration.workbench import Workbench
 from tests.shards.assignment import shard_of
+from tests.shards.brokers import shared_broker
 from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 
@@ -53,8 +54,18 @@ def _all_brokers_run(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def kafka39() -> Iterator[EmbeddedKafka]:
-    """One broker of Kafka 3.9 for the whole run. As of ``kafka``: tests must not stop it or change it."""
-    with EmbeddedKafka(version="3.9.2") as cluster:
+    """One broker of Kafka 3.9 for all shards. As of ``kafka``: tests must not stop it or change it."""
+    with shared_broker("3.9") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def secured_kafka() -> Iterator[EmbeddedKafka]:
+    """One broker for all shards with all listeners, ACLs and short sessions; anonymous clients are super users.
+
+    Tests use topics, and permissions for them, of their own.
+    """
+    with shared_broker("secured") as cluster:
         yield cluster
 
 

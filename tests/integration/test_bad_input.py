@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from pyspark_kafka_direct import errors
-from pyspark_kafka_direct.broker import EmbeddedKafka, make_certificates
+from pyspark_kafka_direct.broker import make_certificates
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
     Rejected: TypeAlias = Callable[..., str]
 
@@ -252,14 +254,9 @@ def test_offsets_of_a_missing_partition(rejected: Rejected, kafka: EmbeddedKafka
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(security=("SASL_SSL",), authorizer=True) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def login(secured: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> dict[str, str]:
+def login(secured_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> dict[str, str]:
     """Options with which only the ACL of the topic is missing."""
+    secured = secured_kafka
     user = secured.users[0]
     return {
         "kafka_bootstrap_servers": secured.listener("SASL_SSL"),
@@ -271,14 +268,17 @@ def login(secured: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> dict
     }
 
 
-def test_no_acl_on_the_topic(rejected: Rejected, secured: EmbeddedKafka, login: dict[str, str]) -> None:
+def test_no_acl_on_the_topic(rejected: Rejected, login: dict[str, str]) -> None:
     rejected(errors.AuthorizationError, f"topic {login['subscribe']}", **login)
 
 
-def test_a_wrong_password(rejected: Rejected, secured: EmbeddedKafka, login: dict[str, str]) -> None:
+def test_a_wrong_password(rejected: Rejected, login: dict[str, str]) -> None:
     wrong = f'{PLAIN} required username="alice" password="not-hers";'
     message = rejected(
-        errors.AuthenticationError, "alice", secured.listener("SASL_SSL"), **{**login, "kafka_sasl_jaas_config": wrong}
+        errors.AuthenticationError,
+        "alice",
+        login["kafka_bootstrap_servers"],
+        **{**login, "kafka_sasl_jaas_config": wrong},
     )
     assert "not-hers" not in message
 

@@ -1,4 +1,4 @@
-"""Broker restarts, moved leaders, wrong listeners and expired sessions, on separate clusters."""
+"""Broker restarts, moved leaders, wrong listeners and expired sessions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from confluent_kafka.admin import ResourceType as AclResource
 from tests import kafka_python
 from tests.integration.waiting import suspend, wait_until
 from tests.pooled_connections import pooled_connection
+from tests.shards.brokers import SESSION
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
@@ -54,21 +55,6 @@ if TYPE_CHECKING:
 
 # Less than request.timeout.ms (30 s), after which a request to an unresponsive broker fails.
 HANG = 25.0
-
-LIFETIME = 5.0  # seconds of a session; renewed after 85%, and a busy machine may need some of the rest
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[EmbeddedKafka]:
-    """One broker with TLS, SASL, ACLs, short sessions, few quota windows, and automatic topic creation."""
-    properties = {
-        "connections.max.reauth.ms": str(int(LIFETIME * 1000)),
-        "quota.window.num": "2",
-        "quota.window.size.seconds": "4",
-        "auto.create.topics.enable": "true",
-    }
-    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SSL"], authorizer=True, properties=properties) as cluster:
-        yield cluster
 
 
 def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
@@ -114,49 +100,61 @@ def create(kafka: EmbeddedKafka, topics_on: TopicsOn, partitions: int, *, replic
     return topic
 
 
-def test_client_recovers_from_broker_restart(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(secured.bootstrap_servers)()
-    write(secured.bootstrap_servers, topic, 0, 3)
+def test_client_recovers_from_broker_restart(stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    """Pooled connections are broken, which was not detected yet. The pool closes them."""
+    kafka, settings = stoppable_kafka, plain(stoppable_kafka)
+    topic = topics_on(kafka.bootstrap_servers)()
+    write(kafka.bootstrap_servers, topic, 0, 3)
     partition = TopicPartition(topic, 0)
-    cluster = ClusterClient(plain(secured))
+    cluster = ClusterClient(settings)
     assert cluster.offsets({partition: LATEST})[partition] == 3
-    secured.kill_broker(1)
-    secured.start_broker(1)
-    # The pooled connection is broken, which was not detected yet.
+    host, port = settings.bootstrap_servers[0]
+    other = replace(settings, client_id="other")
+    first = POOL.acquire(other, host, port, soon())
+    POOL.release(first)
+    reused = POOL.acquire(other, host, port, soon())
+    assert reused is first
+    POOL.release(reused)
+    kafka.kill_broker(1)
+    kafka.start_broker(1)
     assert cluster.offsets({partition: LATEST})[partition] == 3
     assert cluster.topics([topic])[topic].partitions[0].leader == 1
+    fresh = POOL.acquire(other, host, port, soon())
+    assert fresh is not first
+    assert first.closed
+    POOL.release(fresh)
 
 
-def test_metadata_request_does_not_create_missing_topic(secured: EmbeddedKafka) -> None:
+def test_metadata_request_does_not_create_missing_topic(secured_kafka: EmbeddedKafka) -> None:
     name = f"missing-{uuid.uuid4().hex[:6]}"
-    cluster = ClusterClient(plain(secured))
+    cluster = ClusterClient(plain(secured_kafka))
     for _ in range(2):
         assert cluster.topics([name]) == {}
     assert name not in cluster.all_topics()
     # The broker creates it for clients that do not disable automatic creation.
-    producer = Producer({"bootstrap.servers": secured.bootstrap_servers, "allow.auto.create.topics": True})
+    producer = Producer({"bootstrap.servers": secured_kafka.bootstrap_servers, "allow.auto.create.topics": True})
     producer.produce(name, b"value")
     assert producer.flush(60) == 0
     wait_until(lambda: name in cluster.topics([name]))
 
 
-def test_client_without_sasl_on_sasl_listener(secured: EmbeddedKafka) -> None:
-    plaintext = parse_client_params({"bootstrap.servers": secured.listener("SASL_PLAINTEXT")}).connection
+def test_client_without_sasl_on_sasl_listener(secured_kafka: EmbeddedKafka) -> None:
+    plaintext = parse_client_params({"bootstrap.servers": secured_kafka.listener("SASL_PLAINTEXT")}).connection
     with pytest.raises(BrokerUnreachableError, match="if the listener requires a login"):
         ClusterClient(plaintext, retries=1).all_topics()
 
 
-def test_client_without_tls_on_tls_listener(secured: EmbeddedKafka) -> None:
-    plaintext = parse_client_params({"bootstrap.servers": secured.listener("SSL")}).connection
+def test_client_without_tls_on_tls_listener(secured_kafka: EmbeddedKafka) -> None:
+    plaintext = parse_client_params({"bootstrap.servers": secured_kafka.listener("SSL")}).connection
     with pytest.raises(BrokerError, match=r"(uses TLS|TLS listener).*kafka\.security\.protocol"):
         ClusterClient(plaintext, retries=1).all_topics()
 
 
-def test_client_with_tls_on_plaintext_listener(secured: EmbeddedKafka) -> None:
+def test_client_with_tls_on_plaintext_listener(secured_kafka: EmbeddedKafka) -> None:
     # A broker that restarts also closes connections in the handshake, so this is retried.
     tls_settings = parse_client_params(
         {
-            "bootstrap.servers": secured.bootstrap_servers,
+            "bootstrap.servers": secured_kafka.bootstrap_servers,
             "security.protocol": "SSL",
             "socket.connection.setup.timeout.ms": "1500",
         }
@@ -165,18 +163,18 @@ def test_client_with_tls_on_plaintext_listener(secured: EmbeddedKafka) -> None:
         ClusterClient(tls_settings).all_topics()
 
 
-def test_wrong_password_is_not_retried(secured: EmbeddedKafka) -> None:
+def test_wrong_password_is_not_retried(secured_kafka: EmbeddedKafka) -> None:
     system = CountingSystem()
     with pytest.raises(AuthenticationError) as caught:
-        ClusterClient(with_sasl(secured, password="hunter2"), pool=ConnectionPool(system)).all_topics()
+        ClusterClient(with_sasl(secured_kafka, password="hunter2"), pool=ConnectionPool(system)).all_topics()
     assert system.connections == 1
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_topic_without_permission_is_named(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    make = topics_on(secured.bootstrap_servers)
+def test_a_topic_without_permission_is_named(secured_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    make = topics_on(secured_kafka.bootstrap_servers)
     allowed, forbidden = make(prefix="allowed"), make(prefix="forbidden")
-    admin = AdminClient({"bootstrap.servers": secured.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": secured_kafka.bootstrap_servers})
     rule = AclBinding(
         AclResource.TOPIC,
         "allowed",
@@ -187,7 +185,7 @@ def test_a_topic_without_permission_is_named(secured: EmbeddedKafka, topics_on: 
         AclPermissionType.ALLOW,
     )
     admin.create_acls([rule])[rule].result(30)
-    cluster = ClusterClient(with_sasl(secured))
+    cluster = ClusterClient(with_sasl(secured_kafka))
     wait_until(lambda: allowed in cluster.all_topics())
     assert set(cluster.topics([allowed])) == {allowed}
     assert cluster.offsets({TopicPartition(allowed, 0): LATEST})[TopicPartition(allowed, 0)] == 0
@@ -199,7 +197,7 @@ def test_a_topic_without_permission_is_named(secured: EmbeddedKafka, topics_on: 
 
 @pytest.mark.parametrize("renewed", [True, False])
 def test_a_session_is_renewed_before_it_ends(
-    secured: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, renewed: bool
+    secured_kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, renewed: bool
 ) -> None:
     from pyspark_kafka_direct.client.security import sasl_authenticator
 
@@ -211,11 +209,11 @@ def test_a_session_is_renewed_before_it_ends(
         return logins[-1] if renewed else None
 
     monkeypatch.setattr(sasl_authenticator, "authenticate", counting)
-    settings = with_sasl(secured)
+    settings = with_sasl(secured_kafka)
     host, port = settings.bootstrap_servers[0]
     connection = Connection.open(settings, host, port, soon())
-    assert logins == [pytest.approx(LIFETIME, abs=1)]
-    end = time.monotonic() + (2 * LIFETIME if renewed else 60)
+    assert logins == [pytest.approx(SESSION, abs=1)]
+    end = time.monotonic() + (2 * SESSION if renewed else 60)
     try:
         while time.monotonic() < end:
             connection.call(METADATA, {"allow_auto_topic_creation": False}, soon())
@@ -229,28 +227,12 @@ def test_a_session_is_renewed_before_it_ends(
         connection.close()
 
 
-def test_pool_does_not_reuse_connection_closed_by_broker(secured: EmbeddedKafka) -> None:
-    settings = plain(secured)
-    host, port = settings.bootstrap_servers[0]
-    first = POOL.acquire(settings, host, port, soon())
-    POOL.release(first)
-    reused = POOL.acquire(settings, host, port, soon())
-    assert reused is first
-    POOL.release(reused)
-    secured.kill_broker(1)
-    secured.start_broker(1)
-    fresh = POOL.acquire(settings, host, port, soon())
-    assert fresh is not first
-    assert first.closed
-    POOL.release(fresh)
-
-
-def test_throttled_client_is_served(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = topics_on(secured.bootstrap_servers)()
-    write(secured.bootstrap_servers, topic, 0, 1, bytes(100_000))
+def test_throttled_client_is_served(secured_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(secured_kafka.bootstrap_servers)()
+    write(secured_kafka.bootstrap_servers, topic, 0, 1, bytes(100_000))
     client = f"slow-{uuid.uuid4().hex[:6]}"
     # The response after a throttled one may take longer than request.timeout.ms.
-    settings = replace(plain(secured), client_id=client, request_timeout_ms=1600)
+    settings = replace(plain(secured_kafka), client_id=client, request_timeout_ms=1600)
     cluster = ClusterClient(settings)
     host, port = settings.bootstrap_servers[0]
     with pooled_connection(POOL, settings, host, port, soon()) as connection:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.mistakes import PAGE, TLS, TOPIC, Bench, connected
-
-from pyspark_kafka_direct.broker import EmbeddedKafka
+from tests.mistakes import PAGE, TOPIC, Bench, connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.sessions import SparkSessions
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
 
 @pytest.fixture(scope="module")
-def bench(make_spark: SparkSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with EmbeddedKafka(security=[TLS]) as kafka, connected(make_spark) as (plain, remote):
-        yield Bench(kafka, plain, remote, tmp_path_factory.mktemp("mistakes"))
+def bench(
+    secured_kafka: EmbeddedKafka, make_spark: SparkSessions, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    with connected(make_spark) as (plain, remote):
+        yield Bench(secured_kafka, plain, remote, tmp_path_factory.mktemp("mistakes"))
 
 
 def test_the_page_shows_current_messages(bench: Bench) -> None:

@@ -11,51 +11,62 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key
 from tests.integration.secrets_app import PAGES, REDACTED
 from tests.integration.stream_queries import produce
-
-from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka
+from tests.shards.brokers import CAROL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import MakeTopic
 
-ALICE = Credentials("alice", "hush-Xq7/right")
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
 WRONG = "hush-Zw9/wrong"
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @pytest.mark.spark_app
-def test_spark_shows_no_secret(topics_on: Callable[[str], MakeTopic], tmp_path: Path) -> None:
-    with EmbeddedKafka(security=("SASL_SSL",), users=(ALICE,)) as kafka:
-        certificates = kafka.certificates
-        options = {
-            "kafka.bootstrap.servers": kafka.listener("SASL_SSL"),
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.jaas.config": _login(ALICE.password),
-            "kafka.ssl.truststore.location": str(certificates.ca),
-            "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
-            "kafka.ssl.keystore.key": encrypted_client_key(certificates).read_text(),
-            "kafka.ssl.key.password": KEY_PASSWORD,
-            "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
-        }
-        produce(kafka.bootstrap_servers, options["subscribe"], range(3))
-        (tmp_path / "events").mkdir()
-        (tmp_path / "options.json").write_text(
-            json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}]), encoding="utf-8"
-        )
-        app = subprocess.run(
-            [sys.executable, Path(__file__).with_name("secrets_app.py"), tmp_path / "options.json", tmp_path],
-            capture_output=True,
-            check=False,
-            timeout=240,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-            cwd=tmp_path,
-        )
+def test_spark_shows_no_secret(
+    secured_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic], tmp_path: Path
+) -> None:
+    kafka = secured_kafka
+    certificates = kafka.certificates
+    options = {
+        "kafka.bootstrap.servers": kafka.listener("SASL_SSL"),
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": _login(CAROL.password),
+        "kafka.ssl.truststore.location": str(certificates.ca),
+        "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
+        "kafka.ssl.keystore.key": encrypted_client_key(certificates).read_text(),
+        "kafka.ssl.key.password": KEY_PASSWORD,
+        "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
+    }
+    _allow_all(kafka.bootstrap_servers, options["subscribe"])
+    produce(kafka.bootstrap_servers, options["subscribe"], range(3))
+    (tmp_path / "events").mkdir()
+    (tmp_path / "options.json").write_text(
+        json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}]), encoding="utf-8"
+    )
+    app = subprocess.run(
+        [sys.executable, Path(__file__).with_name("secrets_app.py"), tmp_path / "options.json", tmp_path],
+        capture_output=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=tmp_path,
+    )
     outputs = {
         **{page: (tmp_path / f"page{number}").read_bytes() for number, page in enumerate(PAGES)},
         **{path.name: path.read_bytes() for path in (tmp_path / "events").rglob("*") if path.is_file()},
@@ -75,8 +86,8 @@ def test_spark_shows_no_secret(topics_on: Callable[[str], MakeTopic], tmp_path: 
     assert sum(b"kafka-direct" in output for output in outputs.values()) > 5
     # JSON may separate the lines of a key, so each line is checked.
     key = [line for line in options["kafka.ssl.keystore.key"].splitlines() if len(line) > 40]
-    secrets = [ALICE.password, WRONG, KEY_PASSWORD, *key]
-    secrets += [base64.b64encode(each.encode()).decode() for each in (ALICE.password, WRONG)]
+    secrets = [CAROL.password, WRONG, KEY_PASSWORD, *key]
+    secrets += [base64.b64encode(each.encode()).decode() for each in (CAROL.password, WRONG)]
     for name, output in outputs.items():
         for secret in secrets:
             assert secret.encode() not in output, name
@@ -86,5 +97,12 @@ def test_the_documentation_names_the_setting() -> None:
     assert f"spark.sql.redaction.options.regex={REDACTED}" in SECURITY_PAGE.read_text(encoding="utf-8")
 
 
+def _allow_all(servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    principal, allow = f"User:{CAROL.username}", AclPermissionType.ALLOW
+    acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, allow)
+    admin.create_acls([acl])[acl].result(60)
+
+
 def _login(password: str) -> str:
-    return f'{PLAIN} required username="{ALICE.username}" password="{password}";'
+    return f'{PLAIN} required username="{CAROL.username}" password="{password}";'

@@ -1,7 +1,7 @@
 """All security protocols and mechanisms, and the errors of failed connections, against a real broker.
 
-One broker serves the module: TLS, mutual TLS, SASL with and without TLS, ACLs. ``alice`` and the client certificate may
-read the topic ``allowed``; no principal may read ``forbidden``; sessions over SASL_PLAINTEXT last seconds (KIP-368).
+The broker has TLS, mutual TLS, SASL with and without TLS, and ACLs. ``alice`` and the client certificate may read the
+topic ``ALLOWED``; no principal may read ``FORBIDDEN``; sessions over SASL_PLAINTEXT last seconds (KIP-368).
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import logging
 import ssl
 import threading
 import time
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_truststore
+from tests.shards.brokers import SESSION
 
-from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka, make_certificates, unsecured_token
+from pyspark_kafka_direct.broker import Credentials, make_certificates, unsecured_token
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -40,13 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark_kafka_direct.broker import Certificates
+    from pyspark_kafka_direct.broker import Certificates, EmbeddedKafka
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 
 HANG = 50.0  # seconds; less than the default API timeout of 60
-# Seconds that a session over SASL_PLAINTEXT or a token of ``brief`` lasts. It is renewed after 85%: a request sent just
-# before may take up to the remaining time, which a busy machine needs.
-SESSION = 4.0
+RUN = uuid.uuid4().hex[:8]  # another shard may run other tests of this module at the same broker
+ALLOWED, FORBIDDEN = f"readable-{RUN}", f"forbidden-{RUN}"
 ALICE = Credentials("alice", "alice-secret")
 SPECIAL_CHARACTERS = Credentials("o=d,d one", 'p"a\\s=s, wörd Ⅸ;')
 
@@ -57,21 +58,10 @@ MECHANISMS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[EmbeddedKafka]:
-    properties = {
-        f"listener.name.sasl_plaintext.{mechanism}.connections.max.reauth.ms": str(int(SESSION * 1000))
-        for mechanism in ("plain", "scram-sha-256", "oauthbearer")
-    }
-    # So that one mechanism is enabled on one listener only.
-    properties["listener.name.sasl_plaintext.sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,OAUTHBEARER"
-    with EmbeddedKafka(
-        security=("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"),
-        users=(ALICE,),
-        authorizer=True,
-        properties=properties,
-    ) as kafka:
-        _set_up(kafka)
-        yield kafka
+def secured(secured_kafka: EmbeddedKafka) -> EmbeddedKafka:
+    """The shared broker with the topics and users of this module."""
+    _set_up(secured_kafka)
+    return secured_kafka
 
 
 def _set_up(kafka: EmbeddedKafka) -> None:
@@ -94,7 +84,7 @@ def _set_up(kafka: EmbeddedKafka) -> None:
     everyone = (ALICE.username, SPECIAL_CHARACTERS.username, "CN=client", "tokens")
     literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     acls = [
-        AclBinding(ResourceType.TOPIC, "allowed", literal, f"User:{name}", "*", AclOperation.READ, allow)
+        AclBinding(ResourceType.TOPIC, ALLOWED, literal, f"User:{name}", "*", AclOperation.READ, allow)
         for name in everyone
     ]
     for acl in admin.create_acls(acls).values():
@@ -110,11 +100,11 @@ def _set_up(kafka: EmbeddedKafka) -> None:
             changed.result(HANG)
     # Topics come last: the broker applies the changes later but in order, so when it accepts a record for one of the
     # topics, it has applied the rest.
-    created = admin.create_topics([NewTopic("allowed", 2), NewTopic("forbidden", 1)], operation_timeout=HANG)
+    created = admin.create_topics([NewTopic(ALLOWED, 2), NewTopic(FORBIDDEN, 1)], operation_timeout=HANG)
     for topic in created.values():
         topic.result(HANG)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce("allowed", b"x", partition=0)
+    producer.produce(ALLOWED, b"x", partition=0)
     assert producer.flush(HANG) == 0
 
 
@@ -134,7 +124,7 @@ def login(kafka: EmbeddedKafka, listener: str, mechanism: str, user: Credentials
     return settings_for(kafka, listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas)
 
 
-def offsets_of(settings: ConnectionSettings, topic: str = "allowed") -> list[int]:
+def offsets_of(settings: ConnectionSettings, topic: str = ALLOWED) -> list[int]:
     """Return the end offsets of the topic's partitions, by a Metadata and ListOffsets requests."""
     cluster = ClusterClient(settings)
     partitions = [TopicPartition(topic, number) for number in cluster.topics([topic])[topic].partitions]
@@ -324,20 +314,19 @@ def test_oauthbearer_from_an_endpoint(
     assert 'ssl.truststore.location="..." in kafka.sasl.jaas.config' in error.message
 
 
-def test_an_older_kafka() -> None:
+def test_an_older_kafka(kafka39: EmbeddedKafka) -> None:
     """The same requests in older versions, against the oldest tested release line."""
-    with EmbeddedKafka(version="3.9.2", security=("MTLS", "SASL_SSL"), users=(ALICE,)) as older:
-        jaas = f'{OAUTH} required unsecuredLoginStringClaim_sub="tokens";'
-        variants = [
-            settings_for(older, "MTLS", **MUTUAL["PKCS12 stores"](older.certificates)),
-            settings_for(older, "SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_jaas_config=jaas),
-            *(login(older, "SASL_SSL", mechanism) for mechanism in MECHANISMS),
-        ]
-        for settings in variants:
-            assert ClusterClient(settings).topics(["missing"]) == {}
-        wrong = login(older, "SASL_SSL", "SCRAM-SHA-256", Credentials("alice", "wrong-secret"))
-        with pytest.raises(AuthenticationError, match="rejected the user 'alice'"):
-            ClusterClient(wrong).topics(["missing"])
+    jaas = f'{OAUTH} required unsecuredLoginStringClaim_sub="tokens";'
+    variants = [
+        settings_for(kafka39, "MTLS", **MUTUAL["PKCS12 stores"](kafka39.certificates)),
+        settings_for(kafka39, "SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_jaas_config=jaas),
+        *(login(kafka39, "SASL_SSL", mechanism) for mechanism in MECHANISMS),
+    ]
+    for settings in variants:
+        assert ClusterClient(settings).topics(["missing"]) == {}
+    wrong = login(kafka39, "SASL_SSL", "SCRAM-SHA-256", Credentials("alice", "wrong-secret"))
+    with pytest.raises(AuthenticationError, match="rejected the user 'alice'"):
+        ClusterClient(wrong).topics(["missing"])
 
 
 # Rejected connections
@@ -432,8 +421,8 @@ def test_a_topic_without_an_acl(secured: EmbeddedKafka, listener: str) -> None:
     settings = settings_for(secured, "MTLS", **client) if listener == "MTLS" else login(secured, listener, "PLAIN")
     assert offsets_of(settings) == [1, 0]
     with pytest.raises(AuthorizationError) as caught:
-        offsets_of(settings, "forbidden")
-    assert caught.value.topic == "forbidden"
+        offsets_of(settings, FORBIDDEN)
+    assert caught.value.topic == FORBIDDEN
 
 
 # Sessions
@@ -520,7 +509,7 @@ def test_spark_and_errors_show_no_secret(secured: EmbeddedKafka, make_spark: Any
             "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
             "kafka.ssl.keystore.key": encrypted_client_key(certificates).read_text(),
             "kafka.ssl.key.password": KEY_PASSWORD,
-            "subscribe": "allowed",
+            "subscribe": ALLOWED,
         }
         return spark.read.format("kafka-direct").options(**options).load()
 

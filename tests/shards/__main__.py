@@ -8,6 +8,9 @@ If there are more shards than may run at once, the next one starts when one has 
 The output of a shard goes to a file, and is printed as a whole when the shard has ended. The last line of each running
 shard is printed every minute. Every shard runs to its end, even if another one fails. The exit code is 1 if a shard
 failed.
+
+Shards share the brokers of ``tests/shards/brokers.py``. If a broker exits, the end of its log is printed. If a shard
+fails, the logs of the brokers are kept beside the output of the shards.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,8 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.shards import jvm
+from tests.shards.brokers import ADDRESS, SharedBrokers
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _EVERY = 60.0  # seconds
 
@@ -55,14 +62,16 @@ class Result:
 class Shard:
     """A running shard."""
 
-    def __init__(self, make: str, targets: str, log: Path) -> None:
+    def __init__(self, make: str, targets: str, log: Path, environment: Mapping[str, str]) -> None:
         self.targets = targets
         self._log = log
         self._began = time.monotonic()
         with log.open("wb") as output:
             # Without -k the shard ends at the first target that fails.
             command = [make, "--no-print-directory", "-k", *targets.split()]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            )
 
     def ended(self) -> Result | None:
         """Return the result if the shard has ended."""
@@ -88,28 +97,38 @@ def main(make: str, shards: Sequence[str], at_once: int) -> int:
     """Run all shards and return the exit code."""
     folder = Path(tempfile.mkdtemp(prefix="shards-"))
     _say(f"{len(shards)} shards, {min(at_once, len(shards))} at once, their output in {folder}: {', '.join(shards)}")
-    pending_shards = deque((targets, folder / str(number)) for number, targets in enumerate(shards))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # stops the shards and brokers
+    brokers = SharedBrokers()
     running: list[Shard] = []
     try:
-        results = _run(make, pending_shards, running, at_once)
+        results = _run(make, shards, at_once, folder, running, brokers)
+        failed = any(result.code != 0 for result in results)
+        if failed:
+            brokers.copy_logs(folder)
     finally:
         for shard in running:
             shard.stop()
+        brokers.close()
     _title("shards")
     for result in results:
         _say(str(result))
-    if any(result.code != 0 for result in results):
+    if failed:
         return 1
     shutil.rmtree(folder)
     return 0
 
 
-def _run(make: str, to_come: deque[tuple[str, Path]], running: list[Shard], at_once: int) -> list[Result]:
+def _run(
+    make: str, shards: Sequence[str], at_once: int, folder: Path, running: list[Shard], brokers: SharedBrokers
+) -> list[Result]:
+    environment = {**os.environ, ADDRESS: brokers.address}
+    jvm.start_quickly()  # the brokers; shards set their own options
+    to_come = deque((targets, folder / str(number)) for number, targets in enumerate(shards))
     results = []
     began = told = time.monotonic()
     while to_come or running:
         while to_come and len(running) < at_once:
-            running.append(Shard(make, *to_come.popleft()))
+            running.append(Shard(make, *to_come.popleft(), environment))
         for shard in list(running):
             result = shard.ended()
             if result is not None:
@@ -118,6 +137,9 @@ def _run(make: str, to_come: deque[tuple[str, Path]], running: list[Shard], at_o
                 _title(shard.targets)
                 _say(shard.output())
                 _say(str(result))
+        for kind, log_end in brokers.newly_exited():
+            _title(f"the broker {kind!r} of all shards has exited")
+            _say(log_end)
         now = time.monotonic()
         if now - told >= _EVERY:
             told = now

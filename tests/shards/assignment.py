@@ -1,4 +1,4 @@
-"""Assigns tests to shards. Shards run in parallel, each in a separate pytest process with a separate broker.
+"""Assigns tests to shards. Shards run in parallel, each in a separate pytest process.
 
 ``spark``
     Tests that use a Spark session of the pytest process: ``spark`` or ``make_spark``.

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import Producer
+from tests.integration.groups import commit
 from tests.integration.log.log_helpers import (
     FETCH,
     LIST_OFFSETS,
@@ -40,9 +40,7 @@ def test_start_and_stop(bench: Workbench) -> None:
     topic = bench.make_topic(2)
     bench.write(topic, [b"a", b"b"], partition=0)
     bench.write(topic, [b"c"], partition=1)
-    consumer = Consumer({"bootstrap.servers": bench.bootstrap_servers, "group.id": topic})
-    consumer.commit(offsets=[ClientPartition(topic, 0, 2)], asynchronous=False)
-    consumer.close()
+    commit(bench.bootstrap_servers, topic, topic, 2)
     seen = Recorder()
     log = KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen)
     log.start()
