@@ -35,7 +35,7 @@ Unit tests have no shards, but parts. A part does not import the modules of the 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,15 +79,21 @@ def of_shard(items: Sequence[pytest.Item], shard: str | None) -> list[pytest.Ite
 def of_part(items: Sequence[pytest.Item], part: str | None, durations: Mapping[str, float]) -> list[pytest.Item]:
     """Return the tests of a part, ``2/3`` for example; for ``None`` all.
 
-    Each module is in one part. A module without a recorded duration counts by its number of tests.
+    Each module is in one part. Modules that need a JVM with other jars are all in the same one, which starts one
+    such JVM. A module without a recorded duration counts by its number of tests.
     """
     if part is None:
         return list(items)
-    tests = Counter(_module(item) for item in items)
-    modules = _modules_of_part(
-        {module: durations.get(module, count * _SECONDS_PER_TEST) for module, count in tests.items()}, part
-    )
-    return [item for item in items if _module(item) in modules]
+    other_jars = {_module(item) for item in items if _WITH_JARS in _fixtures(item)}
+
+    def unit(module: str) -> str:
+        return _WITH_JARS if module in other_jars else module
+
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for module, count in Counter(map(_module, items)).items():
+        seconds[unit(module)] += durations.get(module, count * _SECONDS_PER_TEST)
+    units = _modules_of_part(seconds, part)
+    return [item for item in items if unit(_module(item)) in units]
 
 
 def modules_of_unit_part(files: Collection[Path], part: str, durations: Mapping[str, float]) -> set[Path]:

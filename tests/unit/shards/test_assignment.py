@@ -66,6 +66,12 @@ def test_each_module_is_in_the_part_with_the_least_work() -> None:
     assert [of_part(items, f"{number}/3", durations) for number in (1, 2, 3)] == [[c], [a], [b, again, d]]
 
 
+def test_modules_with_other_jars_are_in_one_part() -> None:
+    a, b, c, d = items = [item("a", "session"), item("b", "session"), item("c"), item("d")]
+    durations = {"a": 1.0, "b": 1.0, "c": 1.5, "d": 1.2}
+    assert [of_part(items, f"{number}/2", durations) for number in (1, 2)] == [[a, b], [c, d]]
+
+
 def test_durations_are_read_from_the_reports_of_all_parts(tmp_path: Path) -> None:
     in_a_class = "tests.unit.shards.test_assignment.TestSomething"
     for report, tests in (
