@@ -54,14 +54,11 @@ class LogClients:
 
     def import_modules(self) -> None:
         """Import what reading, writing and applying records needs: later, memory may not suffice for an import."""
-        import pyarrow as pa
-        import pyarrow.compute
+        import pyarrow.compute  # noqa: F401
 
         import pyspark_kafka_direct.consumer.partition_consumer
         import pyspark_kafka_direct.producer.async_producer
         import pyspark_kafka_direct.records.python.decoder  # noqa: F401  # for older message formats
-
-        pa.array([b""], pa.binary()).to_pylist()  # Arrow imports pandas with its first array, if there is one
 
     def open_producer(self) -> AsyncProducer | None:
         from pyspark_kafka_direct.producer.async_producer import AsyncProducer

@@ -5,6 +5,7 @@ Kafka Connect's ``KafkaConfigBackingStore`` does the same for a leader with exac
 
 from __future__ import annotations
 
+from array import array
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+from pyspark_kafka_direct.records.columns import binary_column, integer_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,9 +127,9 @@ class SingleWriter:
             max_record_bytes=settings.max_request_bytes,
         )
         columns = {
-            "key": pa.array([key for key, _ in records], pa.binary()),
-            "value": pa.array([value for _, value in records], pa.binary()),
-            "timestamp": pa.array([now] * len(records), pa.int64()),
+            "key": binary_column([key for key, _ in records]),
+            "value": binary_column([value for _, value in records]),
+            "timestamp": integer_column(array("q", [now]) * len(records)),
         }
         return [*encoder.add(pa.record_batch(columns)), *encoder.flush()]
 

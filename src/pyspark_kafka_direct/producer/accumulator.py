@@ -7,6 +7,7 @@ arrive while requests are in flight share batches, and otherwise records are sen
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import deque
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -19,6 +20,7 @@ from pyspark_kafka_direct.planning.hints import did_you_mean
 from pyspark_kafka_direct.producer.batch_producer import MIN_STEP_SECONDS, BatchProducer
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
 from pyspark_kafka_direct.records import create_encoder, partition_for_key
+from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -315,15 +317,13 @@ class RecordAccumulator:
         partition = records[0].partition
         assert partition is not None
         columns = {
-            "key": pa.array([record.key for record in records], pa.binary()),
-            "value": pa.array([record.value for record in records], pa.binary()),
-            "timestamp": pa.array([record.timestamp for record in records], pa.int64()),
-            "partition": pa.array([partition] * len(records), pa.int32()),
+            "key": binary_column([record.key for record in records]),
+            "value": binary_column([record.value for record in records]),
+            "timestamp": integer_column(array("q", [record.timestamp for record in records])),
+            "partition": integer_column(array("i", [partition]) * len(records)),
         }
         if any(record.headers for record in records):
-            headers_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            headers = [[{"key": key, "value": value} for key, value in record.headers] for record in records]
-            columns["headers"] = pa.array(headers, headers_type)
+            columns["headers"] = header_column([record.headers for record in records])
         encoder = create_encoder(
             topic=topic,
             partitions=partition + 1,

@@ -6,6 +6,7 @@ again, so a log that cannot be read completely, up to the end it had when readin
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.records.columns import binary_column, integer_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,10 +215,10 @@ def keyed_rows(records: Sequence[tuple[bytes, bytes | None]], partition: int, sy
     count = len(records)
     return pa.record_batch(
         {
-            "key": pa.array([key for key, _ in records], pa.binary()),
-            "value": pa.array([value for _, value in records], pa.binary()),
-            "partition": pa.array([partition] * count, pa.int32()),
-            "timestamp": pa.array([now] * count, pa.int64()),
+            "key": binary_column([key for key, _ in records]),
+            "value": binary_column([value for _, value in records]),
+            "partition": integer_column(array("i", [partition]) * count),
+            "timestamp": integer_column(array("q", [now]) * count),
         }
     )
 

@@ -6,10 +6,11 @@ Names and types are those of Spark's Kafka source (``KafkaRecordToRowConverter``
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
     import pyarrow as pa
@@ -86,3 +87,42 @@ def integer_values(column: pa.Array, format_code: str) -> Sequence[int]:
     """Return the integers (or integer timestamps) of all rows, by struct format code; undefined where null."""
     integers = memoryview(column.buffers()[1]).cast("b").cast(format_code)  # type: ignore[call-overload]
     return integers[column.offset : column.offset + len(column)]  # type: ignore[no-any-return]
+
+
+# The first ``pa.array`` or ``pa.scalar`` of a process imports pandas if it is installed: a third of a second and
+# 49 MiB, which a task or a commit that only writes records does not need.
+
+
+def binary_column(values: Sequence[bytes | None]) -> pa.BinaryArray:
+    """Return an Arrow array, as ``pa.array(values, pa.binary())`` does."""
+    from array import array
+
+    import pyarrow as pa
+
+    offsets = array("i", accumulate(map(len, (value or b"" for value in values)), initial=0))
+    validity = None
+    if None in values:
+        bits = "".join("0" if value is None else "1" for value in reversed(values))
+        validity = pa.py_buffer(int(bits, 2).to_bytes((len(values) + 7) // 8, "little"))
+    data = pa.py_buffer(b"".join(value for value in values if value))
+    return pa.Array.from_buffers(pa.binary(), len(values), [validity, pa.py_buffer(offsets), data])
+
+
+def header_column(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.ListArray:
+    """Return an Arrow array with a list of headers for each row."""
+    from array import array
+
+    import pyarrow as pa
+
+    headers = [header for row in rows for header in row]
+    keys = binary_column([key.encode() for key, _ in headers]).cast(pa.string())
+    entries = pa.StructArray.from_arrays([keys, binary_column([value for _, value in headers])], names=["key", "value"])
+    return pa.ListArray.from_arrays(integer_column(array("i", accumulate(map(len, rows), initial=0))), entries)
+
+
+def integer_column(integers: array[int]) -> pa.Array:
+    """Return an Arrow array with the integers of an ``array`` of type ``i`` or ``q``."""
+    import pyarrow as pa
+
+    data_type = {"i": pa.int32(), "q": pa.int64()}[integers.typecode]
+    return pa.Array.from_buffers(data_type, len(integers), [None, pa.py_buffer(integers)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError
+from pyspark_kafka_direct.records.columns import integer_column
 from pyspark_kafka_direct.spark.payload_encoders import NO_ENCODERS
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def to_producer_rows(
     if headers is not None:
         columns["headers"] = headers
     if schema.timestamp is None:
-        columns["timestamp"] = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
+        columns["timestamp"] = integer_column(array("q", [now_ms]) * batch.num_rows)
     else:
         times = _converted("timestamp", _milliseconds, batch.column(schema.timestamp))
         earliest = pc.min(times).as_py()
@@ -82,7 +84,7 @@ def to_producer_rows(
                 f"Invalid timestamp: {earliest}. Timestamp should always be non-negative or null: the column timestamp "
                 "has a time before 1970. Filter out such rows, or drop the column for the time of the write."
             )
-        columns["timestamp"] = pc.fill_null(times, now_ms)
+        columns["timestamp"] = pc.fill_null(times, now_ms) if times.null_count else times
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -18,21 +18,22 @@ params = {"bootstrap.servers": "127.0.0.1:1"}
 table, log = KafkaTable("t", params), KafkaBasedLog("t", params, on_record=print)
 imported = set(sys.modules)
 
+from array import array
 import pyarrow as pa
 from pyspark_kafka_direct.records import create_decoder, create_encoder
+from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
 
 partition = TopicPartition("t", 0)
 clients = log._clients
 clients.open_producer()
 clients.open_consumer(ResumePoint({partition: 0}, {}, {}), LOG_COLUMNS).close()
-header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 rows = pa.record_batch(
     {
-        "key": pa.array([b"k", b"l", None], pa.binary()),
-        "value": pa.array([b"v", None, b"w"], pa.binary()),
-        "timestamp": pa.array([1, 2, 3], pa.int64()),
-        "partition": pa.array([0, 0, 0], pa.int32()),
-        "headers": pa.array([[{"key": "h", "value": b"x"}], None, None], header),
+        "key": binary_column([b"k", b"l", None]),
+        "value": binary_column([b"v", None, b"w"]),
+        "timestamp": integer_column(array("q", [1, 2, 3])),
+        "partition": integer_column(array("i", [0, 0, 0])),
+        "headers": header_column([[("h", b"x")], [], []]),
     }
 )
 encoder = create_encoder(topic="t", partitions=1, codec="zstd")

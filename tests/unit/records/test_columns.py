@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import random
 import subprocess
 import sys
+from array import array
 
 import pyarrow as pa
 import pytest
@@ -23,6 +25,13 @@ from tests.unit.records.batches import Batch, Rec
 from tests.unit.records.decoding import both, request, run
 
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
+from pyspark_kafka_direct.records.columns import (
+    binary_column,
+    binary_values,
+    header_column,
+    integer_column,
+    integer_values,
+)
 
 SPARK = StructType(
     [
@@ -107,3 +116,51 @@ def test_importing_records_is_cheap() -> None:
     code = f"import sys, pyspark_kafka_direct.records; print([name for name in {heavy} if name in sys.modules])"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert completed.stdout.strip() == "[]"
+
+
+def test_arrow_arrays_are_made_of_python_values() -> None:
+    for seed in range(200):
+        chance = random.Random(seed)
+        values = [chance.choice((None, b"", chance.randbytes(chance.randrange(9)))) for _ in range(seed % 20)]
+        column = binary_column(values)
+        column.validate(full=True)
+        assert column.equals(pa.array(values, pa.binary()))
+        assert binary_values(column) == values
+    for code, data_type in (("i", pa.int32()), ("q", pa.int64())):
+        integers = integer_column(array(code, [-1, 2, 3]))
+        integers.validate(full=True)
+        assert integers.equals(pa.array([-1, 2, 3], data_type))
+        assert [*integer_values(integers, code)] == [-1, 2, 3]
+    rows: list[list[tuple[str, bytes | None]]] = [[("\xfc", b"x"), ("", None)], [], [("h", b"")], []]
+    headers = header_column(rows)
+    headers.validate(full=True)
+    assert headers.to_pylist() == [[{"key": key, "value": value} for key, value in row] for row in rows]
+
+
+def test_writing_records_imports_no_pandas() -> None:
+    """Not even if it is installed: in tasks, commits and logs it would take time and memory for nothing."""
+    code = """
+import sys
+from array import array
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.producer.compacted_partition import keyed_rows
+from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
+from pyspark_kafka_direct.spark.write_rows import to_producer_rows
+from pyspark_kafka_direct.spark.write_schema import WriteSchema
+import pyarrow as pa
+columns = {
+    "key": binary_column([b"k"]),
+    "value": binary_column([None]),
+    "timestamp": integer_column(array("q", [1_000])).view(pa.timestamp("us")),
+    "headers": header_column([[("h", b"x")]]),
+}
+batch = pa.record_batch(columns)
+schemas = WriteSchema(value=1), WriteSchema(key=0, value=1, headers=3)
+for rows in (keyed_rows([(b"k", None)], 0, SYSTEM), *(to_producer_rows(batch, schema, 0) for schema in schemas)):
+    encoder = create_encoder(topic="t", partitions=1, codec="zstd")
+    assert len([*encoder.add(rows), *encoder.flush()]) == 1
+print("pandas" in sys.modules)
+"""
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.stdout == "False\n", completed.stderr
