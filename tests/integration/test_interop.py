@@ -375,7 +375,8 @@ def test_spark_reads_the_same_records(
 ) -> None:
     from pyspark.sql.functions import expr
 
-    topics = dict(unusual_topic(family, codec) for family in FAMILIES for codec in CODECS)
+    # test_every_record_is_returned reads each codec of each family
+    topics = dict(unusual_topic(family, codec) for family, codec in zip(FAMILIES, ("zstd", "lz4", "none"), strict=True))
     frame = (
         spark.read.format("kafka-direct")
         .option("kafka.bootstrap.servers", cluster.settings.connection.bootstrap_string)

@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from tests.integration.stream_queries import Stream
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-@pytest.mark.parametrize("continuous_first", [True, False], ids=["continuous first", "micro-batch first"])
+@pytest.mark.parametrize(
+    ("continuous_first", "start"),
+    [
+        pytest.param(True, "earliest", id="continuous first-earliest"),
+        pytest.param(False, "latest", id="micro-batch first-latest"),
+        pytest.param(True, "latest", id="continuous first-latest", marks=pytest.mark.soak),
+        pytest.param(False, "earliest", id="micro-batch first-earliest", marks=pytest.mark.soak),
+    ],
+)
 def test_alternating_queries(
-    queries: Queries, stream: Callable[..., Stream], make_topic: MakeTopic, start: str, continuous_first: bool
+    queries: Queries, stream: Callable[..., Stream], make_topic: MakeTopic, continuous_first: bool, start: str
 ) -> None:
     topic, output = make_topic(2), make_topic()
     numbers = itertools.count()
