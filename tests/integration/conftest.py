@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.sessions import SPARK_JARS, SparkSessions
+from tests.integration.standalone import SHARED_SESSION, standalone_cluster
 from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
 from tests.integration.workbench import Workbench
@@ -119,6 +120,20 @@ def spark(make_spark: SparkSessions) -> SparkSession:
 def session(make_spark: SparkSessions) -> SparkSession:
     """A session with Spark's own Kafka connector and Avro functions, in a JVM that all modules with it share."""
     return make_spark({"spark.sql.session.timeZone": "UTC"}, jars=jars(SPARK_JARS, transitive=False))
+
+
+@pytest.fixture(scope="session")
+def standalone(make_spark: SparkSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A standalone master with two workers, which do not inherit the environment of the driver."""
+    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as url:
+        yield url
+        make_spark.stop()  # before the master
+
+
+@pytest.fixture(scope="module")
+def two_executors(make_spark: SparkSessions, standalone: str) -> SparkSession:
+    """A session with an executor on each of two hosts, the same for all modules as long as no other came between."""
+    return make_spark(SHARED_SESSION, master=standalone)
 
 
 @pytest.fixture

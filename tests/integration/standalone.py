@@ -1,4 +1,4 @@
-"""A standalone Spark cluster: a master, and a worker with one core on each host."""
+"""A standalone Spark cluster: a master, and a worker with one core on each of two hosts."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from tests.integration.waiting import wait_until
 import pyspark_kafka_direct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 PACKAGE = Path(pyspark_kafka_direct.__file__).parent
+HOSTS = ("127.0.0.1", "127.0.0.2")  # distinct addresses of this machine, by which Spark identifies workers
 SMALL_EXECUTORS = {"spark.executor.memory": "512m"}
+SHARED_SESSION = {
+    **SMALL_EXECUTORS,
+    "spark.cores.max": "2",  # limits the tasks of continuous queries
+    "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.locality.wait": "60s",  # so long that no task runs elsewhere because its executor is busy
+}
 
 
 @contextlib.contextmanager
-def standalone_cluster(folder: Path, hosts: Sequence[str]) -> Iterator[str]:
+def standalone_cluster(folder: Path) -> Iterator[str]:
     """Start a master and its workers, and yield the URL of the master.
 
-    Args:
-        folder: Contains logs, and the work directory ``work-<host>`` of each worker.
-        hosts: Distinct addresses of this machine, by which Spark identifies workers.
+    The folder contains logs, and the work directory ``work-<host>`` of each worker.
     """
     port, web_port = _free_port(), _free_port()
     with contextlib.ExitStack() as stack:
         url = f"spark://127.0.0.1:{port}"
         _start(stack, folder, "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port))
-        for host in hosts:
+        for host in HOSTS:
             resources = ("--cores", "1", "--memory", "1g")
             locations = ("--webui-port", "0", "--work-dir", str(folder / f"work-{host}"))
             _start(stack, folder, "Worker", url, "--host", host, *resources, *locations)
         log = folder / "Master.log"
-        wait_until(lambda: log.read_text().count("Registering worker") == len(hosts), "the workers", 150)
+        wait_until(lambda: log.read_text().count("Registering worker") == len(HOSTS), "the workers", 150)
         yield url
 
 

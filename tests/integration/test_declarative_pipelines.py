@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 PAGE = "docs/declarative-pipelines.md"
 
 
-@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
-@pytest.mark.spark_app
+@pytest.mark.soak
 @pytest.mark.timeout(900)  # each run starts three JVMs
 def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, runs: int
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     servers, flights, alerts = kafka.bootstrap_servers, make_topic(2, prefix="flights"), make_topic(prefix="alerts")
     blocks = {block.language: block.text for block in fenced(PAGE)}
@@ -44,7 +43,7 @@ def test_each_run_of_the_pipeline_on_the_page_reads_and_writes_new_records_once(
 
     with TopicWriter(servers, flights) as writer:
         writer.write(["UA", "DL"], ['{"carrier": "UA", "dep_delay": 90}', '{"carrier": "DL", "dep_delay": 2}'], [1, 2])
-        for run in range(runs):
+        for run in range(2):
             run_pipeline(tmp_path)
             assert late_carriers(servers, alerts) == sorted(["UA"] + ["AA"] * run)
             writer.write(["AA"], ['{"carrier": "AA", "dep_delay": 61}'], [3 + run])

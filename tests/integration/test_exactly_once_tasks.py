@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import TaskContext
 from tests.integration.exactly_once import PARTITIONS, Pipe
-from tests.integration.standalone import standalone_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,25 +93,24 @@ def test_tasks_that_fail_halfway_are_written_once(
     assert attempts(tried) == [0] * 8 + [1] * 4
 
 
+@pytest.mark.spark_app
 def test_speculative_tasks_are_written_once(
-    make_spark: SparkSessions, new_pipe: Callable[..., Pipe], tmp_path: Path
+    make_spark: SparkSessions, standalone: str, new_pipe: Callable[..., Pipe], tmp_path: Path
 ) -> None:
     tried = tmp_path / "tried"
     tried.mkdir()
     # Two hosts, because Spark does not run the same task twice on one.
-    with standalone_cluster(tmp_path, ["127.0.0.1", "127.0.0.2"]) as master:
-        spark = make_spark({**ARROW_ROWS, **SPECULATION}, master=master)
-        options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
-        pipe = new_pipe(spark, **options)
-        numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
-        numbers.mapInArrow(lambda batches: batches, "value string").count()  # both hosts start a Python worker
-        write(hurt(numbers, tried, PAUSE), pipe)
-        pipe.check(range(ROWS))
-        assert attempts(tried).count(1) > 0  # else nothing was speculated
+    spark = make_spark({**ARROW_ROWS, **SPECULATION}, master=standalone)
+    options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
+    pipe = new_pipe(spark, **options)
+    numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
+    numbers.mapInArrow(lambda batches: batches, "value string").count()  # both hosts start a Python worker
+    write(hurt(numbers, tried, PAUSE), pipe)
+    pipe.check(range(ROWS))
+    assert attempts(tried).count(1) > 0  # else nothing was speculated
 
-        pipe = new_pipe(spark, **options)
-        pipe.produce_numbers(*range(ROWS))
-        pipe.run(hurt(pipe.frame(), tried, PAUSE))
-        pipe.check(range(ROWS))
-        assert attempts(tried).count(1) > 1
-        make_spark.stop()
+    pipe = new_pipe(spark, **options)
+    pipe.produce_numbers(*range(ROWS))
+    pipe.run(hurt(pipe.frame(), tried, PAUSE))
+    pipe.check(range(ROWS))
+    assert attempts(tried).count(1) > 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import astuple
@@ -382,22 +379,6 @@ def wait_for_reports(spark: SparkSession) -> None:
     context = spark.sparkContext._jsc
     assert context is not None
     context.sc().listenerBus().waitUntilEmpty(60_000)
-
-
-@pytest.mark.spark_app
-def test_the_last_batch_is_committed_if_the_program_exits_immediately(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
-) -> None:
-    topic = make_topic(1, prefix="last")
-    produce(kafka.bootstrap_servers, topic, range(7))
-    app = Path(__file__).with_name("commit_app.py")
-    arguments = [kafka.bootstrap_servers, topic, f"group-{topic}", str(tmp_path / "checkpoint")]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, str(app), *arguments], capture_output=True, text=True, timeout=280, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    assert committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 7}
 
 
 @pytest.mark.smoke

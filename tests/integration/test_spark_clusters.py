@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from tests.documentation import fenced
-from tests.integration.standalone import PACKAGE, SMALL_EXECUTORS, standalone_cluster
+from tests.integration.standalone import PACKAGE, SMALL_EXECUTORS
 
 import pyspark_kafka_direct
 
@@ -26,10 +26,20 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-# Tests start masters and workers in addition to the session of pytest, and restart its JVM.
-pytestmark = pytest.mark.spark_app
-
 RECORDS = 5_000
+READS_WITHOUT_SPARK = """
+import sys
+import pyspark_kafka_direct
+from pyspark_kafka_direct.records import IMPLEMENTATION
+
+servers, topic = sys.argv[1:]
+source = pyspark_kafka_direct.DefaultSource({"kafka.bootstrap.servers": servers, "subscribe": topic})
+reader = source.reader(source.schema())
+print(pyspark_kafka_direct.__file__, IMPLEMENTATION)
+for partition in reader.partitions():
+    for batch in reader.read(partition):
+        print(*map(bytes.decode, batch["value"].to_pylist()))
+"""
 
 # Dependencies on executors; Spark provides PySpark.
 DEPENDENCIES = ("pyarrow", "google_crc32c", "cryptography", "cffi", "_cffi_backend", "numpy")
@@ -47,33 +57,7 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A standalone master with two workers, which do not inherit the environment of the driver."""
-    with standalone_cluster(tmp_path_factory.mktemp("standalone"), ("127.0.0.2", "127.0.0.3")) as url:
-        yield url
-
-
-@pytest.mark.soak  # continuous/test_executors.py and direct/test_kafka_rdd_locations.py run such clusters, too
-def test_local_cluster(make_spark: Any, kafka: EmbeddedKafka, topic: str) -> None:
-    settings = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}
-    _check(make_spark(settings, master="local-cluster[2,1,1024]"), kafka, topic, inspect="files")
-
-
-def test_standalone_master_with_two_workers(make_spark: Any, kafka: EmbeddedKafka, topic: str, standalone: str) -> None:
-    settings = {
-        **SMALL_EXECUTORS,
-        "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
-        # No task starts before both workers are registered, so both run tasks.
-        "spark.cores.max": "2",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "150s",
-    }
-    spark = make_spark(settings, master=standalone)
-    hosts = _check(spark, kafka, topic, inspect="hosts")
-    assert hosts == {"127.0.0.2", "127.0.0.3"}
-
-
+@pytest.mark.spark_app
 def test_executors_get_the_package_from_an_archive(
     make_spark: Any,
     kafka: EmbeddedKafka,
@@ -89,11 +73,28 @@ def test_executors_get_the_package_from_an_archive(
     # The planner on the driver uses the same interpreter path, so the environment has the same name there.
     monkeypatch.chdir(tmp_path)
     with _interpreter(make_spark, monkeypatch, "./environment/bin/python"):
-        spark = make_spark({**SMALL_EXECUTORS, "spark.archives": f"{archive}#environment"}, master=standalone)
-        files = _check(spark, kafka, topic, inspect="files")
+        settings = {**SMALL_EXECUTORS, "spark.archives": f"{archive}#environment", "spark.cores.max": "1"}
+        files = _check(make_spark(settings, master=standalone), kafka, topic, inspect="files")
     assert all("/work-127.0.0." in file and "/environment/" in file for file in files), files
 
 
+def test_an_archive_of_the_package_decodes_in_python(
+    kafka: EmbeddedKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python does not import native code from a zip."""
+    monkeypatch.chdir(tmp_path)
+    archive = _archive_of_the_package()
+    command = [sys.executable, "-c", READS_WITHOUT_SPARK, kafka.bootstrap_servers, topic]
+    environment = {**os.environ, "PYTHONPATH": archive}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    file, decoder, *values = done.stdout.split()
+    assert file.startswith(archive)
+    assert decoder == "python"
+    assert sorted(map(int, values)) == list(range(RECORDS))
+
+
+@pytest.mark.soak  # the test of an archive and test_an_archive_of_the_package_decodes_in_python do the same
 def test_py_files_contain_no_native_code_so_decoding_uses_python(
     make_spark: Any,
     kafka: EmbeddedKafka,
@@ -104,15 +105,21 @@ def test_py_files_contain_no_native_code_so_decoding_uses_python(
 ) -> None:
     bare = _environment(tmp_path / "bare", with_package=False)
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {}
-    [recipe] = [block.text for block in fenced("docs/deployment.md") if "make_archive" in block.text]
-    exec(recipe, namespace)
+    archive = _archive_of_the_package()
     with _interpreter(make_spark, monkeypatch, str(bare / "bin" / "python")):
         spark = make_spark(SMALL_EXECUTORS, master=standalone)
-        spark.sparkContext.addPyFile(namespace["archive"])
+        spark.sparkContext.addPyFile(archive)
         # Spark finds data sources only in installed packages, which this one is not.
         spark.dataSource.register(pyspark_kafka_direct.DefaultSource)
         assert _check(spark, kafka, topic, inspect="decoders") == {"python"}
+
+
+def _archive_of_the_package() -> str:
+    """Make the zip in the current folder, as the documentation says."""
+    namespace: dict[str, Any] = {}
+    [recipe] = [block.text for block in fenced("docs/deployment.md") if "make_archive" in block.text]
+    exec(recipe, namespace)
+    return str(namespace["archive"])
 
 
 @contextlib.contextmanager
@@ -126,7 +133,7 @@ def _interpreter(make_spark: Any, monkeypatch: pytest.MonkeyPatch, python: str) 
     make_spark.stop_jvm()
 
 
-def _check(spark: SparkSession, kafka: EmbeddedKafka, topic: str, inspect: str = "hosts") -> set[str]:
+def _check(spark: SparkSession, kafka: EmbeddedKafka, topic: str, inspect: str) -> set[str]:
     df = (
         spark.read.format("kafka-direct")
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
@@ -143,11 +150,7 @@ def _inspect_executors(spark: SparkSession, df: DataFrame, inspect: str) -> set[
         import pyspark_kafka_direct
         from pyspark_kafka_direct import records
 
-        yield {
-            "hosts": os.environ["SPARK_LOCAL_IP"],
-            "files": pyspark_kafka_direct.__file__,
-            "decoders": records.IMPLEMENTATION,
-        }[inspect]
+        yield {"files": pyspark_kafka_direct.__file__, "decoders": records.IMPLEMENTATION}[inspect]
 
     return set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(describe).collect())
 

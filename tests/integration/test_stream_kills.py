@@ -32,10 +32,10 @@ THREE_KILLS = Plan(
     "plan",
     [
         pytest.param(ONE_KILL, marks=pytest.mark.smoke, id="one"),
-        pytest.param(THREE_KILLS, marks=pytest.mark.soak, id="three"),
+        pytest.param(THREE_KILLS, id="three"),
     ],
 )
-@pytest.mark.spark_app
+@pytest.mark.soak  # test_stream_first_batch.py and test_dead_letters.py kill a query in other tests, too
 @pytest.mark.timeout(600)
 def test_each_record_is_read_once_after_kills(kafka: EmbeddedKafka, tmp_path: Path, plan: Plan) -> None:
     outcome = SoakQuery(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()

@@ -6,22 +6,19 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.standalone import PACKAGE
 from tests.soak.processes import executor_of, executors, kill, task_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
     from tests.integration.continuous.continuous_queries import Queries
-    from tests.integration.sessions import SparkSessions
 
 pytestmark = pytest.mark.spark_app
 
 
 @pytest.fixture(scope="module")
-def spark(make_spark: SparkSessions) -> SparkSession:
-    settings = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent), "spark.executor.heartbeatInterval": "2s"}
-    return make_spark(settings, master="local-cluster[2,1,1024]")
+def spark(two_executors: SparkSession) -> SparkSession:
+    return two_executors
 
 
 def test_a_killed_worker_and_a_killed_executor(queries: Queries, make_topic: MakeTopic) -> None:

@@ -1,4 +1,4 @@
-"""Processes that end while a continuous query runs."""
+"""Processes that end while a continuous query runs, and right after a micro-batch query."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from tests.integration.groups import committed
 from tests.integration.read_back import TopicReader
 from tests.integration.stream_queries import produce
 from tests.integration.waiting import wait_until
@@ -29,13 +30,13 @@ pytestmark = pytest.mark.spark_app
 
 @pytest.fixture
 def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[[str], App]]:
-    """Starts a query that copies five records in its own process, and waits for them."""
+    """Starts a query in its own process, and waits until it has copied five records."""
     started: list[subprocess.Popen[str]] = []
 
     def start(how: str) -> App:
         source, output = make_topic(), make_topic()
         produce(kafka.bootstrap_servers, source, range(5))
-        command = [sys.executable, str(APP), kafka.bootstrap_servers, source, output, str(tmp_path / "checkpoint"), how]
+        command = [sys.executable, str(APP), kafka.bootstrap_servers, source, output, str(tmp_path), how]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         with (tmp_path / "errors").open("w") as errors:
             started.append(
@@ -43,11 +44,9 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
                 )
             )
-        with TopicReader(kafka.bootstrap_servers, output) as reader:
-            wait_until(lambda: len(reader.read()) == 5, "the output", 120)
-        workers = task_workers(started[-1].pid)
-        assert workers
-        return App(started[-1], workers, tmp_path)
+        app = App(started[-1], [], kafka.bootstrap_servers, source, output, tmp_path)
+        app.wait_for_output(5)
+        return app
 
     yield start
     for process in started:
@@ -58,42 +57,70 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
 class App(NamedTuple):
     process: subprocess.Popen[str]
     workers: list[psutil.Process]
+    servers: str
+    source: str
+    output: str
     folder: Path
 
-    def finish(self) -> tuple[int, str]:
-        """End the process, and return its exit code and output."""
+    def wait_for_output(self, records: int) -> None:
+        """Wait until the output topic has this many records."""
+        with TopicReader(self.servers, self.output) as reader:
+            wait_until(lambda: len(reader.read()) == records, "the output", 120)
+        workers = task_workers(self.process.pid)
+        assert workers
+        self.workers.extend(workers)
+
+    def stop_session(self) -> None:
+        """Stop the session under the query; the process starts the query ``second`` in another one."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.wait_for_output(10)
+
+    def finish(self) -> tuple[int, list[str]]:
+        """End the process, and return its exit code and the lines of its output."""
         output, _ = self.process.communicate("\n", timeout=120)
-        return self.process.returncode, output
+        return self.process.returncode, output.splitlines()
 
-    def epochs(self) -> list[str]:
-        return sorted(file.name for file in (self.folder / "checkpoint" / "commits").glob("[0-9]*"))
+    def epochs(self, query: str) -> list[str]:
+        return sorted(file.name for file in (self.folder / query / "commits").glob("[0-9]*"))
+
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text()
 
 
-@pytest.mark.parametrize("how", ["return", pytest.param("raise", marks=pytest.mark.soak)])
-def test_a_process_that_ends_stops_its_query(app: Callable[[str], App], how: str) -> None:
-    running = app(how)
-    assert running.epochs() == ["0"], "the first epoch takes an hour"
+def test_a_session_that_stops_and_a_process_that_ends_stop_their_queries(app: Callable[[str], App]) -> None:
+    """The last batch of a micro-batch query is committed, although the process ends immediately after it."""
+    running = app("stop-session")
+    assert running.epochs("first") == ["0"], "the first epoch takes an hour"
+    running.stop_session()
+    assert running.epochs("second") == ["0"]
     code, output = running.finish()
-    assert code == (3 if how == "raise" else 0), (running.folder / "errors").read_text()
-    assert output.splitlines() == (["running"] if how == "raise" else ["running", "done"])
-    assert running.epochs() == ["0", "1"]
+    assert code == 0, running.errors()
+    assert output == [
+        "running",
+        "ended by QueryRunError: The query ended because the SparkContext was stopped.",
+        "running",
+        "done",
+    ]
+    assert running.epochs("second") == ["0", "1"]
     assert wait_until_ended(running.workers, 30) == []
-    assert "Exception ignored" not in (running.folder / "errors").read_text()
+    assert "Exception ignored" not in running.errors()
+    assert committed(running.servers, f"group-{running.source}", running.source) == {0: 5}
+
+
+@pytest.mark.soak  # the test above ends a process without an error
+def test_a_process_that_ends_with_an_error_stops_its_query(app: Callable[[str], App]) -> None:
+    running = app("raise")
+    code, output = running.finish()
+    assert (code, output) == (3, ["running"]), running.errors()
+    assert running.epochs("first") == ["0", "1"]
+    assert wait_until_ended(running.workers, 30) == []
+    assert "Exception ignored" not in running.errors()
 
 
 def test_a_killed_process_leaves_no_task_behind(app: Callable[[str], App]) -> None:
     running = app("return")
     running.process.kill()
     assert wait_until_ended(running.workers, 30) == []
-    assert running.epochs() == ["0"]
-
-
-def test_a_session_that_is_stopped_before_its_query(app: Callable[[str], App]) -> None:
-    running = app("stop-session")
-    code, output = running.finish()
-    assert code == 0, (running.folder / "errors").read_text()
-    assert output.splitlines()[1:] == [
-        "ended by QueryRunError: The query ended because the SparkContext was stopped.",
-        "done",
-    ]
-    assert wait_until_ended(running.workers, 30) == []
+    assert running.epochs("first") == ["0"]

@@ -1,4 +1,4 @@
-"""Run by test_stream_restarts: python stream_app.py SERVERS TOPIC FOLDER, until FOLDER/stop exists or it is killed.
+"""Run by test_stream_restarts: python stream_app.py SERVERS TOPIC FOLDER, until SIGTERM or SIGKILL.
 
 Each line of FOLDER/log is an event as JSON: a batch was planned (when Spark generated it), a batch is done (all its
 records were read), or the contents of state and window after a batch. While FOLDER/hold exists no batch completes, so
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import RDD, SparkConf, SparkContext
 from pyspark.streaming import DStream, StreamingContext
 
+from pyspark_kafka_direct import stop_at_signal
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 
 if TYPE_CHECKING:
@@ -87,12 +88,10 @@ def log(folder: Path, event: str, at: datetime, **fields: Any) -> None:
 def main(servers: str, topic: str, folder: Path) -> None:
     ssc = StreamingContext.getOrCreate(str(folder / "checkpoint"), lambda: create(servers, topic, folder))
     ssc.sparkContext.setLogLevel("ERROR")
+    stop_at_signal(ssc, True, True)
     ssc.start()
-    while not ssc.awaitTerminationOrTimeout(0.2):  # type: ignore[arg-type,func-returns-value]
-        if (folder / "stop").exists():
-            ssc.stop(True, True)
-            print("stopped", flush=True)
-            return
+    ssc.awaitTermination()
+    print("stopped", flush=True)
 
 
 if __name__ == "__main__":

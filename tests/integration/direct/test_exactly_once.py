@@ -23,18 +23,12 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.mark.parametrize(
     "plan",
     [
-        DirectPlan(seed=2, offsets="checkpoint", kills=1, failing=FAILING, grows=0),
-        pytest.param(
-            DirectPlan(seed=2, offsets="checkpoint", kills=2, failing=FAILING, grows=1), marks=pytest.mark.soak
-        ),
-        pytest.param(
-            DirectPlan(seed=1, offsets="database", kills=2, failing=FAILING, grows=0, deletes=1),
-            marks=pytest.mark.soak,
-        ),
+        DirectPlan(seed=2, offsets="checkpoint", kills=2, failing=FAILING, grows=1),
+        DirectPlan(seed=1, offsets="database", kills=2, failing=FAILING, grows=0, deletes=1),
     ],
     ids=lambda plan: f"{plan.offsets}-{plan.kills}",
 )
-@pytest.mark.spark_app
+@pytest.mark.soak  # test_stream_restarts.py kills a direct stream, too
 def test_each_record_is_there_once_after_kills(kafka: EmbeddedKafka, tmp_path: Path, plan: DirectPlan) -> None:
     """A short form of ``make soak-direct``."""
     outcome = DirectRun(plan, kafka.bootstrap_servers, tmp_path, report=print).run()

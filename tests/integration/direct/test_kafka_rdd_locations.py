@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.standalone import PACKAGE, SMALL_EXECUTORS, standalone_cluster
+from tests.integration.standalone import HOSTS
 
 from pyspark_kafka_direct.direct import KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
 from pyspark_kafka_direct.direct.location_strategies import list_executors, preferred_location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import KafkaRDD, LocationStrategy
 
-pytestmark = pytest.mark.spark_app
-
 PARTITIONS = 8
-BROKER_HOST = "127.0.0.1"
-HOSTS = (BROKER_HOST, "127.0.0.2")
-# Long enough that no task runs elsewhere because its executor is busy.
-LONG_LOCALITY_WAIT = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent), "spark.locality.wait": "60s"}
+BROKER_HOST = HOSTS[0]
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +33,6 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
         producer.produce(name, b"%d" % number, partition=number)
     assert producer.flush(30) == 0
     return name
-
-
-@pytest.fixture(scope="module")
-def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A standalone master with two workers, one of them on the broker's host."""
-    with standalone_cluster(tmp_path_factory.mktemp("standalone"), HOSTS) as url:
-        yield url
 
 
 def rdd_of(sc: SparkContext, kafka: EmbeddedKafka, topic: str, strategy: LocationStrategy) -> KafkaRDD:
@@ -70,16 +59,17 @@ def locations(rdd: KafkaRDD) -> dict[int, tuple[str, str]]:
     return dict(rdd.mapPartitions(location).collect())
 
 
-def test_local_mode_has_no_preference(make_spark: Any, kafka: EmbeddedKafka, topic: str) -> None:
-    sc = make_spark().sparkContext
+def test_local_mode_has_no_preference(spark: SparkSession, kafka: EmbeddedKafka, topic: str) -> None:
+    sc = spark.sparkContext
     assert list_executors(sc) == []
     rdd = rdd_of(sc, kafka, topic, LocationStrategies.PreferConsistent)
     assert preferred(rdd) == [""] * PARTITIONS
     assert len(locations(rdd)) == PARTITIONS
 
 
-def test_consistent_on_a_local_cluster(make_spark: Any, kafka: EmbeddedKafka, topic: str) -> None:
-    sc = make_spark(LONG_LOCALITY_WAIT, master="local-cluster[2,1,1024]").sparkContext
+@pytest.mark.spark_app
+def test_consistent_on_two_workers(two_executors: SparkSession, kafka: EmbeddedKafka, topic: str) -> None:
+    sc = two_executors.sparkContext
     executors = wait_for_executors(sc, 2)
     expected = {
         number: preferred_location(TopicPartition(topic, number), executors, {}) for number in range(PARTITIONS)
@@ -97,8 +87,9 @@ def test_consistent_on_a_local_cluster(make_spark: Any, kafka: EmbeddedKafka, to
     assert sorted(int(record.value) for record in rdd.collect()) == list(range(PARTITIONS))
 
 
-def test_fixed_and_brokers_on_two_workers(make_spark: Any, kafka: EmbeddedKafka, topic: str, two_hosts: str) -> None:
-    sc = make_spark({**SMALL_EXECUTORS, **LONG_LOCALITY_WAIT}, master=two_hosts).sparkContext
+@pytest.mark.spark_app
+def test_fixed_and_brokers_on_two_workers(two_executors: SparkSession, kafka: EmbeddedKafka, topic: str) -> None:
+    sc = two_executors.sparkContext
     wait_for_executors(sc, 2)
     hosts = {number: HOSTS[number < 3] for number in range(PARTITIONS)}
     fixed = LocationStrategies.PreferFixed({TopicPartition(topic, number): host for number, host in hosts.items()})

@@ -1,4 +1,4 @@
-"""Stopping a stream with an unresponsive broker, and without ``ssc.stop``."""
+"""Stopping a stream with an unresponsive broker, and its connections after a stop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import gc
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,11 +22,8 @@ from tests.integration.stream_queries import produce
 from tests.integration.waiting import suspend, wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import TopicNotFoundError
-from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,84 +125,3 @@ class PlanningTime:
         if ident != self._thread:
             self._thread, self._since = ident, time.monotonic()
         return 0.0 if ident is None else time.monotonic() - self._since
-
-
-STOPS_SPARK = """
-import os, sys
-from pyspark import SparkConf, SparkContext
-from pyspark.streaming import StreamingContext
-from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange
-
-servers, topic = sys.argv[1:]
-sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("stops").set("spark.ui.enabled", "false"))
-ssc = StreamingContext(sc, 600)
-params = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
-stream = KafkaUtils.createDirectStream(
-    ssc, LocationStrategies.PreferConsistent, ConsumerStrategies.Subscribe([topic], params)
-)
-stream.commitAsync([OffsetRange(topic, 0, 0, 3)])  # the next batch, which would send the commit, is ten minutes away
-sc.stop()
-os._exit(0)  # without exit handlers
-"""
-
-
-@pytest.mark.spark_app
-def test_stopping_only_the_spark_context_sends_commits(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
-    topic = make_topic()
-    put(topic, range(3))
-    command = [sys.executable, "-W", "ignore", "-c", STOPS_SPARK, kafka.bootstrap_servers, topic]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert process.returncode == 0, process.stderr
-    group = ConsumerGroup(
-        ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic
-    )
-    assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
-
-
-STOPS_AT_SIGTERM = """
-import sys
-from pyspark import SparkConf, SparkContext
-from pyspark.streaming import StreamingContext
-from pyspark_kafka_direct import stop_at_signal
-from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
-
-servers, topic = sys.argv[1:]
-sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("sigterm").set("spark.ui.enabled", "false"))
-ssc = StreamingContext(sc, 1)
-params = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
-stream = KafkaUtils.createDirectStream(
-    ssc, LocationStrategies.PreferConsistent, ConsumerStrategies.Subscribe([topic], params)
-)
-
-def handle(rdd):
-    stream.commitAsync(rdd.offsetRanges())
-    print("batch", flush=True)
-
-stream.foreachRDD(handle)
-stop_at_signal(ssc, True, True)
-ssc.start()
-ssc.awaitTermination()
-print("end", flush=True)
-"""
-
-
-@pytest.mark.spark_app
-def test_sigterm_as_documented(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
-    topic = make_topic()
-    put(topic, range(3))
-    command = [sys.executable, "-W", "ignore", "-c", STOPS_AT_SIGTERM, kafka.bootstrap_servers, topic]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as application:
-        assert application.stdout is not None
-        try:
-            assert application.stdout.readline() == "batch\n"
-            application.send_signal(signal.SIGTERM)
-            printed, _ = application.communicate(timeout=300)
-        finally:
-            application.kill()
-    assert (application.returncode, printed.split()[-1]) == (0, "end")
-    group = ConsumerGroup(
-        ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic
-    )
-    assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
