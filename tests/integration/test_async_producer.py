@@ -21,7 +21,6 @@ from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     InvalidRecordError,
-    KafkaDirectError,
     RecordTooLargeError,
     TopicNotFoundError,
 )
@@ -212,34 +211,6 @@ def test_sending_resumes_after_a_broker_restart(stoppable_kafka: EmbeddedKafka, 
         for record in read_back(kafka.bootstrap_servers, topic, 3):
             values[record.key].append(int(record.value))
         assert all(numbers == sorted(numbers) for numbers in values.values())
-
-
-def test_records_and_waits_time_out_when_the_broker_is_down(
-    stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn
-) -> None:
-    kafka = stoppable_kafka
-    with async_producer_of(kafka.bootstrap_servers, delivery_timeout_ms=10_000) as producer:
-        topic = topics_on(kafka.bootstrap_servers)(1)
-        producer.send(topic, b"k", b"there").result(TIMEOUT)
-        kafka.kill_broker(1)
-        start = time.monotonic()
-        futures = [producer.send(topic, b"k", b"%d" % number) for number in range(100)]
-        with pytest.raises(BrokerTimeoutError, match=r"records were not acknowledged within 0\.5 s"):
-            producer.flush(0.5)  # and not within the delivery timeout
-        assert not all(future.done() for future in futures)
-        producer.flush()
-        assert 9.5 < time.monotonic() - start < TIMEOUT
-        errors = [future.exception(0) for future in futures]
-        assert all(isinstance(error, KafkaDirectError) for error in errors)
-        # The broker was down before they were sent; only the first one may have been sent on the broken connection.
-        assert sum(NOT_WRITTEN in str(error) for error in errors) >= 99
-        futures = [producer.send(topic, b"k", b"more")]
-        producer.close(0.5)
-        error = futures[0].exception(0)
-        assert isinstance(error, BrokerTimeoutError)
-        assert error.message.startswith((CLOSED.format(0.5), CLOSED_WHILE_SENDING))
-        with pytest.raises(RuntimeError, match="closed"):
-            producer.send(topic, b"k", b"v")
 
 
 def test_a_hanging_broker_does_not_block_callers(stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.admin import create_topic, describe_broker_config, describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 
 @pytest.fixture
@@ -78,12 +81,12 @@ def test_invalid_topics_raise_at_once(cluster: ClusterClient) -> None:
         describe_topic_config(cluster, new_name(), ["cleanup.policy"])
 
 
-def test_replication_factor_is_limited_by_brokers() -> None:
-    with EmbeddedKafka(properties={"default.replication.factor": "3"}) as kafka:
-        cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
-        name = new_name()
-        create_topic(cluster, name, 1, {})
-        assert cluster.topics([name])[name].partitions[0].replicas == (1,)
+def test_replication_factor_is_limited_by_brokers(kafka39: EmbeddedKafka) -> None:
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka39.bootstrap_servers}).connection)
+    assert describe_broker_config(cluster, ["default.replication.factor"]) == {"default.replication.factor": "3"}
+    name = new_name()
+    create_topic(cluster, name, 1, {})
+    assert cluster.topics([name])[name].partitions[0].replicas == (1,)
 
 
 def test_principal_without_permission_gets_authorization_error(stoppable_kafka: EmbeddedKafka) -> None:

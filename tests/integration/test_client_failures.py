@@ -35,7 +35,6 @@ from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
     BrokerUnreachableError,
-    TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
+    from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -329,41 +329,21 @@ def test_consumer_in_a_rack_is_referred_to_its_replica(three_brokers: EmbeddedKa
     assert b"value" in records
 
 
-def test_offset_requests_follow_a_moved_leader(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = create(three_brokers, topics_on, 3, replication=3)
+def test_offset_requests_follow_a_moved_leader(
+    three_brokers: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]
+) -> None:
+    bench = workbench_for(three_brokers)
+    topic = bench.make_topic(3, replication=3)
     for number in range(3):
         write(three_brokers.bootstrap_servers, topic, number, number + 1)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     cluster = ClusterClient(plain(three_brokers))
     before = cluster.offsets(dict.fromkeys(partitions, LATEST))
-    stopped_id = cluster.leader(partitions[1]).id
-    three_brokers.stop_broker(stopped_id)
-    try:
-        # The metadata is outdated, the pooled connection broken, and another broker leads the partition.
-        after = cluster.offsets(dict.fromkeys(partitions, LATEST))
-        assert list(after.values()) == list(before.values()) == [1, 2, 3]
-        assert cluster.leader(partitions[1]).id != stopped_id
-    finally:
-        three_brokers.start_broker(stopped_id)
-
-
-def test_a_partition_without_a_leader_is_named(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
-    topic = create(three_brokers, topics_on, 1, replication=1)
-    partition = TopicPartition(topic, 0)
-    cluster = ClusterClient(plain(three_brokers))
-    leader_id = cluster.leader(partition).id
-    with_short_timeout = ClusterClient(replace(plain(three_brokers), default_api_timeout_ms=5000))
-    three_brokers.stop_broker(leader_id)
-    try:
-        wait_until(lambda: cluster.topics([topic])[topic].partitions[0].leader is None)
-        with pytest.raises(TransientBrokerError, match="LEADER_NOT_AVAILABLE") as caught:
-            with_short_timeout.offsets({partition: LATEST})
-        assert (caught.value.topic, caught.value.partition) == (topic, 0)
-        with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE"):
-            with_short_timeout.leader(partition)
-    finally:
-        three_brokers.start_broker(leader_id)
-    assert cluster.offsets({partition: LATEST})[partition] == 0
+    moved = cluster.leader(partitions[1]).id
+    bench.move_leader(topic, 1)
+    after = cluster.offsets(dict.fromkeys(partitions, LATEST))  # the metadata is outdated
+    assert list(after.values()) == list(before.values()) == [1, 2, 3]
+    assert cluster.leader(partitions[1]).id != moved
 
 
 def test_frozen_broker_delays_only_its_partitions(

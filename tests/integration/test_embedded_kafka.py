@@ -69,10 +69,27 @@ def config_of(kafka: EmbeddedKafka, kind: ResourceType, name: str) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[EmbeddedKafka]:
-    """A broker with all listeners, ACLs, and a property; tests that stop it start it again."""
+    """A broker with all listeners, ACLs, and a property. Another program uses the first port that is chosen for it.
+
+    Tests that stop it start it again. When it is closed, its process and folder are removed.
+    """
     names = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
-    with EmbeddedKafka(security=names, authorizer=True, properties={"message.max.bytes": "12345"}) as kafka:
+    calls: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.MonkeyPatch.context() as patch:
+
+        def with_used_port(count: int) -> list[int]:
+            calls.append(count)
+            ports = free_ports(count)
+            return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
+
+        patch.setattr("pyspark_kafka_direct.broker.kafka_cluster.free_ports", with_used_port)
+        kafka = EmbeddedKafka(security=names, authorizer=True, properties={"message.max.bytes": "12345"}).start()
+    with kafka:
+        assert len(calls) == 2
         yield kafka
+        folder, pid = kafka.log_file().parent, kafka.pids[1]
+    assert has_exited(pid)
+    assert not folder.exists()
 
 
 def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
@@ -88,33 +105,34 @@ def test_topics_get_the_requested_partitions_and_settings(kafka: EmbeddedKafka, 
     assert config_of(kafka, ResourceType.TOPIC, topic)["cleanup.policy"] == "compact"
 
 
-def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka() as kafka:
-        servers, pid = kafka.bootstrap_servers, kafka.pids[1]
-        topic = topics_on(servers)()
-        write(servers, topic, [b"before"])
+def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    kafka = secured
+    servers, pid = kafka.bootstrap_servers, kafka.pids[1]
+    topic = topics_on(servers)()
+    write(servers, topic, [b"before"])
 
-        kafka.stop_broker(1)
-        assert has_exited(pid)
-        assert not kafka.is_alive(1)
-        assert kafka.pids == {}
-        assert "shut down completed" in kafka.log_file().read_text()
-        kafka.start_broker(1)
-        write(servers, topic, [b"between"])
-
-        kafka.kill_broker(1)
-        assert not kafka.is_alive(1)
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", int(servers.split(":")[1])), timeout=5)
-        kafka.start_broker(1)
-        assert kafka.is_alive(1)
-        write(servers, topic, [b"after"])
-
-        assert kafka.bootstrap_servers == servers
-        assert read(servers, topic, 3) == [b"before", b"between", b"after"]
-        folder, pid = kafka.log_file().parent, kafka.pids[1]
+    kafka.stop_broker(1)
     assert has_exited(pid)
-    assert not folder.exists()
+    assert not kafka.is_alive(1)
+    assert kafka.pids == {}
+    assert "shut down completed" in kafka.log_file().read_text()
+    host, _, port = kafka.listener("SASL_SSL").partition(":")
+    # Kafka binds its listeners one after the other, so it responds at the first one and then exits.
+    with socket.create_server((host, int(port))), pytest.raises(BrokerError, match="Address already in use"):
+        kafka.start_broker(1)
+    kafka.start_broker(1)
+    write(servers, topic, [b"between"])
+
+    kafka.kill_broker(1)
+    assert not kafka.is_alive(1)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(servers.split(":")[1])), timeout=5)
+    kafka.start_broker(1)
+    assert kafka.is_alive(1)
+    write(servers, topic, [b"after"])
+
+    assert kafka.bootstrap_servers == servers
+    assert read(servers, topic, 3) == [b"before", b"between", b"after"]
 
 
 def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
@@ -228,32 +246,6 @@ def test_a_broker_that_exits_while_starting_leaves_a_log(name: str, value: str, 
     log = Path(message.rsplit("See ", 1)[1])
     assert reason in log.read_text()
     shutil.rmtree(log.parent)
-
-
-def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def with_used_port(count: int) -> list[int]:
-            calls.append(count)
-            ports = free_ports(count)
-            return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
-
-        monkeypatch.setattr("pyspark_kafka_direct.broker.kafka_cluster.free_ports", with_used_port)
-        with EmbeddedKafka() as kafka:
-            assert len(calls) == 2
-            assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).brokers) == 1
-
-
-def test_a_broker_that_finds_a_port_in_use_when_it_returns_is_an_error(secured: EmbeddedKafka) -> None:
-    secured.stop_broker(1)
-    host, _, port = secured.listener("SASL_SSL").partition(":")
-    try:
-        # Kafka binds its listeners one after the other, so it responds at the first one and then exits.
-        with socket.create_server((host, int(port))), pytest.raises(BrokerError, match="Address already in use"):
-            secured.start_broker(1)
-    finally:
-        secured.start_broker(1)
 
 
 def test_a_requested_port_in_use_is_an_error() -> None:

@@ -7,6 +7,7 @@ ids are numbered by first appearance.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import uuid
 from typing import TYPE_CHECKING
@@ -41,10 +42,11 @@ def transaction_version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="module")
-def servers(transaction_version: int) -> Iterator[str]:
+def servers(kafka: EmbeddedKafka, transaction_version: int) -> Iterator[str]:
     """Return the address of a broker with a ``transaction.version``, whose coordinators are ready."""
-    with EmbeddedKafka(version=_VERSION) as kafka:
-        if transaction_version == 0:
+    with contextlib.ExitStack() as stack:
+        if transaction_version == 0:  # of the cluster, so the others cannot share it
+            kafka = stack.enter_context(EmbeddedKafka(version=_VERSION))
             _disable_transaction_v2(kafka.bootstrap_servers)
         wait_until(lambda: _is_ready(kafka.bootstrap_servers, transaction_version), "ready", 60)
         yield kafka.bootstrap_servers

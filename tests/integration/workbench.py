@@ -216,6 +216,26 @@ class Workbench:
         leader = self._metadata(topic).partitions[partition].leader
         return -1 if leader is None else leader
 
+    def move_leader(self, topic: str, partition: int = 0) -> None:
+        """Makes another replica the leader."""
+        from kafka.protocol.admin.topics import AlterPartitionReassignmentsRequest as Reassignment
+        from kafka.protocol.admin.topics import ElectionType
+        from kafka.protocol.admin.topics import ElectLeadersRequest as Election
+
+        before = self.leader(topic, partition)
+        replicas = [*(node for node in self.replicas(topic, partition) if node != before), before]
+        moved = Reassignment.ReassignableTopic.ReassignablePartition(partition_index=partition, replicas=replicas)
+        topics = [Reassignment.ReassignableTopic(name=topic, partitions=[moved])]
+        response = self.ask(Reassignment, timeout_ms=30_000, topics=topics)
+        assert [each.error_code for found in response.responses for each in found.partitions] == [0]
+        partitions = [Election.TopicPartitions(topic=topic, partitions=[partition])]
+
+        def elected() -> bool:  # the first replica, as soon as it is in sync
+            self.ask(Election, election_type=ElectionType.PREFERRED, topic_partitions=partitions, timeout_ms=30_000)
+            return self.leader(topic, partition) == replicas[0]
+
+        self.wait_until(elected, "another leader")
+
     def known_leader(self, topic: str, partition: int = 0) -> PartitionLeader:
         """The leader as a plan holds it."""
         place = TopicPartition(topic, partition)

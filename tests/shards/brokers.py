@@ -44,11 +44,19 @@ _SECURED = {
     "quota.window.num": "2",
     "quota.window.size.seconds": "4",
     "auto.create.topics.enable": "true",
+    # Brokers expire a transactional id after a week without use.
+    "transactional.id.expiration.ms": "3000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "3.9": {"version": "3.9.2", "security": ("MTLS", "SASL_SSL")},
+    "3.9": {
+        "version": "3.9.2",
+        "security": ("MTLS", "SASL_SSL"),
+        "properties": {"default.replication.factor": "3"},  # more than it has brokers
+    },
     "secured": {
         "security": ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"),
         "users": (*DEFAULT_USERS, CAROL),

@@ -157,40 +157,48 @@ def test_a_successor_that_is_opening_the_store_is_not_fenced(
     assert make().load() == {PARTITION: 7}
 
 
-def test_a_save_whose_transaction_timed_out_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_whose_transaction_timed_out_is_retried(
+    secured_kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The broker has aborted its transaction, and responds as if another run had fenced this one."""
-    quick = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
-    with EmbeddedKafka(properties=quick) as kafka:
-        with store_of(kafka.bootstrap_servers, "offsets", transaction_timeout_ms=1000) as store:
-            store.save({PARTITION: 1})
-            real, slow = TransactionalProducer.commit, [3.0]
+    servers, topic = secured_kafka.bootstrap_servers, new_name()
+    with store_of(servers, topic, transaction_timeout_ms=1000) as store:
+        store.save({PARTITION: 1})
+        real, slow = TransactionalProducer.commit, [2.0]  # seconds; the id expires later
 
-            def commit(session: TransactionalProducer) -> Any:
-                time.sleep(slow.pop() if slow else 0)
-                return real(session)
+        def commit(session: TransactionalProducer) -> Any:
+            time.sleep(slow.pop() if slow else 0)
+            return real(session)
 
-            monkeypatch.setattr(TransactionalProducer, "commit", commit)
-            store.save({PARTITION: 2})
-            store.save({PARTITION: 3})
-        with store_of(kafka.bootstrap_servers, "offsets") as store:
-            assert store.load() == {PARTITION: 3}
+        monkeypatch.setattr(TransactionalProducer, "commit", commit)
+        store.save({PARTITION: 2})
+        store.save({PARTITION: 3})
+    with store_of(servers, topic) as store:
+        assert store.load() == {PARTITION: 3}
 
 
-@pytest.mark.parametrize("version", ["4.3.0", pytest.param("3.9.2", marks=pytest.mark.soak)])
-def test_a_run_continues_after_its_transactional_id_expired(version: str) -> None:
-    """Brokers expire a transactional id after a week without use, here after two seconds."""
-    short_expiration = {
-        "transactional.id.expiration.ms": "2000",
+def test_a_run_continues_after_its_transactional_id_expired(secured_kafka: EmbeddedKafka) -> None:
+    """It expires after three seconds."""
+    check_expiration(secured_kafka)
+
+
+@pytest.mark.soak
+def test_a_run_continues_after_its_transactional_id_expired_in_kafka_3_9() -> None:
+    expiration = {
+        "transactional.id.expiration.ms": "3000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     }
-    with (
-        EmbeddedKafka(version=version, properties=short_expiration) as kafka,
-        store_of(kafka.bootstrap_servers, "offsets") as store,
-    ):
+    with EmbeddedKafka(version="3.9.2", properties=expiration) as kafka:
+        check_expiration(kafka)
+
+
+def check_expiration(kafka: EmbeddedKafka) -> None:
+    topic = new_name()
+    with store_of(kafka.bootstrap_servers, topic) as store:
         store.save({PARTITION: 1})
         time.sleep(5)
         store.save({PARTITION: 2})
-        with store_of(kafka.bootstrap_servers, "offsets") as successor:
+        with store_of(kafka.bootstrap_servers, topic) as successor:
             assert successor.load() == {PARTITION: 2}
             time.sleep(5)
             with pytest.raises(ProducerFencedError, match="acquired by run"):
