@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,9 @@ def main(make: str, shards: Sequence[str], at_once: int) -> int:
             shard.stop()
         brokers.close()
     _title("shards")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    broker_minutes = (used.ru_utime + used.ru_stime) / 60 - sum(result.cpu_minutes for result in results)
+    _say(f"{'':<22} {broker_minutes:5.1f} CPU min   shared brokers")
     for result in results:
         _say(str(result))
     if failed:

@@ -104,6 +104,7 @@ def test_shards_share_one_broker_that_ends_with_them(tmp_path: Path) -> None:
     assert done.stdout.count("connected") == 3
     assert len(brokers_of(tmp_path)) == 1
     assert not list(tmp_path.glob("shards-*"))
+    assert "CPU min   shared brokers" in done.stdout
 
 
 def test_no_broker_starts_without_a_request(tmp_path: Path) -> None:
