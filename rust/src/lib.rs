@@ -152,6 +152,23 @@ fn copy(cells: &[ReadOnlyCell<u8>], target: &mut [u8]) {
     }
 }
 
+/// Python's allocator aligns an object no more than this, so a value with a larger alignment belongs in a `Box`.
+const fn fits_in_a_python_object<T>() {
+    assert!(align_of::<T>() <= 2 * size_of::<usize>());
+}
+
+const _: () = {
+    fits_in_a_python_object::<Decoder>();
+    fits_in_a_python_object::<encoder::Encoder>();
+    fits_in_a_python_object::<encoder::BatchBuffer>();
+    fits_in_a_python_object::<avro::AvroDecoder>();
+    fits_in_a_python_object::<payload_encoders::AvroEncoder>();
+    fits_in_a_python_object::<json::JsonDecoder>();
+    fits_in_a_python_object::<json::VariantDecoder>();
+    fits_in_a_python_object::<protobuf::ProtobufDecoder>();
+    fits_in_a_python_object::<payload_encoders::ProtobufEncoder>();
+};
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE_VERSION", INTERFACE_VERSION)?;

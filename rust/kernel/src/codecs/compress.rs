@@ -36,7 +36,7 @@ enum State {
     None,
     Gzip(Box<Compress>),
     Snappy(Box<Encoder>),
-    Lz4(CompressTable),
+    Lz4(Box<CompressTable>),
     Zstd { context: Box<CCtx<'static>>, level: i32 },
 }
 
@@ -50,7 +50,7 @@ impl Compressor {
                 State::Gzip(Box::new(Compress::new_gzip(level, WINDOW_BITS)))
             }
             codec::SNAPPY => State::Snappy(Box::new(Encoder::new())),
-            codec::LZ4 => State::Lz4(CompressTable::large()),
+            codec::LZ4 => State::Lz4(Box::new(CompressTable::large())),
             codec::ZSTD => State::Zstd {
                 context: Box::new(CCtx::try_create().ok_or_else(KernelError::no_memory)?),
                 level: level.unwrap_or(DEFAULT_ZSTD_LEVEL),
