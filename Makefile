@@ -99,12 +99,15 @@ shard-%: $(VENV) $(CLASSES)
 	$(PYTEST) --durations=15 --junitxml build/tests/$@.xml --shard $(call part,1) \
 		$(if $(call part,3),--part $(call part,2)/$(call part,3)) tests/integration
 
+# With the environment of scripts/prepare, so that cargo does not compile what it has compiled for the kernel.
+RUST_CHECK := PYO3_NO_PYTHON=1 nice cargo
+
 .PHONY: rust-check
 rust-check:  ## format, lints and tests of the native kernel, if cargo is installed
 ifdef CARGO
 	cargo fmt --manifest-path rust/Cargo.toml --all --check
-	nice cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
-	nice cargo test --manifest-path rust/Cargo.toml --workspace
+	$(RUST_CHECK) clippy --manifest-path rust/Cargo.toml --workspace --all-targets -- --deny warnings
+	$(RUST_CHECK) test --manifest-path rust/Cargo.toml --workspace
 	$(BIN)/python scripts/licences --check
 else
 	@echo "No cargo: the native kernel is not checked."
@@ -191,44 +194,50 @@ soak-continuous: $(VENV)  ## inject ROUNDS faults (30) into continuous queries, 
 	$(BIN)/python -m tests.soak.continuous $(if $(MINUTES),--minutes $(MINUTES) $(if $(FAULTS),--faults),--rounds $(or $(ROUNDS),30)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
 
+# Benchmarks measure what a release contains. The next environment that is created builds the kernel for development again.
+.PHONY: release-kernel
+release-kernel: $(VENV)
+	SETUPTOOLS_RUST_CARGO_PROFILE=release $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--no-build-isolation --no-deps --editable .
+
 .PHONY: bench
-bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 15 minutes
+bench: release-kernel  ## compare with Spark's JVM connector and Python clients: the quick profile, 15 minutes
 	$(BIN)/python -m bench
 
 .PHONY: bench-full
-bench-full: $(VENV)  ## the same for every size, codec and sink: hours
+bench-full: release-kernel  ## the same for every size, codec and sink: hours
 	$(BIN)/python -m bench --full
 
 .PHONY: bench-streams
-bench-streams: $(VENV)  ## compare streaming queries with Spark's JVM connector: ten minutes
+bench-streams: release-kernel  ## compare streaming queries with Spark's JVM connector: ten minutes
 	$(BIN)/python -m bench --only streams
 
 .PHONY: bench-sink
-bench-sink: $(VENV)  ## compare writing with Spark's JVM sink and confluent-kafka: 15 minutes
+bench-sink: release-kernel  ## compare writing with Spark's JVM sink and confluent-kafka: 15 minutes
 	$(BIN)/python -m bench --only sink
 
 .PHONY: bench-tls
-bench-tls: $(VENV)  ## compare reading with and without TLS with Spark's JVM connector: five minutes
+bench-tls: release-kernel  ## compare reading with and without TLS with Spark's JVM connector: five minutes
 	$(BIN)/python -m bench --only tls
 
 .PHONY: bench-first-rows
-bench-first-rows: $(VENV)  ## compare show() and limit(10), with and without the warm daemon, with Spark's JVM connector: three minutes
+bench-first-rows: release-kernel  ## compare show() and limit(10), with and without the warm daemon, with Spark's JVM connector: three minutes
 	$(BIN)/python -m bench --only first-rows
 
 .PHONY: bench-log
-bench-log: $(VENV)  ## compare loading a log of a million keys with Python clients: three minutes
+bench-log: release-kernel  ## compare loading a log of a million keys with Python clients: three minutes
 	$(BIN)/python -m bench.log
 
 .PHONY: bench-continuous
-bench-continuous: $(VENV)  ## compare continuous queries with Spark's JVM connector: 15 minutes
+bench-continuous: release-kernel  ## compare continuous queries with Spark's JVM connector: 15 minutes
 	$(BIN)/python -m bench.continuous
 
 .PHONY: bench-typed
-bench-typed: $(VENV)  ## compare typed JSON with Spark's JVM connector and from_json: ten minutes
+bench-typed: release-kernel  ## compare typed JSON with Spark's JVM connector and from_json: ten minutes
 	$(BIN)/python -m bench.typed
 
 .PHONY: bench-schemas
-bench-schemas: $(VENV)  ## compare Avro and Protobuf with Spark's JVM connector, from_avro and to_avro: ten minutes
+bench-schemas: release-kernel  ## compare Avro and Protobuf with Spark's JVM connector, from_avro and to_avro: ten minutes
 	$(BIN)/python -m bench.schemas
 
 .PHONY: fmt
@@ -246,12 +255,14 @@ clean:  ## remove all generated files except the cache of Kafka's jars, which be
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
 
+# The profiles of rust/Cargo.toml that compile the kernel faster: "dev" shares its dependencies with "make rust-check".
+$(VENV) $(SPARKS:%=.venv-spark-%/$(STAMP)): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
+.venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
+
 $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev
 	@touch $@
 
-# This profile (rust/Cargo.toml) compiles the kernel faster.
-.venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
 .venv-demo/$(STAMP): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv-demo demo "$$(sed -nE 's/^ *"(pyspark==[^"]*)".*/\1/p' pyproject.toml)"
 	@touch $@

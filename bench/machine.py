@@ -71,6 +71,11 @@ def _decoder() -> str:
         from pyspark_kafka_direct.records import IMPLEMENTATION
     except ImportError as error:
         return f"none: {error}"
+    if IMPLEMENTATION == "native":
+        from pyspark_kafka_direct.records import _native
+
+        if getattr(_native, "DEBUG_ASSERTIONS", False):
+            return "native, built for development"
     return IMPLEMENTATION
 
 

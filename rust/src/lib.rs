@@ -172,6 +172,7 @@ const _: () = {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE_VERSION", INTERFACE_VERSION)?;
+    module.add("DEBUG_ASSERTIONS", cfg!(debug_assertions))?;
     module.add_class::<Decoder>()?;
     module.add_class::<encoder::Encoder>()?;
     module.add_class::<avro::AvroDecoder>()?;

@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 INTERFACE_VERSION: int
+DEBUG_ASSERTIONS: bool
 
 class DecodeError(Exception):
     """``args`` are the kind (see ``record_errors``), the message and the offset."""
