@@ -99,21 +99,24 @@ def test_every_client_reads_encoded_records(
 
 @pytest.fixture(scope="module")
 def large(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
-    """A topic for each encoder with records of 10 MB in every codec, with its rows."""
+    """A topic for each encoder with records of 10 MB, with its rows: in every codec, but of one encoder only.
+
+    Unit tests compare the bytes of both encoders.
+    """
     compressible = b"".join(
         b"%07d departures, mean delay %03d minutes\n" % (n, n * n % 997) for n in range(10_000_000 // 40)
     )
     rows = [Row(compressible, b"large", timestamp=_NOW), Row(_noise.randbytes(10_000_000), timestamp=_NOW)]
     topics = {}
-    for implementation in ENCODERS:
+    for implementation, codecs in zip(reversed(ENCODERS), (CODECS, ("lz4",)), strict=False):
         topic = make_topic(max_message_bytes=12 << 20)
         batches = [
             batch.data
-            for codec in CODECS
+            for codec in codecs
             for batch in encode(implementation, rows, codec=codec, max_record_bytes=11 << 20)
         ]
         send(kafka.bootstrap_servers, topic, batches)
-        topics[topic] = rows * len(CODECS)
+        topics[topic] = rows * len(codecs)
     return topics
 
 
