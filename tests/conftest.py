@@ -13,9 +13,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
 from tests.fake_registry import FakeRegistry
-from tests.shards.assignment import COLLECTED, SHARDS, compares_ids, modules_of_unit_part, of_part, of_shard
+from tests.shards.assignment import (
+    COLLECTED,
+    SHARDS,
+    compares_ids,
+    missing_records,
+    modules_of_unit_part,
+    modules_to_import,
+    of_part,
+    of_shard,
+)
 from tests.shards.brokers import log_end, shared_broker
-from tests.shards.durations import durations_of
+from tests.shards.durations import ROOT, all_durations, durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import BrokerError
@@ -33,6 +42,8 @@ settings.register_profile("tests", settings.get_profile("thorough"), max_example
 settings.load_profile("tests")
 
 _UNIT_PART = pytest.StashKey["set[Path]"]()  # the modules of ``--part`` without ``--shard``
+_TO_IMPORT = pytest.StashKey["set[Path]"]()  # the modules that a run of all tests of a shard imports
+_INTEGRATION = ROOT / "tests" / "integration"
 
 open_sockets.watch()
 
@@ -81,18 +92,27 @@ def pytest_configure(config: pytest.Config) -> None:
         modules = {module for folder in folders for module in folder.rglob("test_*.py")}
         durations = durations_of(None, without_slow=bool(config.getoption("markexpr")))
         config.stash[_UNIT_PART] = modules_of_unit_part(modules, part, durations)
+    elif shard is not None and [config.invocation_params.dir / argument for argument in config.args] == [_INTEGRATION]:
+        files = set(_INTEGRATION.rglob("test_*.py"))
+        config.stash[_TO_IMPORT] = modules_to_import(files, shard, all_durations())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    modules = config.stash.get(_UNIT_PART, None)
-    if modules is None or not collection_path.match("test_*.py"):
+    if not collection_path.match("test_*.py"):
         return None
-    needs_all_ids = compares_ids(modules) and not config.getoption("markexpr")
-    return True if collection_path not in modules and not needs_all_ids else None
+    modules = config.stash.get(_UNIT_PART, None)
+    if modules is not None and compares_ids(modules) and not config.getoption("markexpr"):
+        return None
+    if modules is None:
+        modules = config.stash.get(_TO_IMPORT, None)
+    return True if modules is not None and collection_path not in modules else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected = config.stash[COLLECTED] = items.copy()
+    if _TO_IMPORT in config.stash and (missing := missing_records(collected, all_durations())):
+        pairs = ", ".join(f"{module} for the shard {shard}" for module, shard in missing)
+        raise pytest.UsageError(f"Add to tests/shards/durations.json, or no shard runs these tests: {pairs}")
     if (modules := config.stash.get(_UNIT_PART, None)) is not None:
         items[:] = [item for item in collected if item.path in modules]
     else:

@@ -23,6 +23,10 @@ A shard can be split into parts of whole modules. They take equally long, accord
 
     pytest --shard plain --part 1/4 tests/integration
 
+A shard imports only the modules that ``durations.json`` records for it, and those that it records for no shard. A run
+fails if an imported module has tests of another shard for which it is not recorded. The shard with
+``tests/integration/test_behaviour.py`` imports all modules, because it compares the ids of all tests.
+
 Unit tests have no shards, but parts. A part does not import the modules of the others, except for the one with
 ``tests/unit/test_behaviour.py``, which compares the ids of all unit tests with the recorded ones:
 
@@ -57,6 +61,7 @@ _DIRECT = "direct"  # the shard, and its folder
 _SECONDS_PER_TEST = 1.0  # of a module of a shard without a recorded duration
 _SECONDS_PER_MODULE = 1.0  # of a module of unit tests without a recorded duration
 _COMPARES_IDS = "tests/unit/test_behaviour.py"
+_COMPARES_SHARD_IDS = "tests/integration/test_behaviour.py"
 
 
 def shard_of(item: pytest.Item) -> str:
@@ -96,6 +101,24 @@ def of_part(items: Sequence[pytest.Item], part: str | None, durations: Mapping[s
     return [item for item in items if unit(_module(item)) in units]
 
 
+def modules_to_import(files: Collection[Path], shard: str, recorded: Mapping[str, Collection[str]]) -> set[Path]:
+    """Return those of some modules that may have tests of a shard, according to the recorded modules of each shard."""
+    own = recorded.get(shard, ())
+    if not own or _COMPARES_SHARD_IDS in own:
+        return set(files)
+    others = _recorded_modules(recorded).difference(own)
+    return {file for file in files if file.relative_to(ROOT).as_posix() not in others}
+
+
+def missing_records(items: Sequence[pytest.Item], recorded: Mapping[str, Collection[str]]) -> list[tuple[str, str]]:
+    """Return each recorded module, with a shard that has tests of it but does not import it."""
+    modules = _recorded_modules(recorded)
+    pairs = {(_module(item), shard_of(item)) for item in items}
+    return sorted(
+        (module, shard) for module, shard in pairs if module in modules and module not in recorded.get(shard, modules)
+    )
+
+
 def modules_of_unit_part(files: Collection[Path], part: str, durations: Mapping[str, float]) -> set[Path]:
     """Return those of some modules of unit tests that are in a part."""
     paths = {file.relative_to(ROOT).as_posix(): file for file in files}
@@ -106,6 +129,10 @@ def modules_of_unit_part(files: Collection[Path], part: str, durations: Mapping[
 def compares_ids(files: Collection[Path]) -> bool:
     """Return whether a test of these modules needs the ids of all unit tests."""
     return ROOT / _COMPARES_IDS in files
+
+
+def _recorded_modules(recorded: Mapping[str, Collection[str]]) -> set[str]:
+    return {module for shard in SHARDS for module in recorded.get(shard, ())}
 
 
 def _modules_of_part(seconds: Mapping[str, float], part: str) -> set[str]:

@@ -24,10 +24,15 @@ _UNIT = "unit"  # the unit tests, which have parts as a shard has
 _CHECK = "check"  # those that are not marked as slow
 
 
+def all_durations() -> dict[str, dict[str, float]]:
+    """Return the recorded seconds of each module, by shard."""
+    recorded: dict[str, dict[str, float]] = json.loads(_FILE.read_text("utf-8"))
+    return recorded
+
+
 def durations_of(shard: str | None, *, without_slow: bool = False) -> Mapping[str, float]:
     """Return the recorded seconds of each module of a shard, or of the unit tests, by its path in the repository."""
-    recorded: dict[str, dict[str, float]] = json.loads(_FILE.read_text("utf-8"))
-    return recorded.get(shard or (_CHECK if without_slow else _UNIT), {})
+    return all_durations().get(shard or (_CHECK if without_slow else _UNIT), {})
 
 
 def read_reports(folder: Path) -> dict[str, dict[str, float]]:
@@ -49,5 +54,5 @@ def _module(class_name: str) -> str:
 
 
 if __name__ == "__main__":
-    durations = json.loads(_FILE.read_text("utf-8")) | read_reports(_REPORTS)
+    durations = all_durations() | read_reports(_REPORTS)
     _FILE.write_text(json.dumps(durations, indent=1, sort_keys=True) + "\n", "utf-8")

@@ -7,8 +7,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.shards.assignment import SHARDS, compares_ids, modules_of_unit_part, of_part, of_shard, shard_of
-from tests.shards.durations import ROOT, durations_of, read_reports
+from tests.shards.assignment import (
+    SHARDS,
+    compares_ids,
+    missing_records,
+    modules_of_unit_part,
+    modules_to_import,
+    of_part,
+    of_shard,
+    shard_of,
+)
+from tests.shards.durations import ROOT, all_durations, durations_of, read_reports
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +79,33 @@ def test_modules_with_other_jars_are_in_one_part() -> None:
     a, b, c, d = items = [item("a", "session"), item("b", "session"), item("c"), item("d")]
     durations = {"a": 1.0, "b": 1.0, "c": 1.5, "d": 1.2}
     assert [of_part(items, f"{number}/2", durations) for number in (1, 2)] == [[a, b], [c, d]]
+
+
+RECORDED = {"cluster": ["a", "b"], "spark": ["b", "c"], "unit": ["u"]}
+
+
+def test_a_shard_imports_its_recorded_modules_and_new_ones() -> None:
+    a, b, c, new = files = [ROOT / name for name in ("a", "b", "c", "new")]
+    assert modules_to_import(files, "cluster", RECORDED) == {a, b, new}
+    assert modules_to_import(files, "spark", RECORDED) == {b, c, new}
+    assert modules_to_import(files, "soak", RECORDED) == {a, b, c, new}
+
+
+def test_tests_that_no_shard_would_import_are_found() -> None:
+    recorded = [item("a", "three_brokers"), item("b", "three_brokers"), item("b", "make_spark"), item("a", mark="soak")]
+    new = [item("new", "three_brokers"), item("new", "make_spark")]
+    assert missing_records(recorded + new, RECORDED) == []
+    moved = [item("a", "make_spark"), item("b"), item("c", "three_brokers"), item("c", "make_spark")]
+    recorded_too = {"plain": ["d"]}
+    assert missing_records(moved, RECORDED | recorded_too) == [("a", "spark"), ("b", "plain"), ("c", "cluster")]
+
+
+def test_one_shard_imports_all_modules() -> None:
+    """It compares the ids of all tests, so it also finds each test without a record."""
+    files = set((ROOT / "tests" / "integration").rglob("test_*.py"))
+    all_imported = [shard for shard in all_durations() if modules_to_import(files, shard, all_durations()) == files]
+    assert "plain" in all_imported
+    assert "spark" not in all_imported
 
 
 def test_durations_are_read_from_the_reports_of_all_parts(tmp_path: Path) -> None:
