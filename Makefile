@@ -38,8 +38,8 @@ SHARDS := $(BIN)/python -m tests.shards --at-once 5 $(MAKE)
 # Shards are split into parts so that five run until the end: shard-spark-1-2 is the first of two parts. More parts would
 # start more Sparks. The longest come first; those that mostly wait (for brokers that restart, for applications)
 # run beside those that compute.
-INTEGRATION := shard-spark-1-2 shard-spark-2-2 shard-plain-1-2 shard-plain-2-2 shard-cluster shard-direct shard-apps-1-2 \
-	shard-apps-2-2 shard-broker
+INTEGRATION := shard-spark-1-2 shard-spark-2-2 shard-apps shard-plain-1-2 shard-plain-2-2 shard-direct shard-cluster \
+	shard-broker
 
 .PHONY: help
 help:  ## show this list

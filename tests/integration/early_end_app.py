@@ -1,4 +1,4 @@
-"""Run by test_early_end: queries that end before their tasks have read everything."""
+"""Run by test_early_end: queries that end before their tasks have read everything, with each daemon of workers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-daemon, bootstrap_servers, *topics = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-spark = builder.config("spark.python.daemon.module", daemon).getOrCreate()
+bootstrap_servers, *topics = sys.argv[1:]
 
 
 def in_new_worker(_: object) -> str:
@@ -18,13 +16,20 @@ def in_new_worker(_: object) -> str:
     return f"workers of {started_as and started_as.name}, PyArrow before the fork: {'pyarrow' in sys.modules}"
 
 
-print(spark.sparkContext.parallelize([0], 1).map(in_new_worker).first())
-for topic in topics:
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
-    df = spark.read.format("kafka-direct").options(**options).load()
-    df.show(3)
-    assert len(df.limit(10).collect()) == 10
-    assert df.first() is not None
-time.sleep(2)  # a worker takes a moment to detect that its output is not read
-spark.stop()
+def run(daemon: str) -> None:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.python.daemon.module", daemon).getOrCreate()
+    print(spark.sparkContext.parallelize([0], 1).map(in_new_worker).first())
+    for topic in topics:
+        options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
+        df = spark.read.format("kafka-direct").options(**options).load()
+        df.show(3)
+        assert len(df.limit(10).collect()) == 10
+        assert df.first() is not None
+    time.sleep(2)  # a worker takes a moment to detect that its output is not read
+    spark.stop()
+
+
+run("pyspark.daemon")
+run("pyspark_kafka_direct.daemon")
 print("done")

@@ -272,7 +272,7 @@ def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, step: str
 ) -> None:
     source, good, dead = make_topic(1), make_topic(2), make_topic(2)
-    servers, numbers = kafka.bootstrap_servers, range(30)
+    servers, numbers = kafka.bootstrap_servers, range(20)
     values = [b"{\xff%d" % n if n % 3 == 0 else b'{"n": %d}' % n for n in numbers]
     produce(servers, source, [(b"%d" % n, value, [], 1) for n, value in enumerate(values)])
     bootstrap = {"kafka.bootstrap.servers": servers}
@@ -320,4 +320,4 @@ def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
     assert sorted(json.loads(each.value or b"")["n"] for each in committed[good]) == [n for n in numbers if n % 3]
     letters = sorted(committed[dead], key=lambda each: int(each.key or b""))
     assert [(each.key, each.value) for each in letters] == [(b"%d" % n, values[n]) for n in numbers if n % 3 == 0]
-    assert [json.loads(dict(each.headers)["__connect.errors.offset"] or b"") for each in letters] == [*range(0, 30, 3)]
+    assert [json.loads(dict(each.headers)["__connect.errors.offset"] or b"") for each in letters] == [*range(0, 20, 3)]

@@ -26,17 +26,16 @@ YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 def test_a_driver_killed_in_batch_0_keeps_its_start(
     kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:
-    latest, timestamp, earliest, aged, changed = (make_topic(prefix=f"first-{number}") for number in range(5))
+    latest, timestamp, aged, changed = (make_topic(prefix=f"first-{number}") for number in range(4))
     put(latest, ["old"] * 3)
     put(timestamp, ["old"] * 3, timestamp=YESTERDAY)
     put(timestamp, range(3), timestamp=TODAY)
-    for topic in (earliest, aged, changed):
+    for topic in (aged, changed):
         put(topic, range(3))
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     sources = {
         "latest": {"subscribe": latest, "startingOffsets": "latest"},
         "timestamp": {"subscribe": timestamp, "startingTimestamp": str(TODAY)},
-        "earliest": {"subscribe": earliest, "startingOffsets": "earliest"},
         "aged": {"subscribe": aged, "startingOffsets": "earliest"},
         "changed": {"subscribe": changed, "startingOffsets": "earliest"},
     }
@@ -65,12 +64,12 @@ def test_a_driver_killed_in_batch_0_keeps_its_start(
         "timestamp": {timestamp: {"0": 3}, "(start)": {}},
         **{
             name: {topic: {"0": 3}, f'(start){{"{topic}":{{"0":0}}}}': {}}
-            for name, topic in (("earliest", earliest), ("aged", aged), ("changed", changed))
+            for name, topic in (("aged", aged), ("changed", changed))
         },
     }
     assert not list(tmp_path.glob("*-checkpoint/commits/[0-9]*"))
 
-    for topic in (latest, timestamp, earliest, aged, changed):
+    for topic in (latest, timestamp, aged, changed):
         put(topic, range(3, 6), timestamp=YESTERDAY if topic == timestamp else TODAY)
     Admin(kafka.bootstrap_servers).delete_records(aged, 2)  # retention, while the query was down
     driver = Driver(tmp_path, options(redeployed), to_the_end=True, app=APP)
@@ -81,7 +80,6 @@ def test_a_driver_killed_in_batch_0_keeps_its_start(
     assert {name: offsets(tmp_path, name, 0) for name in sources} == first_ends
     assert output(tmp_path, "latest") == [[], ["3", "4", "5"]], "from its first start"
     assert output(tmp_path, "timestamp") == [[], ["0", "1", "2", "3", "4", "5"]]
-    assert output(tmp_path, "earliest") == [["0", "1", "2"], ["3", "4", "5"]]
     assert output(tmp_path, "changed") == [["0", "1", "2"], ["3", "4", "5"]], "with other options, from its first start"
     assert output(tmp_path, "aged") == [["2"], ["3", "4", "5"]], "what is left, and no error: docs/guarantees.md"
 

@@ -253,27 +253,34 @@ def test_restarts_after_failed_generations(
 
 
 def test_a_notebook_cell_that_runs_twice(
-    spark: SparkSession, kafka: EmbeddedKafka, topics: list[str], put: Any, tmp_path: Path
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:
     """Spark rejects the second context, and the first one continues. Once it is stopped, another can start."""
+    topic = make_topic()
+
+    def create() -> StreamingContext:
+        ssc = StreamingContext(spark.sparkContext, 1)
+        ssc.checkpoint(str(tmp_path))
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None).transform(values)
+        stream.foreachRDD(StoreResult("one").store)
+        return ssc
+
+    def wait_for(numbers: range) -> None:
+        wait_until(lambda: OUTPUTS.values_of("one") == list(numbers), "the output", DEADLINE)
+
     contexts = []
     for number in range(2):
-        ssc = StreamingContext.getOrCreate(
-            str(tmp_path),
-            must_not_be_called if number else lambda: make_context(spark, kafka.bootstrap_servers, topics, tmp_path),
-        )
+        ssc = StreamingContext.getOrCreate(str(tmp_path), must_not_be_called if number else create)
         contexts.append(ssc)
         ssc.start()
         try:
-            for topic in topics:
-                put(topic, [2 * number])
-            wait_for_all(range(2 * number + 1))
+            put(topic, [2 * number])
+            wait_for(range(2 * number + 1))
             second = StreamingContext.getOrCreate(str(tmp_path), must_not_be_called)
             with pytest.raises(Exception, match="Only one StreamingContext may be started"):
                 second.start()
-            for topic in topics:
-                put(topic, [2 * number + 1])
-            wait_for_all(range(2 * number + 2))
+            put(topic, [2 * number + 1])
+            wait_for(range(2 * number + 2))
             ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises the error of a batch
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
