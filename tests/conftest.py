@@ -45,6 +45,8 @@ _UNIT_PART = pytest.StashKey["set[Path]"]()  # the modules of ``--part`` without
 _TO_IMPORT = pytest.StashKey["set[Path]"]()  # the modules that a run of all tests of a shard imports
 _INTEGRATION = ROOT / "tests" / "integration"
 
+_shared_topics: list[str] = []  # topics of the current module on the broker ``kafka``
+
 open_sockets.watch()
 
 
@@ -143,8 +145,23 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 
 @pytest.fixture(scope="session")
 def make_topic(kafka: EmbeddedKafka) -> MakeTopic:
-    """Creates topics on the shared broker."""
-    return topic_maker(kafka.bootstrap_servers)
+    """Creates topics on the shared broker. They are deleted after the module."""
+    return topic_maker(kafka.bootstrap_servers, _shared_topics)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _delete_topics(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delete the topics of the module from the shared broker: clients with a pattern fetch those of all shards."""
+    yield
+    if _shared_topics:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": request.getfixturevalue("kafka").bootstrap_servers})
+        for deletion in admin.delete_topics(_shared_topics, operation_timeout=30).values():
+            with contextlib.suppress(KafkaException):  # the test has deleted it
+                deletion.result(60)
+        _shared_topics.clear()
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +170,8 @@ def topics_on() -> Callable[[str], MakeTopic]:
     return topic_maker
 
 
-def topic_maker(bootstrap_servers: str) -> MakeTopic:
+def topic_maker(bootstrap_servers: str, made: list[str] | None = None) -> MakeTopic:
+    """Return a function that creates topics, and adds their names to a list."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -165,6 +183,8 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
         name = f"{prefix}-{run}-{next(numbers)}"
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
         _create(admin, NewTopic(name, partitions, replication, config=config))
+        if made is not None:
+            made.append(name)
         # The controller has created the topic; each broker learns of it a moment later. A new client sends its request
         # to the one bootstrap broker; a client with metadata may send it to any broker.
         for each in [admin] if len(servers) == 1 else [AdminClient({"bootstrap.servers": one}) for one in servers]:
