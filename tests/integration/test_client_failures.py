@@ -338,12 +338,15 @@ def test_offset_requests_follow_a_moved_leader(
         write(three_brokers.bootstrap_servers, topic, number, number + 1)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     cluster = ClusterClient(plain(three_brokers))
-    before = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    assert list(cluster.offsets(dict.fromkeys(partitions, LATEST)).values()) == [1, 2, 3]
     moved = cluster.leader(partitions[1]).id
     bench.move_leader(topic, 1)
-    after = cluster.offsets(dict.fromkeys(partitions, LATEST))  # the metadata is outdated
-    assert list(after.values()) == list(before.values()) == [1, 2, 3]
-    assert cluster.leader(partitions[1]).id != moved
+
+    def is_followed() -> bool:  # as soon as the old leader has heard of it
+        assert list(cluster.offsets(dict.fromkeys(partitions, LATEST)).values()) == [1, 2, 3]
+        return cluster.leader(partitions[1]).id != moved
+
+    wait_until(is_followed)
 
 
 def test_frozen_broker_delays_only_its_partitions(
