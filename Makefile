@@ -169,7 +169,7 @@ soak-direct: $(VENV)  ## kill direct streams ROUNDS times (30) and check every r
 	$(BIN)/python -m tests.soak.direct --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-short
-soak-short: shard-soak  ## the short forms of the soaks below, and the example applications: twenty minutes
+soak-short: shard-soak  ## the short forms of the soaks below, and the example applications: half an hour
 
 .PHONY: soak-sink
 soak-sink: $(VENV)  ## inject ROUNDS faults (30) into a query that writes and check every record; SEED=n repeats, FOLDER=f continues
