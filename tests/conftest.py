@@ -45,7 +45,7 @@ _UNIT_PART = pytest.StashKey["set[Path]"]()  # the modules of ``--part`` without
 _TO_IMPORT = pytest.StashKey["set[Path]"]()  # the modules that a run of all tests of a shard imports
 _INTEGRATION = ROOT / "tests" / "integration"
 
-_shared_topics: list[str] = []  # topics of the current module on the broker ``kafka``
+_shared_topics: dict[str, list[str]] = {}  # of the current module on the broker ``kafka``, by its address
 
 open_sockets.watch()
 
@@ -146,22 +146,24 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 @pytest.fixture(scope="session")
 def make_topic(kafka: EmbeddedKafka) -> MakeTopic:
     """Creates topics on the shared broker. They are deleted after the module."""
-    return topic_maker(kafka.bootstrap_servers, _shared_topics)
+    return topic_maker(kafka.bootstrap_servers, _shared_topics.setdefault(kafka.bootstrap_servers, []))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _delete_topics(request: pytest.FixtureRequest) -> Iterator[None]:
+def _delete_topics() -> Iterator[None]:
     """Delete the topics of the module from the shared broker: clients with a pattern fetch those of all shards."""
     yield
-    if _shared_topics:
+    for servers, topics in _shared_topics.items():
+        if not topics:
+            continue
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": request.getfixturevalue("kafka").bootstrap_servers})
-        for deletion in admin.delete_topics(_shared_topics, operation_timeout=30).values():
+        admin = AdminClient({"bootstrap.servers": servers})
+        for deletion in admin.delete_topics(topics, operation_timeout=30).values():
             with contextlib.suppress(KafkaException):  # the test has deleted it
                 deletion.result(60)
-        _shared_topics.clear()
+        topics.clear()
 
 
 @pytest.fixture(scope="session")
