@@ -99,13 +99,13 @@ def binary_column(values: Sequence[bytes | None]) -> pa.BinaryArray:
 
     import pyarrow as pa
 
-    offsets = array("i", accumulate(map(len, (value or b"" for value in values)), initial=0))
+    filled = [value or b"" for value in values]
+    offsets = pa.py_buffer(array("i", accumulate(map(len, filled), initial=0)))
     validity = None
     if None in values:
         bits = "".join("0" if value is None else "1" for value in reversed(values))
         validity = pa.py_buffer(int(bits, 2).to_bytes((len(values) + 7) // 8, "little"))
-    data = pa.py_buffer(b"".join(value for value in values if value))
-    return pa.Array.from_buffers(pa.binary(), len(values), [validity, pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(pa.binary(), len(values), [validity, offsets, pa.py_buffer(b"".join(filled))])
 
 
 def header_column(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.ListArray:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
+from tests.unit.records.decoding import CREATORS
+
+from pyspark_kafka_direct.records.implementation import ENVIRONMENT_VARIABLE
 
 USE = """
 import sys
@@ -48,7 +52,10 @@ print(sorted(set(sys.modules) - imported))
 
 
 @pytest.mark.slow
-def test_reading_writing_and_applying_records_imports_nothing() -> None:
-    run = subprocess.run([sys.executable, "-W", "error", "-c", USE], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("implementation", sorted(CREATORS))
+def test_reading_writing_and_applying_records_imports_nothing(implementation: str) -> None:
+    environment = {**os.environ, ENVIRONMENT_VARIABLE: implementation}
+    command = [sys.executable, "-W", "error", "-c", USE]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "[]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.records.columns import arrow_schema
+from pyspark_kafka_direct.records.columns import arrow_schema, binary_column, integer_column
 from pyspark_kafka_direct.records.interfaces import DecodeCounts
 from pyspark_kafka_direct.records.python.batch_format import MAGIC, BadRecordError, read_header
 from pyspark_kafka_direct.records.python.batch_reader import (
@@ -173,34 +173,38 @@ def build_arrow_batch(rows: Sequence[DecodedRecord], request: DecodeRequest) -> 
     schema = arrow_schema(request.columns)
     if not schema.names:
         # Of a batch without columns, Arrow has the number of rows only if it is created from a struct array.
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-    arrays = [
-        _header_lists(rows, field.type)
-        if field.name == "headers"
-        else pa.array(_values(field.name, rows, request), field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(rows), [None]))
+    return pa.RecordBatch.from_arrays([_column(field, rows, request) for field in schema], schema=schema)
 
 
-def _values(column: str, rows: Sequence[DecodedRecord], request: DecodeRequest) -> list[Any]:
-    match column:
+def _column(field: pa.Field, rows: Sequence[DecodedRecord], request: DecodeRequest) -> pa.Array:
+    match field.name:
         case "key":
-            return [row.key for row in rows]
+            return binary_column([row.key for row in rows])
         case "value":
-            return [row.value for row in rows]
+            return binary_column([row.value for row in rows])
         case "topic":
-            return [request.topic] * len(rows)
+            return binary_column([request.topic.encode()] * len(rows)).cast(field.type)
         case "partition":
-            return [request.partition] * len(rows)
+            return integer_column(array("i", [request.partition]) * len(rows))
         case "offset":
-            return [row.offset for row in rows]
+            return integer_column(array("q", [row.offset for row in rows]))
         case "timestamp":
-            return [row.timestamp * 1000 for row in rows]
+            return integer_column(array("q", [row.timestamp * 1000 for row in rows])).view(field.type)
         case "timestampType":
-            return [row.timestamp_type for row in rows]
+            return integer_column(array("i", [row.timestamp_type for row in rows]))
+        case "headers":
+            return _header_lists(rows, field.type)
         case _:
-            return [None if row.leader_epoch < 0 else row.leader_epoch for row in rows]
+            return _leader_epochs(rows)
+
+
+def _leader_epochs(rows: Sequence[DecodedRecord]) -> pa.Array:
+    import pyarrow as pa
+
+    unknown = [index for index, row in enumerate(rows) if row.leader_epoch < 0]
+    epochs = pa.py_buffer(array("i", [row.leader_epoch for row in rows]))
+    return pa.Array.from_buffers(pa.int32(), len(rows), [_validity(unknown, len(rows)), epochs])
 
 
 def _header_lists(rows: Sequence[DecodedRecord], kind: pa.ListType) -> pa.Array:
