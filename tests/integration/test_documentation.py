@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.documentation import PAGES, fenced
 from tests.integration.waiting import wait_until
+from tests.shards.brokers import shared_broker
 
 from pyspark_kafka_direct.broker.__main__ import example_code
 from pyspark_kafka_direct.cli.sample_flights import FLIGHTS_TOPIC, FlightsProducer
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from tests.documentation import Block
-
-    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 ELSEWHERE = {"docs/security.md"}
 RUN = [page for page in PAGES if page not in ELSEWHERE and any(block.language == "python" for block in fenced(page))]
@@ -52,15 +51,19 @@ WAITS = {
 
 
 @pytest.fixture(scope="module")
-def servers(kafka: EmbeddedKafka) -> str:
-    """Return the address of the broker. Other tests do not use these topics."""
-    create_topics(
-        kafka.bootstrap_servers,
-        [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events", "dead-letters"])],
-    )
-    with FlightsProducer(kafka.bootstrap_servers) as sample:
-        sample.produce_due()
-    return kafka.bootstrap_servers
+def servers() -> Iterator[str]:
+    """The address of the shared broker, where other tests do not use these topics.
+
+    It is never an existing broker, because a user may have topics with these names there.
+    """
+    with shared_broker("plain") as kafka:
+        create_topics(
+            kafka.bootstrap_servers,
+            [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events", "dead-letters"])],
+        )
+        with FlightsProducer(kafka.bootstrap_servers) as sample:
+            sample.produce_due()
+        yield kafka.bootstrap_servers
 
 
 @pytest.fixture

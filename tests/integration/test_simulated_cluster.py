@@ -7,7 +7,6 @@ ids are numbered by first appearance.
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import uuid
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.waiting import wait_until
+from tests.shards.brokers import shared_broker
 from tests.simulation.compared_cases import COMPARED_CASES, run_simulated
 from tests.simulation.log_caller import run_case
 
@@ -42,11 +42,11 @@ def transaction_version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="module")
-def servers(kafka: EmbeddedKafka, transaction_version: int) -> Iterator[str]:
-    """Return the address of a broker with a ``transaction.version``, whose coordinators are ready."""
-    with contextlib.ExitStack() as stack:
-        if transaction_version == 0:  # of the cluster, so the others cannot share it
-            kafka = stack.enter_context(EmbeddedKafka(version=_VERSION))
+def servers(transaction_version: int) -> Iterator[str]:
+    """Return the address of a broker of this version and ``transaction.version``, whose coordinators are ready."""
+    # The feature is one of the cluster, so other tests cannot share a broker without it.
+    with EmbeddedKafka(version=_VERSION) if transaction_version == 0 else shared_broker("plain") as kafka:
+        if transaction_version == 0:
             _disable_transaction_v2(kafka.bootstrap_servers)
         wait_until(lambda: _is_ready(kafka.bootstrap_servers, transaction_version), "ready", 60)
         yield kafka.bootstrap_servers
