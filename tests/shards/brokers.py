@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.broker import Certificates, Credentials, EmbeddedKafka
 from pyspark_kafka_direct.broker.node_config import DEFAULT_USERS
-from pyspark_kafka_direct.errors import KafkaDirectError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,8 +91,8 @@ class SharedBrokers:
                 if kind not in self._brokers:
                     self._brokers[kind] = EmbeddedKafka(**{"heap": _HEAP, **KINDS[kind]}).start()
                 return _description(self._brokers[kind], KINDS[kind].get("security", ()))
-            except KafkaDirectError as error:
-                return {"error": str(error)}
+            except Exception as error:
+                return {"error": f"{type(error).__name__}: {error}"}
 
     def newly_exited(self) -> list[tuple[str, str]]:
         """Return the kind and the last lines of the log of each broker that has exited since the last call."""

@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,13 +36,27 @@ def durations_of(shard: str | None, *, without_slow: bool = False) -> Mapping[st
 
 
 def read_reports(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the seconds of each module in the reports ``shard-SHARD.xml`` and ``shard-SHARD-1-2.xml``, by shard."""
-    seconds: dict[str, Counter[str]] = {}
+    """Return the seconds of each module in the reports ``shard-SHARD.xml`` and ``shard-SHARD-1-2.xml``, by shard.
+
+    If a shard has reports with different numbers of parts, the newest counts.
+    """
+    reports: defaultdict[str, defaultdict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
     for report in sorted(folder.glob("shard-*.xml")):
-        shard = seconds.setdefault(report.stem.split("-")[1], Counter())
+        shard, _, part = report.stem.removeprefix("shard-").partition("-")
+        reports[shard][part.rpartition("-")[2]].append(report)
+    return {shard: _seconds(max(by_parts.values(), key=_written_at)) for shard, by_parts in reports.items()}
+
+
+def _written_at(reports: Sequence[Path]) -> float:
+    return max(report.stat().st_mtime for report in reports)
+
+
+def _seconds(reports: Sequence[Path]) -> dict[str, float]:
+    seconds: Counter[str] = Counter()
+    for report in reports:
         for test in ElementTree.parse(report).iter("testcase"):
-            shard[_module(test.attrib["classname"])] += float(test.attrib["time"])  # type: ignore[assignment]
-    return {shard: {name: round(total, 1) for name, total in found.items()} for shard, found in seconds.items()}
+            seconds[_module(test.attrib["classname"])] += float(test.attrib["time"])  # type: ignore[assignment]
+    return {module: round(total, 1) for module, total in seconds.items()}
 
 
 def _module(class_name: str) -> str:

@@ -1,4 +1,4 @@
-"""Shortens the start of the JVMs of the tests: about a hundred brokers and Sparks, which run for seconds or minutes.
+"""Shortens the start of the JVMs of the tests: dozens of brokers and Sparks, which run for seconds or minutes.
 
 A single JIT compiler and the serial garbage collector save half of the CPU time of a start. Class archives save another
 quarter: a JVM writes its loaded classes to a file when it exits, and later JVMs map that file. The archives are in the

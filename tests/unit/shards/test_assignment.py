@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -108,15 +109,17 @@ def test_one_shard_imports_all_modules() -> None:
     assert "spark" not in all_imported
 
 
-def test_durations_are_read_from_the_reports_of_all_parts(tmp_path: Path) -> None:
+def test_durations_are_read_from_the_newest_reports_of_all_parts(tmp_path: Path) -> None:
     in_a_class = "tests.unit.shards.test_assignment.TestSomething"
     for report, tests in (
         ("shard-plain-1-2", [("tests.unit.shards.test_jvm", "1.25"), ("tests.unit.shards.test_jvm", "2")]),
         ("shard-plain-2-2", [(in_a_class, "0.5")]),
+        ("shard-direct-1-2", [("tests.unit.shards.test_deleted", "9")]),  # before the shard had one part only
         ("shard-direct", [("tests.unit.shards.test_jvm", "4")]),
     ):
         cases = "".join(f'<testcase classname="{name}" name="test" time="{seconds}" />' for name, seconds in tests)
         tmp_path.joinpath(f"{report}.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    os.utime(tmp_path / "shard-direct-1-2.xml", (1, 1))
     assert read_reports(tmp_path) == {
         "plain": {"tests/unit/shards/test_jvm.py": 3.2, "tests/unit/shards/test_assignment.py": 0.5},
         "direct": {"tests/unit/shards/test_jvm.py": 4.0},

@@ -17,7 +17,6 @@ PROGRAM = """
 import subprocess, sys
 from pathlib import Path
 from tests.shards import __main__ as shards, brokers
-from pyspark_kafka_direct.errors import BrokerError
 
 FOLDER = Path(sys.argv[1])
 
@@ -27,7 +26,7 @@ class Kafka:
 
     def start(self):
         if self.version != "newest":
-            raise BrokerError("no such version")
+            raise OSError("no space left")
         self.process = subprocess.Popen(["sleep", "600"])
         with (FOLDER / "started").open("a") as started:
             started.write(f"{self.process.pid}\\n")
@@ -134,7 +133,7 @@ def test_the_output_reports_a_broker_that_has_exited(tmp_path: Path) -> None:
 def test_a_shard_reports_a_broker_that_does_not_start(tmp_path: Path) -> None:
     done = run(tmp_path, "older")
     assert done.returncode == 1
-    assert "The broker '3.9' that all shards share did not start: no such version" in done.stdout
+    assert "The broker '3.9' that all shards share did not start: OSError: no space left" in done.stdout
 
 
 def test_a_signal_stops_shards_and_brokers(tmp_path: Path) -> None:
