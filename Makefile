@@ -33,6 +33,7 @@ BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
 UNIT := tests/unit tests/simulation
+ALL_AT_ONCE := $(BIN)/python -m tests.shards $(MAKE)
 SHARDS := $(BIN)/python -m tests.shards --at-once 5 $(MAKE)
 
 # Shards are split into parts so that five run until the end: shard-spark-1-2 is the first of two parts. More parts would
@@ -59,7 +60,7 @@ test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in par
 
 .PHONY: check
 check: $(VENV)  ## lint, types and fast unit tests: the others, and the simulation, are in "make test"
-	@$(SHARDS) lint unit-1 unit-2 unit-3 unit-4 unit-5 unit-6
+	@$(ALL_AT_ONCE) lint unit-1 unit-2 unit-3 unit-4 unit-5 unit-6
 
 .PHONY: lint
 lint: $(VENV)  ## ruff, mypy and the vocabulary

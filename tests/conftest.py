@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import time
@@ -122,6 +123,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))
     if others := set(collected).difference(items):
         config.hook.pytest_deselected(items=list(others))
+
+
+def pytest_collection_finish() -> None:
+    """Let later garbage collections skip what collection has created, which remains until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -220,7 +220,7 @@ def test_the_groups_of_ended_queries_are_forgotten(group: ConnectedGroup, tmp_pa
     """A driver may start queries for weeks, each with a group of its own."""
     groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
     committer = GroupCommitter(tmp_path, lambda _, name: group, groups)
-    for number in range(20):
+    for number in range(3):
         options = {**OPTIONS, "commitgroupid": f"group {number}"}
         key = commit_group(parse_stream_options(options))
         assert key is not None
@@ -236,7 +236,7 @@ def test_the_groups_of_ended_queries_are_forgotten(group: ConnectedGroup, tmp_pa
         assert not committer.flush(0)
         group.open.set()
         assert committer.flush(30)
-    assert [offsets[A] for offsets in group.commits] == list(range(20))
+    assert [offsets[A] for offsets in group.commits] == list(range(3))
     gc.collect()
     assert len(groups) <= 1  # the thread of the last commit may be about to end
 

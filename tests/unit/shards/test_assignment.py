@@ -159,7 +159,7 @@ def test_all_parts_are_checked() -> None:
     text = MAKEFILE.read_text("utf-8")
     assert "UNIT := tests/unit tests/simulation\n" in text
     parts = "unit-1 unit-2 unit-3 unit-4 unit-5 unit-6"
-    assert f"@$(SHARDS) lint {parts}\n" in text
+    assert f"@$(ALL_AT_ONCE) lint {parts}\n" in text
     command = "$(PYTEST) -m 'not slow' --junitxml build/tests/shard-check-$*-6.xml --part $*/6 tests/unit"
     assert f"{parts}: unit-%: $(VENV)\n\t{command}\n" in text
 
