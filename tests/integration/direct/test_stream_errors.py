@@ -180,7 +180,8 @@ def test_an_unavailable_broker_delays_a_batch_and_then_fails_it(
     started = time.monotonic()
     with pytest.raises(BrokerError, match=r"reached|answer|connect"):
         stream.generate(2000)
-    assert 3 < time.monotonic() - started < 90
+    # The last try ends when the next pause, up to 1.2 s, is longer than what remains of the four seconds.
+    assert 2 < time.monotonic() - started < 90
     kafka.start_broker(1)
     assert [each.count() for each in stream.generate(3000)] == [0, 0], (
         "the stream continues when the broker is available again"
