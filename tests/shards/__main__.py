@@ -127,7 +127,6 @@ def _run(
 ) -> list[Result]:
     environment = {**os.environ, ADDRESS: brokers.address}
     jvm.start_quickly()  # the brokers; shards set their own options
-    os.environ[jvm.ALL] = jvm.for_long_work(os.environ[jvm.ALL])
     to_come = deque((targets, folder / str(number)) for number, targets in enumerate(shards))
     results = []
     began = told = time.monotonic()

@@ -24,13 +24,13 @@ _PLAIN = f"{_ONE_COMPILER} -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=V
 _QUIET = "-Xlog:disable"  # otherwise an ignored archive causes a warning on standard output
 _KAFKA, _SPARK = FOLDER / "kafka.jsa", FOLDER / "spark.jsa"
 # The JVMs that read each variable: all JVMs; Spark's drivers; its masters and workers, whose command line overrides it.
-ALL, _DRIVERS, _DAEMONS = "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"
+_ALL, _DRIVERS, _DAEMONS = "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"
 
 
 def start_quickly() -> None:
     """Set the environment for JVMs that this process and its children start."""
-    _add(ALL, _PLAIN)
-    for variable, archive in ((ALL, _KAFKA), (_DRIVERS, _SPARK), (_DAEMONS, _SPARK)):
+    _add(_ALL, _PLAIN)
+    for variable, archive in ((_ALL, _KAFKA), (_DRIVERS, _SPARK), (_DAEMONS, _SPARK)):
         if archive.exists():
             _add(variable, _use(archive))
 
@@ -51,10 +51,10 @@ def main() -> None:
     for archive in (_KAFKA, _SPARK):
         archive.unlink(missing_ok=True)
     start_quickly()
-    plain = os.environ[ALL]
-    _add(ALL, f"-XX:ArchiveClassesAtExit={_KAFKA} {_QUIET}")
+    plain = os.environ[_ALL]
+    _add(_ALL, f"-XX:ArchiveClassesAtExit={_KAFKA} {_QUIET}")
     _run_kafka()
-    os.environ[ALL] = plain
+    os.environ[_ALL] = plain
     _add(_DRIVERS, f"-XX:ArchiveClassesAtExit={_SPARK} {_QUIET}")
     _run_spark()
 
