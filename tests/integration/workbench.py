@@ -218,23 +218,30 @@ class Workbench:
 
     def move_leader(self, topic: str, partition: int = 0) -> None:
         """Makes another replica the leader."""
+        before = self.leader(topic, partition)
+        self.reassign(topic, [*(node for node in self.replicas(topic, partition) if node != before), before], partition)
+
+    def reassign(self, topic: str, replicas: list[int], partition: int = 0) -> None:
+        """Reassigns a partition to these replicas; the first one becomes the leader."""
         from kafka.protocol.admin.topics import AlterPartitionReassignmentsRequest as Reassignment
         from kafka.protocol.admin.topics import ElectionType
         from kafka.protocol.admin.topics import ElectLeadersRequest as Election
 
-        before = self.leader(topic, partition)
-        replicas = [*(node for node in self.replicas(topic, partition) if node != before), before]
         moved = Reassignment.ReassignableTopic.ReassignablePartition(partition_index=partition, replicas=replicas)
         topics = [Reassignment.ReassignableTopic(name=topic, partitions=[moved])]
         response = self.ask(Reassignment, timeout_ms=30_000, topics=topics)
+        assert response.error_code == 0
         assert [each.error_code for found in response.responses for each in found.partitions] == [0]
+        self.wait_until(lambda: set(self.replicas(topic, partition)) == set(replicas), "the replicas have moved")
         partitions = [Election.TopicPartitions(topic=topic, partitions=[partition])]
 
-        def elected() -> bool:  # the first replica, as soon as it is in sync
+        def leads() -> bool:
+            if self.leader(topic, partition) == replicas[0]:
+                return True
             self.ask(Election, election_type=ElectionType.PREFERRED, topic_partitions=partitions, timeout_ms=30_000)
-            return self.leader(topic, partition) == replicas[0]
+            return False
 
-        self.wait_until(elected, "another leader")
+        self.wait_until(leads, "the leader has moved")
 
     def known_leader(self, topic: str, partition: int = 0) -> PartitionLeader:
         """The leader as a plan holds it."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ElectionType
-from confluent_kafka import TopicPartition as ClientPartition
-
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.leader_requests import LeaderRequestEntry, receive_list_offsets, send_list_offsets
@@ -23,23 +20,8 @@ def address(bench: Workbench, node: int) -> str:
 
 
 def move(bench: Workbench, topic: str, replicas: list[int]) -> None:
-    """Reassigns partition 0 to these replicas; the first one becomes the leader."""
-    from kafka.protocol.admin.topics import AlterPartitionReassignmentsRequest as Request
-
-    topic_class = Request.ReassignableTopic
-    partition = topic_class.ReassignablePartition(partition_index=0, replicas=replicas)
-    response = bench.ask(Request, topics=[topic_class(name=topic, partitions=[partition])], timeout_ms=30_000)
-    assert response.error_code == 0
-    assert [entry.error_code for each in response.responses for entry in each.partitions] == [0]
-    bench.wait_until(lambda: set(bench.replicas(topic)) == set(replicas), "the replicas have moved")
-
-    def leads() -> bool:
-        if bench.leader(topic) == replicas[0]:
-            return True
-        bench.admin.elect_leaders(ElectionType.PREFERRED, [ClientPartition(topic, 0)]).result(30)
-        return False
-
-    bench.wait_until(leads, "the leader has moved")
+    """Reassigns partition 0 to these replicas; the first one is the leader, and the only one that responds."""
+    bench.reassign(topic, replicas)
     # Metadata is ahead of the brokers: the old leader may still serve for a moment.
     bench.wait_until(
         lambda: [node for node in NODES if serves(bench, node, topic)] == replicas[:1], "only the new leader responds"
