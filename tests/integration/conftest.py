@@ -64,7 +64,7 @@ def kafka39() -> Iterator[EmbeddedKafka]:
 def secured_kafka() -> Iterator[EmbeddedKafka]:
     """One broker for all shards with all listeners, ACLs and short sessions; anonymous clients are super users.
 
-    Tests use topics, and permissions for them, of their own.
+    Tests use their own topics, and permissions for them.
     """
     with shared_broker("secured") as cluster:
         yield cluster

@@ -1,6 +1,6 @@
 """Brokers that all shards share. ``python -m tests.shards`` starts each of them when the first shard requests it.
 
-A shard that ``make shard-plain`` or pytest runs alone starts brokers of its own with the same configuration.
+A shard that ``make shard-plain`` or pytest runs alone starts its own brokers with the same configuration.
 """
 
 from __future__ import annotations
