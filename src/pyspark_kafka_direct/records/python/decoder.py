@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.records.columns import arrow_schema, binary_column, integer_column
+from pyspark_kafka_direct.records.columns import arrow_schema, binary_column, integer_column, validity
 from pyspark_kafka_direct.records.interfaces import DecodeCounts
 from pyspark_kafka_direct.records.python.batch_format import MAGIC, BadRecordError, read_header
 from pyspark_kafka_direct.records.python.batch_reader import (
@@ -196,15 +196,8 @@ def _column(field: pa.Field, rows: Sequence[DecodedRecord], request: DecodeReque
         case "headers":
             return _header_lists(rows, field.type)
         case _:
-            return _leader_epochs(rows)
-
-
-def _leader_epochs(rows: Sequence[DecodedRecord]) -> pa.Array:
-    import pyarrow as pa
-
-    unknown = [index for index, row in enumerate(rows) if row.leader_epoch < 0]
-    epochs = pa.py_buffer(array("i", [row.leader_epoch for row in rows]))
-    return pa.Array.from_buffers(pa.int32(), len(rows), [_validity(unknown, len(rows)), epochs])
+            unknown = [index for index, row in enumerate(rows) if row.leader_epoch < 0]
+            return integer_column(array("i", [row.leader_epoch for row in rows]), unknown)
 
 
 def _header_lists(rows: Sequence[DecodedRecord], kind: pa.ListType) -> pa.Array:
@@ -234,23 +227,11 @@ def _header_lists(rows: Sequence[DecodedRecord], kind: pa.ListType) -> pa.Array:
         ends.append(len(key_ends) - 1)
     count = len(key_ends) - 1
     key_buffers = [None, pa.py_buffer(key_ends), pa.py_buffer(keys)]
-    value_buffers = [_validity(null_values, count), pa.py_buffer(value_ends), pa.py_buffer(values)]
+    value_buffers = [validity(null_values, count), pa.py_buffer(value_ends), pa.py_buffer(values)]
     children = [
         pa.Array.from_buffers(pa.string(), count, key_buffers),
         pa.Array.from_buffers(pa.binary(), count, value_buffers),
     ]
     pairs = pa.Array.from_buffers(kind.value_type, count, [None], children=children)
-    buffers = [_validity(null_rows, len(rows)), pa.py_buffer(ends)]
+    buffers = [validity(null_rows, len(rows)), pa.py_buffer(ends)]
     return pa.Array.from_buffers(kind, len(rows), buffers, children=[pairs])
-
-
-def _validity(nulls: Sequence[int], count: int) -> pa.Buffer | None:
-    """Return Arrow's validity bitmap: a bit for each value, the lowest first, 0 if it is null."""
-    import pyarrow as pa
-
-    if not nulls:
-        return None
-    bits = bytearray(b"\xff") * ((count + 7) // 8)
-    for index in nulls:
-        bits[index // 8] &= ~(1 << index % 8) & 0xFF
-    return pa.py_buffer(bits)
