@@ -1,4 +1,4 @@
-"""The client of a schema registry with a registry that others wrote."""
+"""The client of a schema registry with one that others wrote, whose compilation takes half a minute of CPU time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.soak
 
 LEAF = '{"type": "record", "name": "Leaf", "fields": [{"name": "a", "type": "long"}]}'
 ROOT = '{"type": "record", "name": "Root", "fields": [{"name": "leaf", "type": "Leaf"}]}'
