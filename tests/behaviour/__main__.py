@@ -53,13 +53,13 @@ def main() -> int:
 
 
 def _worker_imports() -> imports.Record:
-    from tests.conftest import topic_maker
+    from tests.conftest import NewTopics
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
     with EmbeddedKafka() as kafka:
         servers = kafka.bootstrap_servers
-        record, _ = imports.batch_imports(imports.produce_records(servers, topic_maker(servers)()))
+        record, _ = imports.batch_imports(imports.produce_records(servers, NewTopics(servers)()))
     return record
 
 

@@ -14,7 +14,7 @@ from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
 from tests.integration.workbench import Workbench
 from tests.shards.assignment import shard_of
-from tests.shards.brokers import shared_broker
+from tests.shards.brokers import FEW_THREADS, shared_broker
 from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 
@@ -73,7 +73,7 @@ def secured_kafka() -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="session")
 def three_brokers() -> Iterator[EmbeddedKafka]:
     """Three brokers for the whole run. A test may stop and kill them; before the next test they are started again."""
-    properties = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+    properties = FEW_THREADS | {"default.replication.factor": "3", "min.insync.replicas": "2"}
     with EmbeddedKafka(3, security=["SSL"], properties=properties) as cluster:
         yield cluster
 
@@ -85,8 +85,8 @@ def stoppable_kafka() -> Iterator[EmbeddedKafka]:
     A test may stop, kill and suspend it; before the next test it is started again.
     """
     # Sessions over TLS last three seconds, because tests read over their end.
-    short_sessions = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
-    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=short_sessions) as cluster:
+    properties = FEW_THREADS | {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
+    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=properties) as cluster:
         yield cluster
 
 

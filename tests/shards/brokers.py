@@ -49,18 +49,24 @@ _SECURED = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 
+FEW_THREADS = {"num.network.threads": "1", "num.io.threads": "2"}
+"""Properties of a broker with few clients. The threads of a listener take CPU time while they wait for requests."""
+
+_RARE_HEARTBEATS = {"broker.heartbeat.interval.ms": "2000", "broker.session.timeout.ms": "18000"}  # it has no followers
+_SHARED = FEW_THREADS | _RARE_HEARTBEATS
+
 KINDS: dict[str, dict[str, Any]] = {
-    "plain": {},
+    "plain": {"properties": _SHARED},
     "3.9": {
         "version": "3.9.2",
         "security": ("MTLS", "SASL_SSL"),
-        "properties": {"default.replication.factor": "3"},  # more than it has brokers
+        "properties": {**_SHARED, "default.replication.factor": "3"},  # more than it has brokers
     },
     "secured": {
         "security": ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"),
         "users": (*DEFAULT_USERS, CAROL),
         "authorizer": True,
-        "properties": _SECURED,
+        "properties": _SHARED | _SECURED,
     },
 }
 """The arguments of ``EmbeddedKafka`` for each shared broker."""

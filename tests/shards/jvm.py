@@ -61,12 +61,12 @@ def main() -> None:
 
 def _run_kafka() -> None:
     from confluent_kafka import Producer
-    from tests.conftest import topic_maker
+    from tests.conftest import NewTopics
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
     with EmbeddedKafka() as kafka:
-        topic = topic_maker(kafka.bootstrap_servers)()
+        topic = NewTopics(kafka.bootstrap_servers)()
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         producer.produce(topic, b"value")
         producer.flush(60)
