@@ -12,6 +12,7 @@ from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.records import create_decoder, is_valid_batch
+from pyspark_kafka_direct.records.columns import binary_values
 from pyspark_kafka_direct.records.python.batch_format import HEADER, MAGIC, BadRecordError, read_header
 from pyspark_kafka_direct.records.python.batch_reader import is_abort_marker, validate_batch
 from pyspark_kafka_direct.records.python.batch_scan import scan_batches
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.offsets import OffsetRange
-    from pyspark_kafka_direct.records import AbortedTransaction
+    from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
     from pyspark_kafka_direct.records.python.batch_format import BatchHeader
     from pyspark_kafka_direct.records.python.batch_scan import BatchExtent
 
@@ -79,9 +80,10 @@ class TransactionalRecords:
     def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction] = ()) -> None:
         """Handle one fetch response, and update ``next_offset``."""
         scanned = scan_batches(records, self.next_offset, self._offsets.until_offset)
+        decoder = self._create_decoder()
         try:
             for extent in scanned.extents:
-                self._handle(extent, bytes(records[extent.start : extent.end]))
+                self._handle(extent, bytes(records[extent.start : extent.end]), decoder)
             if scanned.error is not None:
                 raise scanned.error
         except BadRecordError as error:
@@ -90,7 +92,7 @@ class TransactionalRecords:
             raise record_error(error.kind, error.message, topic=topic, partition=partition, offset=offset) from None
         self.next_offset = scanned.next_offset
 
-    def _handle(self, extent: BatchExtent, batch: bytes) -> None:
+    def _handle(self, extent: BatchExtent, batch: bytes, decoder: RecordDecoder) -> None:
         header = read_header(batch[: HEADER.size]) if extent.magic == MAGIC else None
         if header is not None and header.is_control:
             if not is_valid_batch(batch):
@@ -99,7 +101,7 @@ class TransactionalRecords:
             if header.records:
                 self._end_transaction(header, batch)
             return
-        record = self._last_record(batch)
+        record = self._last_record(batch, decoder)
         if record is None:
             return
         if header is not None and header.is_transactional:
@@ -116,9 +118,8 @@ class TransactionalRecords:
         if self.newest is None or record.offset > self.newest.offset:
             self.newest = record
 
-    def _last_record(self, batch: bytes) -> KeyRecord | None:
-        """Return the last record of the key in a batch."""
-        decoder = create_decoder(
+    def _create_decoder(self) -> RecordDecoder:
+        return create_decoder(
             topic=self._offsets.topic,
             partition=self._offsets.partition,
             from_offset=self.next_offset,
@@ -126,10 +127,14 @@ class TransactionalRecords:
             columns=("key", "value", "offset"),
             max_batch_bytes=self._max_batch_bytes,
         )
+
+    def _last_record(self, batch: bytes, decoder: RecordDecoder) -> KeyRecord | None:
+        """Return the last record of the key in a batch."""
         decoder.feed(batch)
         last = None
         while (rows := decoder.read()) is not None:
-            for row in rows.to_pylist():
-                if row["key"] == self._key:
-                    last = KeyRecord(row["offset"], row["value"])
+            keys = binary_values(rows.column("key"))
+            if self._key in keys:
+                row = len(keys) - 1 - keys[::-1].index(self._key)
+                last = KeyRecord(rows.column("offset")[row].as_py(), rows.column("value")[row].as_py())
         return last

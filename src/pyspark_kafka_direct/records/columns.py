@@ -6,6 +6,7 @@ Names and types are those of Spark's Kafka source (``KafkaRecordToRowConverter``
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,12 @@ COLUMNS = (
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the types of some columns of records; ValueError if one is unknown or repeated."""
+    return _arrow_schema(tuple(columns))
+
+
+@cache
+def _arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
     import pyarrow as pa
 
     check_columns(columns)

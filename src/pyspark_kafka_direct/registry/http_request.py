@@ -79,7 +79,7 @@ def send_request(
 def _https_handler(url: str, tls: TlsSettings) -> urllib.request.BaseHandler:
     # A context takes tens of milliseconds, which registries without TLS do not need.
     if not url.startswith("https:"):
-        return urllib.request.HTTPHandler()
+        return _HttpsOfProxy()
     return urllib.request.HTTPSHandler(context=tls_context(tls))
 
 
@@ -143,6 +143,16 @@ def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> S
 
 def _timeout_error(deadline: Deadline) -> SchemaRegistryUnavailableError:
     return SchemaRegistryUnavailableError(f"did not respond in time ({deadline.setting})")
+
+
+class _HttpsOfProxy(urllib.request.HTTPSHandler):
+    """Connects to a proxy with TLS; creates no context before, as the one that an opener has by default does."""
+
+    def __init__(self) -> None:
+        urllib.request.AbstractHTTPHandler.__init__(self)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return urllib.request.HTTPSHandler().https_open(req)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -37,6 +37,14 @@ def test_no_credentials_are_sent_by_default(registry: FakeRegistry) -> None:
     assert "Authorization" not in registry.requests[0].headers
 
 
+def test_a_registry_without_tls_needs_no_certificates(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def create_context(*_: object, **__: object) -> ssl.SSLContext:
+        raise AssertionError("reading certificates takes tens of milliseconds")
+
+    monkeypatch.setattr(ssl, "_create_default_https_context", create_context)
+    assert fetch(registry) == LONG
+
+
 def test_only_requests_with_a_schema_have_a_content_type(registry: FakeRegistry) -> None:
     client = RegistryClient(RegistrySettings((registry.url,)))
     client.schema_by_id(client.register("t-value", Schema(LONG)))
