@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
+from tests.behaviour.collected_tests import report_missing_ids
 from tests.fake_registry import FakeRegistry
 from tests.shards.assignment import (
     COLLECTED,
     SHARDS,
-    compares_ids,
     missing_records,
     modules_of_unit_part,
     modules_to_import,
@@ -30,6 +30,7 @@ from tests.shards.durations import ROOT, all_durations, durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.records import IMPLEMENTATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -51,6 +52,8 @@ _INTEGRATION = ROOT / "tests" / "integration"
 _shared_topics: dict[str, list[str]] = {}  # of the current module on the broker ``kafka``, by its address
 
 open_sockets.watch()
+
+gc.set_threshold(50_000, 20, 20)  # by default, garbage collections take a tenth of the time of unit tests
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,11 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if not collection_path.match("test_*.py"):
         return None
-    modules = config.stash.get(_UNIT_PART, None)
-    if modules is not None and compares_ids(modules) and not config.getoption("markexpr"):
-        return None
-    if modules is None:
-        modules = config.stash.get(_TO_IMPORT, None)
+    modules = config.stash.get(_UNIT_PART, config.stash.get(_TO_IMPORT, None))
     return True if modules is not None and collection_path not in modules else None
 
 
@@ -118,11 +117,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _TO_IMPORT in config.stash and (missing := missing_records(collected, all_durations())):
         pairs = ", ".join(f"{module} for the shard {shard}" for module, shard in missing)
         raise pytest.UsageError(f"Add to tests/shards/durations.json, or no shard runs these tests: {pairs}")
-    if (modules := config.stash.get(_UNIT_PART, None)) is not None:
-        items[:] = [item for item in collected if item.path in modules]
-    else:
-        shard = config.getoption("--shard")
-        items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))
+    if _UNIT_PART in config.stash:
+        ids = [item.nodeid for item in collected]
+        # The ids were recorded with the native kernel.
+        if IMPLEMENTATION == "native" and not config.getoption("markexpr") and (message := report_missing_ids(ids)):
+            raise pytest.UsageError(message)
+        return
+    shard = config.getoption("--shard")
+    items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))
     if others := set(collected).difference(items):
         config.hook.pytest_deselected(items=list(others))
 

@@ -14,16 +14,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.behaviour.differences import DATA, Differences
+from tests.behaviour.differences import DATA, Differences, report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     import pytest
 
 FILE = DATA / "tests.json"
 
 _ROOT = Path(__file__).parents[2]
+UNIT = ("tests/unit", "tests/simulation")
+"""The folders of unit tests."""
+
 _FOLDERS = ("tests/unit", "tests/simulation", "tests/integration")
 _TIMEOUT_S = 600
 _ASSERTING_CALLS = ("raises", "warns")
@@ -76,6 +79,14 @@ def compare_ids(collected: Iterable[str], folder: str) -> Differences:
         for node_id in (f"{file}::{function}[{parameter}]" for parameter in parameters)
         if file.startswith(f"{folder}/") and f"{file}::{function}" in present_functions and node_id not in present
     }
+
+
+def report_missing_ids(collected: Collection[str]) -> str:
+    """Return the message about ids of unit tests that were not collected, or an empty string.
+
+    Only functions that were collected are compared, so ``collected`` may be the ids of some modules.
+    """
+    return "\n".join(filter(None, (report("tests", compare_ids(collected, folder)) for folder in UNIT)))
 
 
 def is_full_run(config: pytest.Config, folder: str) -> bool:

@@ -60,7 +60,6 @@ _CLUSTERS = {"three_brokers": "cluster", "stoppable_kafka": "broker"}  # fixture
 _DIRECT = "direct"  # the shard, and its folder
 _SECONDS_PER_TEST = 1.0  # of a module of a shard without a recorded duration
 _SECONDS_PER_MODULE = 1.0  # of a module of unit tests without a recorded duration
-_COMPARES_IDS = "tests/unit/test_behaviour.py"
 _COMPARES_SHARD_IDS = "tests/integration/test_behaviour.py"
 
 
@@ -124,11 +123,6 @@ def modules_of_unit_part(files: Collection[Path], part: str, durations: Mapping[
     paths = {file.relative_to(ROOT).as_posix(): file for file in files}
     seconds = {module: durations.get(module, _SECONDS_PER_MODULE) for module in paths}
     return {paths[module] for module in _modules_of_part(seconds, part)}
-
-
-def compares_ids(files: Collection[Path]) -> bool:
-    """Return whether a test of these modules needs the ids of all unit tests."""
-    return ROOT / _COMPARES_IDS in files
 
 
 def _recorded_modules(recorded: Mapping[str, Collection[str]]) -> set[str]:

@@ -15,8 +15,6 @@ from tests.shards.assignment import COLLECTED
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 
-UNIT = ("tests/unit", "tests/simulation")
-
 
 @pytest.mark.slow
 def test_options() -> None:
@@ -44,7 +42,7 @@ def test_functions_and_their_assertions() -> None:
 
 @pytest.mark.skipif(IMPLEMENTATION != "native", reason="the test ids were recorded with the native kernel")
 def test_no_test_id_is_missing(request: pytest.FixtureRequest) -> None:
-    folders = [folder for folder in UNIT if collected_tests.is_full_run(request.config, folder)]
+    folders = [folder for folder in collected_tests.UNIT if collected_tests.is_full_run(request.config, folder)]
     if not folders:
         pytest.skip("only a run of all unit tests has all ids")
     collected = [item.nodeid for item in request.config.stash[COLLECTED]]

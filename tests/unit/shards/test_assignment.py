@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.shards.assignment import (
     SHARDS,
-    compares_ids,
     missing_records,
     modules_of_unit_part,
     modules_to_import,
@@ -131,15 +130,27 @@ def test_unit_parts_are_packed_by_durations() -> None:
     durations = {"tests/test_slow.py": 2.5, "tests/test_quick.py": 0.1}  # the others count 1 s each
     assert modules_of_unit_part(files, "1/2", durations) == {slow}
     assert modules_of_unit_part(files, "2/2", durations) == {quick, new, other}
-    assert not compares_ids(files)
 
 
-def test_one_unit_part_collects_all_ids() -> None:
-    """It has the test that compares them; the other part imports its own modules only."""
+def test_unit_parts_have_all_modules() -> None:
     unit = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
     parts = [modules_of_unit_part(unit, f"{number}/2", durations_of(None)) for number in (1, 2)]
     assert set(unit) == parts[0] | parts[1]
-    assert [compares_ids(part) for part in parts].count(True) == 1
+    assert not parts[0] & parts[1]
+
+
+def test_unit_part_with_a_missing_id_is_not_run(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin: Any = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    monkeypatch.setattr(plugin, "IMPLEMENTATION", "native")
+    function = "tests/unit/shards/test_assignment.py::test_the_shard_of_a_test"
+    config: Any = SimpleNamespace(stash={plugin._UNIT_PART: set()}, getoption=lambda name: "")
+    other: Any = SimpleNamespace(nodeid="tests/unit/shards/test_assignment.py::test_all_parts_are_checked")
+    plugin.pytest_collection_modifyitems(config, [other])  # the other functions may be in another part
+    only: Any = SimpleNamespace(nodeid=f"{function}[test0-plain]")
+    with pytest.raises(pytest.UsageError, match=re.escape(f"{function}[test1-plain]: is missing")):
+        plugin.pytest_collection_modifyitems(config, [only])
 
 
 def test_recorded_modules_exist() -> None:
