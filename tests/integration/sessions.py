@@ -10,6 +10,8 @@ from tests.shards import source_runners
 from tests.shards.jvm import executor_options
 from tests.shards.python import path_of_workers
 
+from pyspark_kafka_direct.direct.streaming_context import cache_jvm_names
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -42,6 +44,20 @@ _WARM_DAEMON = {"spark.python.daemon.module": "pyspark_kafka_direct.daemon"}
 # other processes and for other versions of Spark generate code as usual.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
+# PySpark resolves these for each error and each query. Each time, the JVM searches all of Spark's jars.
+_JVM_NAMES = (
+    "PythonErrorUtils",
+    "PythonRDD",
+    "PythonUtils",
+    "SimplePythonFunction",
+    "SparkConf",
+    "functions",
+    "java.lang.Runtime",
+    "org.apache.commons.io.IOUtils",
+    "org.apache.hadoop.fs.Path",
+    "org.apache.spark.sql.execution.streaming",
+    "py4j.reflection.TypeUtil",
+)
 
 
 class SparkSessions:
@@ -98,6 +114,7 @@ class SparkSessions:
         for variable in (source_runners.VARIABLE, source_runners.PYTHON_VARIABLE):
             os.environ.pop(variable, None)
         self._session.sparkContext.setLogLevel("ERROR")
+        cache_jvm_names(self._session._jvm, _JVM_NAMES)
         self._made_with, self._jvm_jars = wanted, names
         return self._session
 

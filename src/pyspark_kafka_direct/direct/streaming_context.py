@@ -278,13 +278,13 @@ def remove_generated_rdds(ssc: StreamingContext, constant_stream: Any, times_ms:
         remove_if_derived(output)
 
 
-def cache_jvm_names(jvm: Any) -> None:
-    """Resolve the JVM names that every batch uses, and keep them as attributes: py4j would resolve them each time."""
+def cache_jvm_names(jvm: Any, names: Iterable[str] = _CACHED_JVM_NAMES) -> None:
+    """Resolve JVM names, by default those that every batch uses, and keep them: py4j would resolve them each time."""
     # To resolve a name, py4j tries it in every imported package, and the JVM searches each of Spark's jars for it.
     # PySpark resolves about a hundred names whenever Spark calls a function of a stream. It iterates over Spark's list
     # of RDDs, which in py4j ends when the Java iterator throws NoSuchElementException. PySpark converts every Java
     # exception: it compares this one with each type that it knows, and resolves py4j.reflection.TypeUtil each time.
-    for name in _CACHED_JVM_NAMES:
+    for name in names:
         owner = jvm
         for part in name.split("."):
             resolved = getattr(owner, part)

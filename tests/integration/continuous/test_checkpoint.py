@@ -30,11 +30,12 @@ AT_MS = 1795346400000
 @pytest.fixture(params=["FileContextBased", "FileSystemBased"])
 def files(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[CheckpointFiles]:
     """With each of Spark's file managers; object stores use the second one."""
+    before = spark.conf.get(MANAGER)
     spark.conf.set(MANAGER, f"{PACKAGE}.{request.param}CheckpointFileManager")
     try:
         yield CheckpointFiles(spark, f"file:{tmp_path}/checkpoint/", "a test")
     finally:
-        spark.conf.unset(MANAGER)
+        spark.conf.set(MANAGER, before)
 
 
 def test_files_are_written_once(files: CheckpointFiles, tmp_path: Path) -> None:
