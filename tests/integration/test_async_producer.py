@@ -176,6 +176,7 @@ def test_callbacks_may_send_and_raise(
     assert len(read_back(kafka.bootstrap_servers, topic, 2)) == 600
 
 
+@pytest.mark.soak
 def test_sending_resumes_after_a_broker_restart(stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
     kafka = stoppable_kafka
     with async_producer_of(kafka.bootstrap_servers) as producer:

@@ -100,6 +100,7 @@ def create(kafka: EmbeddedKafka, topics_on: TopicsOn, partitions: int, *, replic
     return topic
 
 
+@pytest.mark.soak
 def test_client_recovers_from_broker_restart(stoppable_kafka: EmbeddedKafka, topics_on: TopicsOn) -> None:
     """Pooled connections are broken, which was not detected yet. The pool closes them."""
     kafka, settings = stoppable_kafka, plain(stoppable_kafka)

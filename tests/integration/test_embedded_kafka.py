@@ -135,6 +135,7 @@ def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(secured: EmbeddedK
     assert read(servers, topic, 3) == [b"before", b"between", b"after"]
 
 
+@pytest.mark.soak
 def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
     kafka = three_brokers
     assert len(kafka.bootstrap_servers.split(",")) == 3

@@ -67,6 +67,7 @@ def test_the_sink_state_topic_has_three_replicas(replicated: BatchCommitter) -> 
     assert configs == {"min.insync.replicas": "2", "cleanup.policy": "compact"}
 
 
+@pytest.mark.soak
 def test_a_leader_that_dies_in_the_transaction(three_brokers: EmbeddedKafka, replicated: BatchCommitter) -> None:
     """It is the leader of the sink state topic. The next leader has all tickets, and rejects a zombie, too."""
     replicated.commit(0)

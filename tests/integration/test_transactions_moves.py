@@ -125,6 +125,7 @@ def test_a_batch_waits_until_enough_replicas_are_in_sync(
     assert query.committed_values() == records_of(0, 1, 2)
 
 
+@pytest.mark.soak
 def test_a_batch_is_aborted_if_too_few_replicas_stay_in_sync(
     brokers: EmbeddedKafka, query: BatchCommitter, rejected: threading.Event
 ) -> None:

@@ -127,6 +127,7 @@ def test_only_the_leader_reports_data_loss(bench: Workbench) -> None:
     assert read.counts.lost == 15 + 50
 
 
+@pytest.mark.soak
 def test_log_truncated_under_its_readers(
     three_brokers: EmbeddedKafka, bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,6 +168,7 @@ def test_log_truncated_under_its_readers(
     assert bench.count(requests[0]) == 30  # a new read is complete, and has only new records from 10 on
 
 
+@pytest.mark.soak
 def test_broker_failure_during_reads(three_brokers: EmbeddedKafka, bench: Workbench) -> None:
     """One read uses the broker as the leader, one as the follower in its rack. Neither loses or repeats records."""
     topic = bench.make_topic(partitions=6, replication=3)
