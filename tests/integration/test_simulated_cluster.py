@@ -35,7 +35,8 @@ _VERSION = "4.3.0"
 _GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
 
 
-@pytest.fixture(scope="module", params=[2, 0])
+# With 0, the soaks compare a real broker, and tests/simulation/test_transcripts.py its recorded responses.
+@pytest.fixture(scope="module", params=[2, pytest.param(0, marks=pytest.mark.soak)])
 def transaction_version(request: pytest.FixtureRequest) -> int:
     assert isinstance(request.param, int)
     return request.param
