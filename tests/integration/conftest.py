@@ -111,9 +111,15 @@ def make_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def spark(make_spark: SparkSessions) -> SparkSession:
-    """A plain local session with no jars, the same for all modules as long as no special one came between."""
-    return make_spark()
+def spark(make_spark: SparkSessions) -> Iterator[SparkSession]:
+    """A plain local session with no jars, the same for all modules as long as no special one came between.
+
+    A module must leave its settings as they were.
+    """
+    session = make_spark()
+    before = session.conf.getAll
+    yield session
+    assert session.conf.getAll == before
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tests.shards.python import path_of_workers
 from pyspark_kafka_direct.direct.streaming_context import cache_jvm_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -150,6 +151,20 @@ class SparkSessions:
 
     def _alive(self) -> bool:
         return self._session is not None and self._session.sparkContext._jsc is not None
+
+
+@contextlib.contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting of a session, and restore it at the end."""
+    before = spark.conf.getAll.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _checkpointing() -> str:

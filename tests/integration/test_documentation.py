@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.documentation import PAGES, fenced
+from tests.integration.sessions import setting
 from tests.integration.waiting import wait_until
 from tests.shards.brokers import shared_broker
 
@@ -73,12 +74,10 @@ def namespace(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    assert partitions is not None
     own = spark.newSession()
     found: dict[str, Any] = {"__name__": "__main__", "spark": own, "sessions": (spark, own)}
-    yield found
-    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    with setting(spark, "spark.sql.shuffle.partitions", "2"):
+        yield found
     stop_streams(found)
     stop_queries(found)
     own.sql("DROP TABLE IF EXISTS delays")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 from tests.integration.exactly_once import PARTITIONS, Pipe, package_error_line, reset_token_in, wait_for
+from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import enable, foreach_batch_writer
 
@@ -211,13 +212,10 @@ def test_a_stream_whose_checkpoint_cannot_be_read_is_rejected_before_any_task(pi
     """Without a digest, another query with a copy of the checkpoint would skip its different batch."""
     pipe.produce_numbers(1)
     folder = str(pipe.checkpoint.parent / "by configuration")
-    pipe.spark.conf.set("spark.sql.streaming.checkpointLocation", folder)
-    try:
+    with setting(pipe.spark, "spark.sql.streaming.checkpointLocation", folder):
         writer = pipe.frame().writeStream.format("kafka-direct").options(**pipe.sink_options())
         with pytest.raises(StreamingQueryException) as caught:
             wait_for(writer.trigger(availableNow=True).start())
-    finally:
-        pipe.spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert "OptionError: checkpointLocation is not an option of the query" in str(caught.value)
     pipe.check([])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 from pyspark.sql.functions import col, from_json
+from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import functions
 from pyspark_kafka_direct.records import create_json_decoder
@@ -159,10 +160,8 @@ def _plain(column: pa.Array) -> list[Any]:
 
 @pytest.fixture
 def _zone(spark: SparkSession) -> Iterator[None]:
-    before = str(spark.conf.get("spark.sql.session.timeZone"))
-    spark.conf.set("spark.sql.session.timeZone", ZONE)
-    yield
-    spark.conf.set("spark.sql.session.timeZone", before)
+    with setting(spark, "spark.sql.session.timeZone", ZONE):
+        yield
 
 
 @pytest.mark.usefixtures("_zone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.sessions import setting
 from tests.mistakes import PAGE, TOPIC, Bench, connected
 
 if TYPE_CHECKING:
@@ -31,12 +32,9 @@ def test_the_page_shows_current_messages(bench: Bench) -> None:
 @pytest.mark.parametrize("kind", ["plain", "connect"])
 def test_sparks_worker_logging_contains_warnings(bench: Bench, kind: str) -> None:
     spark = bench.sessions[kind]
-    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
-    try:
+    with setting(spark, "spark.sql.pyspark.worker.logging.enabled", "true"):
         options = {"kafka.bootstrap.servers": bench.kafka.bootstrap_servers, "subscribe": TOPIC, "kafka.linger.ms": "5"}
         assert spark.read.format("kafka-direct").options(**options).load().count() == 5
         logs = spark.tvf.python_worker_logs().select("level", "logger", "msg").collect()
-    finally:
-        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
     found = {(row.level, row.logger) for row in logs if "kafka.linger.ms" in row.msg}
     assert found == {("WARNING", "pyspark_kafka_direct.config")}

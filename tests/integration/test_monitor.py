@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import astuple
@@ -15,6 +16,7 @@ from pyspark import SparkFiles
 from pyspark.errors import StreamingQueryException
 from tests.integration.direct.streaming_contexts import direct_stream, streaming
 from tests.integration.groups import committed
+from tests.integration.sessions import setting
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
@@ -102,10 +104,10 @@ def test_an_idle_query_shows_its_lag(
     produce(kafka.bootstrap_servers, topic, range(4))
     monitor = pyspark_kafka_direct.enable(spark)
     interval = "spark.sql.streaming.noDataProgressEventInterval"  # between the events of an idle query, by default 10 s
-    spark.conf.set(interval, "500")
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "100"}
     stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
-    try:
+    with setting(spark, interval, "500"), contextlib.ExitStack() as stack:
+        stack.callback(stream.stop)
         stream.start()
         stream.wait_for(range(4))
         produce(kafka.bootstrap_servers, topic, range(3))
@@ -116,9 +118,6 @@ def test_an_idle_query_shows_its_lag(
 
         wait_for(has_lag)
         assert stream.committed == 0
-    finally:
-        spark.conf.unset(interval)
-        stream.stop()
 
 
 @pytest.mark.smoke

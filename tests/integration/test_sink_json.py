@@ -10,6 +10,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.integration.exactly_once import PARTITIONS, Pipe
 from tests.integration.read_back import consume, values
+from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import SchemaNotFoundError, error_of, foreach_batch_writer
 
@@ -38,17 +39,13 @@ def pipe(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_p
 @pytest.mark.smoke
 def test_a_batch(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
+    with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
         frame = spark.sql(
             "SELECT map('at', timestamp_millis(1719792000123)) AS key, struct(1.5D AS d, NULL AS n) AS value"
         )
         sparks = frame.selectExpr("to_json(key) AS key").collect()
         writer = frame.write.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         writer.option("topic", topic).mode("append").save()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
     (record,) = consume(kafka.bootstrap_servers, topic)
     assert record.key == b'{"at":"2024-06-30T20:00:00.123-04:00"}' == sparks[0].key.encode()
     assert record.value == b'{"d":1.5}'

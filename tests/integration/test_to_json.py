@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.functions import col, to_json
 from pyspark.sql.pandas.types import to_arrow_type
+from tests.integration.sessions import setting
 
 from pyspark_kafka_direct.records import encode_json
 from pyspark_kafka_direct.records.python.json_encoder import encode_json as encode_json_in_python
@@ -68,10 +69,8 @@ TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^",:{}\[\]]+|.', re.DOTALL)
 
 @pytest.fixture(params=["UTC", "America/New_York", "+05:30", "PST"])
 def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    before = str(spark.conf.get("spark.sql.session.timeZone"))
-    spark.conf.set("spark.sql.session.timeZone", request.param)
-    yield str(request.param)
-    spark.conf.set("spark.sql.session.timeZone", before)
+    with setting(spark, "spark.sql.session.timeZone", request.param):
+        yield str(request.param)
 
 
 # Without shrinking: each example is a Spark job.

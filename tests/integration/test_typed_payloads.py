@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql.types import LongType, StructField, StructType
+from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, error_of
 from pyspark_kafka_direct.functions import infer_schema
@@ -136,11 +137,8 @@ def test_sampled_values_are_in_no_plan(spark: SparkSession, kafka: EmbeddedKafka
     jvm: Any = spark
     executions = jvm._jsparkSession.sharedState().statusStore()
     earlier = executions.executionsList().size()
-    spark.conf.set("spark.sql.ui.explainMode", "extended")  # also plans before they are optimized
-    try:
+    with setting(spark, "spark.sql.ui.explainMode", "extended"):  # also plans before they are optimized
         infer_schema(spark, {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic})
-    finally:
-        spark.conf.unset("spark.sql.ui.explainMode")
     jvm.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     plans = executions.executionsList()
     texts = [plans.apply(index).physicalPlanDescription() for index in range(earlier, plans.size())]
@@ -198,14 +196,10 @@ def test_times_decimals_and_maps(
     text = ", ".join(field if "(" in field else f"value.{field}" for field in fields)
     expected = "2020-02-29 1593619200 1.01 ABC 2020-01-01 00:00:00"
     reader = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
+    with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
         assert reader.options(**options).load().selectExpr(f"concat_ws(' ', {text})").collect() == [(expected,)]
         streamed = stream(**options)
         streamed.run(streamed.load().selectExpr(f"CAST(concat_ws(' ', {text}) AS binary) AS value"))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
     assert [value for batch in streamed.batches.values() for value in batch] == [expected]
 
 

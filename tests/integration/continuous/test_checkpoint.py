@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from tests.integration.sessions import setting
 
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointState, RecoveryPlan, open_checkpoint_logs
 from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
@@ -30,12 +31,8 @@ AT_MS = 1795346400000
 @pytest.fixture(params=["FileContextBased", "FileSystemBased"])
 def files(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[CheckpointFiles]:
     """With each of Spark's file managers; object stores use the second one."""
-    before = spark.conf.get(MANAGER)
-    spark.conf.set(MANAGER, f"{PACKAGE}.{request.param}CheckpointFileManager")
-    try:
+    with setting(spark, MANAGER, f"{PACKAGE}.{request.param}CheckpointFileManager"):
         yield CheckpointFiles(spark, f"file:{tmp_path}/checkpoint/", "a test")
-    finally:
-        spark.conf.set(MANAGER, before)
 
 
 def test_files_are_written_once(files: CheckpointFiles, tmp_path: Path) -> None:
@@ -172,11 +169,8 @@ def test_a_concurrent_micro_batch_query_ends(
 
 
 def test_old_epochs_are_purged(spark: SparkSession, tmp_path: Path) -> None:
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
-    try:
+    with setting(spark, "spark.sql.streaming.minBatchesToRetain", "2"):
         logs = open_checkpoint_logs(spark, str(tmp_path))
-    finally:
-        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
     logs.recover(None, AT_MS)
     logs.commit_start({TopicPartition("t", 0): 0}, AT_MS)
     for epoch in range(1, 5):

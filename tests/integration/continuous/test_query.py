@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.continuous.continuous_queries import LONG_LEASE, STOP_TIMEOUT, TIMEOUT, await_failure
 from tests.integration.read_back import consume, values
+from tests.integration.sessions import setting
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
@@ -94,11 +95,8 @@ def test_epochs_without_progress_are_not_written(queries: Queries, make_topic: M
 
 def test_old_epochs_are_purged(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(), make_topic()
-    queries.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
-    try:
+    with setting(queries.spark, "spark.sql.streaming.minBatchesToRetain", "2"):
         query = queries.copy(source, output, epochInterval=0.02)
-    finally:
-        queries.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
     for number in range(6):
         queries.put(source, [number])
         query.processAllAvailable()
@@ -508,12 +506,8 @@ class TestRejections:
         assert "\n" not in str(caught.value)
 
     def test_the_default_checkpoint_location_of_the_session(self, queries: Queries, make_topic: MakeTopic) -> None:
-        name = "spark.sql.streaming.checkpointLocation"
-        queries.spark.conf.set(name, str(queries.folder))
-        try:
+        with setting(queries.spark, "spark.sql.streaming.checkpointLocation", str(queries.folder)):
             queries.copy(make_topic(), make_topic(), checkpointLocation=None, queryName="named").processAllAvailable()
-        finally:
-            queries.spark.conf.unset(name)
         assert queries.epochs("commits", "named") == [0]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from tests.integration.log.store_helpers import new_name, store_of
+from tests.integration.sessions import setting
 from tests.integration.stream_queries import DEADLINE, produce
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -280,12 +281,8 @@ def test_a_first_batch_that_ends_before_the_stored_offsets(
 
 def test_an_offset_log_with_named_sources(job: Job, tmp_path: Path) -> None:
     job.put(1, 2)
-    name = "spark.sql.streaming.offsetLog.formatVersion"
-    job.spark.conf.set(name, "2")
-    try:
+    with setting(job.spark, "spark.sql.streaming.offsetLog.formatVersion", "2"):
         saved = job.run(tmp_path / "one")
-    finally:
-        job.spark.conf.unset(name)
     assert (tmp_path / "one" / "offsets" / "0").read_text().startswith("v2")
     assert set(saved.values()) == {1}
 
