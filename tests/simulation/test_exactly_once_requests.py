@@ -1,7 +1,7 @@
 """Faults at the requests of exactly-once batches: the rows are written once, and the next batch follows.
 
 The histories are not drawn: a history without faults has n requests, and with ``--thorough`` each fault happens at each
-of them. Otherwise, each fault happens at each fourth or sixth one, and the requests of two faults or versions differ.
+of them. Otherwise, each fault happens at each sixth or ninth one, and the requests of two faults or versions differ.
 Every history has two batches, so that a late request of the first transaction can arrive at each request of the second.
 """
 
@@ -62,7 +62,7 @@ def test_each_fault_at_each_request(fault: str, brokers: int, transaction_versio
     numbers = range(len(request_names(transaction_version, brokers)))
     phase = _FAULTS.index(fault) // 2 + transaction_version // 2  # a crash after a request is one before the next
     check_all(
-        (Event(fault, request=number, args=args) for number in sampled(numbers, 4 if brokers == 1 else 6, phase)),
+        (Event(fault, request=number, args=args) for number in sampled(numbers, 6 if brokers == 1 else 9, phase)),
         transaction_version,
         brokers,
     )
@@ -137,9 +137,9 @@ def test_each_crash_with_a_second_query(transaction_version: int, sampled: Sampl
 
 
 @_VERSIONS
-def test_each_pause_with_three_drivers(transaction_version: int) -> None:
+def test_each_pause_with_three_drivers(transaction_version: int, sampled: Sampled) -> None:
     """Two more drivers run while the first one is stopped before a request, or after it has continued."""
-    for number in range(0, len(request_names(transaction_version, 1)), 2):
+    for number in sampled(range(len(request_names(transaction_version, 1))), 4, transaction_version):
         pause = Event("pause_before_request", request=number, args={"seconds": 0.12})
         check((pause,), transaction_version, 1, extra_drivers=[0.02, 0.1])
 

@@ -73,7 +73,8 @@ def test_a_driver_that_dies_at_each_step(step: str, start: str, legacy: bool, sa
 @pytest.mark.parametrize("start", STARTS)
 def test_a_process_that_dies_at_each_request(start: str, kind: str, sampled: Sampled) -> None:
     step = 1 if start == "earliest" else 5
-    for request in sampled(range(0, 40, step), 2 if step == 1 else 1):
+    phase = 0 if kind == "crash_before_request" else 1  # a crash after a request is one before the next
+    for request in sampled(range(0, 40, step), 4 if step == 1 else 1, phase):
         run(plan(start=start, events=[Event(kind, request=request)], commitGroupId="lag", maxOffsetsPerTrigger="4"))
 
 

@@ -20,7 +20,7 @@ from pyspark_kafka_direct.errors import CorruptRecordError
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records import AbortedTransaction
 
-SECONDS = 4.0
+SECONDS = 2.0
 
 
 def test_undamaged_batches_are_decoded() -> None:

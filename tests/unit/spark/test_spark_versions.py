@@ -127,29 +127,51 @@ def test_a_missing_dependency_of_pyspark_is_its_own_error(tmp_path: Path, monkey
     assert not isinstance(error.value, SparkVersionError)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("import_statement", "feature"),
-    [
-        ("from pyspark_kafka_direct import DefaultSource", "The data source kafka-direct"),
-        ("from pyspark_kafka_direct import enable", "The monitor"),
-        ("import pyspark_kafka_direct.direct", "The direct stream"),
-        ("import pyspark_kafka_direct.continuous", "A continuous query"),
-    ],
-)
-@pytest.mark.parametrize("version", ["none", "3.5.6"])
-def test_an_api_needs_spark_and_other_imports_do_not(import_statement: str, feature: str, version: str) -> None:
+FEATURES = {
+    "from pyspark_kafka_direct import DefaultSource": "The data source kafka-direct",
+    "from pyspark_kafka_direct import enable": "The monitor",
+    "import pyspark_kafka_direct.direct": "The direct stream",
+    "import pyspark_kafka_direct.continuous": "A continuous query",
+}
+
+IN_A_PROCESS_EACH = """
+import os
+from pyspark_kafka_direct.errors import SparkVersionError
+for statement in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            exec(statement)
+            print("no error", flush=True)
+        except SparkVersionError as error:
+            print(error, flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@functools.cache
+def errors_without_spark(version: str) -> dict[str, str]:
+    """Return the error of each statement of ``FEATURES`` with no PySpark, or with a version that is too old."""
     setup = (
         "sys.modules['pyspark'] = None" if version == "none" else f"import pyspark; pyspark.__version__ = {version!r}"
     )
     lines = ["import sys", setup, "from pyspark_kafka_direct import error_of, stop_at_signal, TopicPartition"]
     lines += ["from pyspark_kafka_direct.log import KafkaBasedLog"] if version == "none" else []
-    lines += ["from pyspark_kafka_direct.errors import SparkVersionError", "try:", f"    {import_statement}"]
-    lines += ["except SparkVersionError as error:", "    print(error)"]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout.startswith(f"{feature} needs PySpark 4.0 or newer"), done.stderr
+    command = [sys.executable, "-c", "\n".join([*lines, IN_A_PROCESS_EACH]), *FEATURES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    errors = done.stdout.splitlines()
+    assert len(errors) == len(FEATURES), done.stderr
+    return dict(zip(FEATURES, errors, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("import_statement", "feature"), FEATURES.items())
+@pytest.mark.parametrize("version", ["none", "3.5.6"])
+def test_an_api_needs_spark_and_other_imports_do_not(import_statement: str, feature: str, version: str) -> None:
+    error = errors_without_spark(version)[import_statement]
+    assert error.startswith(f"{feature} needs PySpark 4.0 or newer")
 
 
 @pytest.mark.parametrize("version", ["4.1", "4.2"])
