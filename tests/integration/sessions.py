@@ -40,7 +40,7 @@ _DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _MASTER = "local[2]"
-_WARM_DAEMON = {"spark.python.daemon.module": "pyspark_kafka_direct.daemon"}
+_WARM_DAEMON = {"spark.python.daemon.module": "tests.shards.worker_daemon"}
 # Generating and compiling Java for each query takes longer than it saves for a few rows. Sessions with other jars, in
 # other processes and for other versions of Spark generate code as usual.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -69,7 +69,7 @@ class SparkSessions:
 
     Args:
         warehouse: The folder of tables.
-        warm: Whether workers come from the warm daemon, and the processes of streaming sources from
+        warm: Whether workers come from ``tests.shards.worker_daemon``, and the processes of streaming sources from
             ``tests.shards.source_runners``. This saves half of the CPU time of Python in a query. Local sessions
             without jars also interpret expressions, which saves a twelfth of the CPU time of the JVM.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
-_DAEMONS = ("pyspark.daemon", "pyspark_kafka_direct.daemon")
+_DAEMONS = ("pyspark.daemon", "pyspark_kafka_direct.daemon", "tests.shards.worker_daemon")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
