@@ -54,8 +54,9 @@ demo: $(DEMO)  ## write and read 336,776 real flights with a real Kafka, as a ba
 # Spark gives a Python worker ten seconds to start, so at most five shards run at once on two cores: three wait most of the
 # time. The kernel is compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit
 # tests the newest Spark and Python. Running them with both costs three minutes; "make check" runs the fast ones with the
-# pinned Spark.
-test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
+# pinned Spark. The second environment is created while the archives of classes are: neither keeps both processors busy.
+test: $(VENV)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
+	@$(MAKE) --silent $(CLASSES) & classes=$$!; $(MAKE) --silent $(NEWEST); wait $$classes
 	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 simulation lint rust-check
 
 .PHONY: check
