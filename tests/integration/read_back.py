@@ -53,13 +53,8 @@ class TopicReader:
 
     def read(self) -> list[Consumed]:
         """Wait a moment for more records, and return all records so far, by partition and offset."""
-        for records in self._consumer.poll(timeout_ms=200).values():
-            for each in records:
-                headers = list(each.headers)
-                self._records.append(
-                    Consumed(each.partition, each.offset, each.key, each.value, headers, each.timestamp)
-                )
-        self._records.sort(key=lambda each: (each.partition, each.offset))
+        self._poll()
+        self._records.sort()
         return self._records
 
     def read_to_end(self) -> list[Consumed]:
@@ -68,8 +63,17 @@ class TopicReader:
         deadline = time.monotonic() + _DEADLINE
         while any(self._consumer.position(each) < ends[each] for each in self._partitions):
             assert time.monotonic() < deadline, f"{self._topic} could not be read within {_DEADLINE} s"
-            self.read()
+            self._poll()
+        self._records.sort()
         return self._records
+
+    def _poll(self) -> None:
+        for records in self._consumer.poll(timeout_ms=200).values():
+            for each in records:
+                headers = list(each.headers)
+                self._records.append(
+                    Consumed(each.partition, each.offset, each.key, each.value, headers, each.timestamp)
+                )
 
 
 def consume(servers: str, topic: str, isolation_level: str = "read_uncommitted") -> list[Consumed]:
