@@ -46,6 +46,7 @@ settings.load_profile("tests")
 
 _UNIT_PART = pytest.StashKey["set[Path]"]()  # the modules of ``--part`` without ``--shard``
 _TO_IMPORT = pytest.StashKey["set[Path]"]()  # the modules that a run of all tests of a shard imports
+_PREFIX = "test"  # of topics
 _PARTITIONS_AHEAD = 16  # of the topics that one request creates, at most
 _INTEGRATION = ROOT / "tests" / "integration"
 
@@ -208,13 +209,16 @@ class NewTopics:
         self._unused: dict[tuple[object, ...], list[str]] = {}
         self._calls: Counter[tuple[object, ...]] = Counter()
 
-    def __call__(self, partitions: int = 1, *, replication: int = 1, prefix: str = "test", **configs: object) -> str:
+    def __call__(self, partitions: int = 1, *, replication: int = 1, prefix: str = _PREFIX, **configs: object) -> str:
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
         kind = (partitions, replication, prefix, *config.items())
         unused = self._unused.setdefault(kind, [])
         if not unused:
-            count = min(self._calls[kind], _PARTITIONS_AHEAD // partitions) if len(self._servers) == 1 else 1
-            names = [f"{prefix}-{self._run}-{next(self._numbers)}" for _ in range(max(count, 1))]
+            # Tests that subscribe to a pattern have their own prefix; their pattern must not match an unused topic.
+            ahead = prefix == _PREFIX and len(self._servers) == 1
+            count = min(self._calls[kind], _PARTITIONS_AHEAD // partitions) if ahead else 1
+            # With numbers of one length, no name is the beginning of another.
+            names = [f"{prefix}-{self._run}-{next(self._numbers):04}" for _ in range(max(count, 1))]
             self._create(names, partitions, replication, config)
             unused.extend(reversed(names))
         self._calls[kind] += 1
