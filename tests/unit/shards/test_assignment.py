@@ -186,9 +186,9 @@ def test_both_parts_are_tested_with_the_newest_spark() -> None:
 def test_each_part_of_each_shard_is_run() -> None:
     text = MAKEFILE.read_text("utf-8")
     for target in ("test", "integration"):
-        recipe = re.search(rf"^{target}: .*\n\t(.*)$", text, re.MULTILINE)
+        recipe = re.search(rf"^{target}: .*\n((?:\t.*\n)+)", text, re.MULTILINE)
         assert recipe is not None
-        assert "$(SHARDS) $(INTEGRATION)" in recipe[1]
+        assert "\t@$(SHARDS) $(INTEGRATION)" in recipe[1]
     variable = re.search(r"^INTEGRATION := ((?:.*\\\n)*.*)$", text, re.MULTILINE)
     assert variable is not None
     parts: dict[str, list[tuple[int, int]]] = {}
