@@ -80,6 +80,8 @@ def test_a_timestamp_is_one_integer_since_1970(text: str) -> None:
 
 
 def test_negative_timestamps_are_rejected() -> None:
+    first = parse_timestamps_by_partition('{"a":{"0":0}}', "endingOffsetsByTimestamp")
+    assert first.timestamps == {A0: 0}
     with pytest.raises(OptionError, match="-2 for a-0 is before 1970"):
         parse_timestamps_by_partition('{"a":{"0":-2}}', "endingOffsetsByTimestamp")
 

@@ -310,6 +310,20 @@ def test_offsets_are_committed_with_the_records(cluster: TransactionalCluster) -
 
 
 @both
+def test_offsets_that_may_arrive_again_increment_the_epoch(cluster: TransactionalCluster) -> None:
+    """Else they could replace the offsets of the next transaction."""
+    producer, group = cluster.initialized_producer(), cluster.group()
+    cluster.fault("TxnOffsetCommit", "lose_response")
+    producer.send_offsets_to_transaction(group, {P0: CommittedOffset(5)})
+    producer.commit()
+    producer.send_offsets_to_transaction(group, {P0: CommittedOffset(6)})
+    producer.commit()
+    requests = [each[:2] for each in cluster.take_requests() if each[0] == "TxnOffsetCommit"]
+    assert requests == [("TxnOffsetCommit", epoch) for epoch in (FIRST, FIRST, SECOND)]
+    assert cluster.committed_offsets() == {P0: CommittedOffset(6, "")}
+
+
+@both
 def test_offsets_alone_are_a_transaction(cluster: TransactionalCluster) -> None:
     producer, group = cluster.initialized_producer(), cluster.group()
     producer.send_offsets_to_transaction(group, {P0: CommittedOffset(5)})
