@@ -55,8 +55,10 @@ demo: $(DEMO)  ## write and read 336,776 real flights with a real Kafka, as a ba
 # time. The kernel is compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit
 # tests the newest Spark and Python. Running them with both costs three minutes; "make check" runs the fast ones with the
 # pinned Spark. The second environment is created while the archives of classes are: neither keeps both processors busy.
+# The archives have their own process group, which ends if the environment cannot be created or the user presses Ctrl+C.
 test: $(VENV)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
-	@$(MAKE) --silent $(CLASSES) & classes=$$!; $(MAKE) --silent $(NEWEST); wait $$classes
+	@set -m; $(MAKE) --silent $(CLASSES) </dev/null & set +m; trap 'kill -- -$$! 2>/dev/null && wait $$! || true' EXIT; \
+		$(MAKE) --silent $(NEWEST); wait $$!
 	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 simulation lint rust-check
 
 .PHONY: check
@@ -171,7 +173,7 @@ soak-direct: $(VENV)  ## kill direct streams ROUNDS times (30) and check every r
 	$(BIN)/python -m tests.soak.direct --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-short
-soak-short: shard-soak  ## the short forms of the soaks below, and the example applications: half an hour
+soak-short: shard-soak  ## all tests marked soak: the short forms of the soaks below, example applications...: half an hour
 
 .PHONY: soak-sink
 soak-sink: $(VENV)  ## inject ROUNDS faults (30) into a query that writes and check every record; SEED=n repeats, FOLDER=f continues

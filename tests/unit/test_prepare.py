@@ -1,4 +1,7 @@
-"""scripts/prepare installs what pyproject.toml requires, with old versions of bash too, and leaves nothing behind."""
+"""scripts/prepare installs what pyproject.toml requires, with old versions of bash too, and leaves nothing behind.
+
+The set-up of ``make test`` leaves nothing behind, either.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,14 @@ if [ "$2" = pip ]; then
     exit
 fi
 exec "$REAL_PYTHON" "$@"
+"""
+
+# Takes the place of the two runs of make that the set-up of ``make test`` starts.
+MAKE = """#!/bin/sh
+case $2 in
+    classes) echo $$ > "$0-classes"; exec sleep 100 ;;
+    newest) until [ -s "$0-classes" ]; do sleep 0.05; done; eval "$END" ;;
+esac
 """
 
 
@@ -85,3 +96,34 @@ def test_an_interruption_ends_the_download_of_kafka(folder: Path) -> None:
     installed = (folder / "installed").read_text()
     for requirement in ("setuptools>=", "pyspark==", "pandas>=", "pyarrow>="):  # build, pinned, package, extra
         assert f"\n{requirement}" in installed
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -s INT 0"])
+def test_an_environment_that_cannot_be_created_ends_the_other_set_up_too(tmp_path: Path, end: str) -> None:
+    """The second command is an interruption with Ctrl+C."""
+    make, stamp = tmp_path / "make", tmp_path / "stamp"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    variables = {"MAKE": str(make), "BIN": str(tmp_path), "VENV": str(stamp), "CLASSES": "classes", "NEWEST": "newest"}
+    stamp.touch()
+    with subprocess.Popen(
+        ["make", "--old-file", stamp, "test", *(f"{name}={value}" for name, value in variables.items())],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | {"END": end},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as started:
+        classes = psutil.Process(int(await_file(tmp_path / "make-classes")))
+        try:
+            assert started.wait(60) != 0
+            classes.wait(10)
+        finally:
+            if classes.is_running():
+                classes.kill()
+        assert started.stdout is not None
+        output = started.stdout.read()
+    assert "[Makefile:" in output, "make reports the recipe that failed"
+    assert str(tmp_path / "python") not in output, "the shards are not started"
