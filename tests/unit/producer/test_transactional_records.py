@@ -56,6 +56,40 @@ def test_records_of_other_keys_do_not_count() -> None:
     assert summary(found(record(0, 7, b"other"), marker(1, 7, commit=True))) == (None, None)
 
 
+def test_batches_of_one_response_and_of_several() -> None:
+    """A response has other keys, several records, a compressed batch, control batches; another response follows."""
+    rows = (Rec(b"1", b"key"), Rec(b"other", b"other"), Rec(b"newest", b"key"), Rec(b"no key"))
+    batches = (
+        record(0, 7),
+        Batch(rows, 1, "gzip", producer_id=8, attributes=TRANSACTIONAL),
+        record(5, 9, b"other"),
+        marker(6, 7, commit=True),
+        Batch((Rec(b"behind a gap", b"key"), Rec(None, b"key")), 20, producer_id=7, attributes=TRANSACTIONAL),
+        marker(22, 8, commit=True),
+        marker(23, 7, commit=False),
+    )
+    for split in range(len(batches)):
+        records = TransactionalRecords(b"key", OffsetRange("states", 0, 0, 24))
+        for response in (batches[:split], batches[split:]):
+            records.feed(memoryview(b"".join(batch.encode() for batch in response)))
+        assert records.newest == (3, b"newest")
+        assert records.undecided is None
+        assert records.next_offset == 24
+    before_the_markers = TransactionalRecords(b"key", OffsetRange("states", 0, 0, 22))
+    before_the_markers.feed(memoryview(b"".join(batch.encode() for batch in batches)))
+    assert before_the_markers.newest == (0, b"0")
+    assert before_the_markers.undecided == (21, None)  # a tombstone
+
+
+def test_the_error_of_a_damaged_batch_has_its_offset() -> None:
+    damaged = bytearray(record(1, 7).encode())
+    damaged[-1] ^= 1
+    records = TransactionalRecords(b"key", OffsetRange("states", 0, 0, 2))
+    with pytest.raises(CorruptRecordError) as caught:
+        records.feed(memoryview(record(0, 7).encode() + damaged))
+    assert caught.value.offset == 1
+
+
 def test_a_control_batch_with_a_wrong_crc_is_an_error() -> None:
     damaged = bytearray(marker(0, 7, commit=True).encode())
     damaged[-1] ^= 1

@@ -13,6 +13,7 @@ import pytest
 from tests.fake_registry import FakeRegistry, Reply, Request
 from tests.unit.client.certified_keys import BROKER, CA, CLIENT, OTHER_CA
 
+from pyspark_kafka_direct.broker import make_certificates
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX, RegistryCredentials, RegistrySettings
 from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret, TlsSettings
 from pyspark_kafka_direct.errors import OptionError, SchemaRegistryError, SchemaRegistryUnavailableError
@@ -43,6 +44,22 @@ def test_a_registry_without_tls_needs_no_certificates(registry: FakeRegistry, mo
 
     monkeypatch.setattr(ssl, "_create_default_https_context", create_context)
     assert fetch(registry) == LONG
+
+
+def test_a_proxy_with_tls_of_a_registry_without_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client checks the proxy's certificate with the CAs of the machine."""
+    certificates = make_certificates(tmp_path / "certificates")
+    context = server_context()
+    context.load_cert_chain(certificates.broker, certificates.broker_key)
+    with FakeRegistry(context) as proxy:
+        schema_id = proxy.add("t-value", LONG)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        client = RegistryClient(RegistrySettings(("http://registry.invalid",), api_timeout_ms=3000))
+        with pytest.raises(SchemaRegistryError, match="certificate that cannot be verified"):
+            client.schema_by_id(schema_id)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+        assert client.schema_by_id(schema_id).text == LONG
+        assert [request.headers["Host"] for request in proxy.requests] == ["registry.invalid"]
 
 
 def test_only_requests_with_a_schema_have_a_content_type(registry: FakeRegistry) -> None:
