@@ -135,7 +135,7 @@ FEATURES = {
 }
 
 IN_A_PROCESS_EACH = """
-import os
+import os, traceback
 from pyspark_kafka_direct.errors import SparkVersionError
 for statement in sys.argv[1:]:
     child = os.fork()
@@ -145,6 +145,8 @@ for statement in sys.argv[1:]:
             print("no error", flush=True)
         except SparkVersionError as error:
             print(error, flush=True)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
