@@ -7,8 +7,8 @@
 ``apps``
     Tests marked ``spark_app``, which start Spark in separate processes.
 ``soak``
-    Tests marked ``soak``: the short forms of soaks, and example applications. ``make soak-short`` runs them, not ``make
-    test``.
+    Tests marked ``soak``: the short forms of soaks, example applications, and tests that ``make test`` has no time for,
+    because other tests show most of the same. ``make soak-short`` runs them, not ``make test``.
 ``cluster``
     Tests of other modules that use ``three_brokers``, one cluster for all of them.
 ``broker``
@@ -27,8 +27,8 @@ A shard imports only the modules that ``durations.json`` records for it, and tho
 fails if an imported module has tests of another shard for which it is not recorded. The shard with
 ``tests/integration/test_behaviour.py`` imports all modules, because it compares the ids of all tests.
 
-Unit tests have no shards, but parts. A part does not import the modules of the others, except for the one with
-``tests/unit/test_behaviour.py``, which compares the ids of all unit tests with the recorded ones:
+Unit tests have no shards, but parts. A part does not import the modules of the others, and compares the ids of its own
+tests with the recorded ones:
 
     pytest --part 1/2 tests/unit tests/simulation
 
