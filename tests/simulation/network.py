@@ -480,11 +480,14 @@ def error_codes(values: Any) -> tuple[int, ...]:
 
 
 def _collect_error_codes(values: Any, found: set[int]) -> None:
-    for each in (values,) if isinstance(values, dict) else values:
-        if isinstance(each, dict):
-            for name, value in each.items():
-                if name == "error_code":
-                    if value:
-                        found.add(value)
-                elif value and isinstance(value, (dict, list, tuple)):
-                    _collect_error_codes(value, found)
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if name == "error_code":
+                if value:
+                    found.add(value)
+            elif isinstance(value, (dict, list, tuple)):
+                _collect_error_codes(value, found)
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            if isinstance(value, dict):
+                _collect_error_codes(value, found)

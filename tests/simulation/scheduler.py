@@ -77,7 +77,7 @@ class World:
 
     def at(self, time: float, callback: Callable[..., object], *args: Any) -> None:
         self._event_number += 1
-        heapq.heappush(self._events, (time if time > self.now else self.now, self._event_number, callback, args))
+        heapq.heappush(self._events, (max(time, self.now), self._event_number, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         self.at(self.now + seconds, callback, *args)
@@ -174,14 +174,7 @@ class World:
         """
         assert getcurrent() is self._hub, "the world is run by the scheduler, not by a task"
         end = self.now + seconds
-        living: Task | None = None
-        while True:
-            if living is None or living.greenlet.dead:
-                living = next(
-                    (task for task in (self.tasks if until is None else until) if not task.greenlet.dead), None
-                )
-                if living is None:
-                    return
+        while any(not task.greenlet.dead for task in (self.tasks if until is None else until)):
             if self._ready:
                 # Events that are due come first in one case of two, so that a busy task cannot starve the network.
                 if self._events and self._events[0][0] <= self.now and self.random.random() < 0.5:
@@ -211,8 +204,7 @@ class World:
 
     def checkpoint(self) -> None:
         """Count a call of a task's system, and let another task run if the seed says so."""
-        task = self._current
-        assert task is not None, "only a task can wait"
+        task = self.current
         if task.process.dead:
             raise ProcessKilled
         self.calls += 1
@@ -294,8 +286,7 @@ class World:
 
     def _run_event(self) -> None:
         time, _, callback, args = heapq.heappop(self._events)
-        if time > self.now:
-            self.now = time
+        self.now = max(self.now, time)
         callback(*args)
 
     def _wait_for_resume(self, task: Task) -> None:
