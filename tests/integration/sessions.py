@@ -45,19 +45,16 @@ _WARM_DAEMON = {"spark.python.daemon.module": "tests.shards.worker_daemon"}
 # other processes and for other versions of Spark generate code as usual.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
-# PySpark resolves these for each error and each query. Each time, the JVM searches all of Spark's jars.
+# PySpark and continuous queries resolve these for each error and each query. Each time, the JVM searches all of Spark's
+# jars.
 _JVM_NAMES = (
     "PythonErrorUtils",
-    "PythonRDD",
-    "PythonUtils",
-    "SimplePythonFunction",
     "SparkConf",
     "functions",
     "java.lang.Runtime",
     "org.apache.commons.io.IOUtils",
     "org.apache.hadoop.fs.Path",
     "org.apache.spark.sql.execution.streaming",
-    "py4j.reflection.TypeUtil",
 )
 
 
@@ -115,6 +112,7 @@ class SparkSessions:
         for variable in (source_runners.VARIABLE, source_runners.PYTHON_VARIABLE):
             os.environ.pop(variable, None)
         self._session.sparkContext.setLogLevel("ERROR")
+        cache_jvm_names(self._session._jvm)
         cache_jvm_names(self._session._jvm, _JVM_NAMES)
         self._made_with, self._jvm_jars = wanted, names
         return self._session

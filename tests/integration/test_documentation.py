@@ -76,7 +76,7 @@ def namespace(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     before = signal.getsignal(signal.SIGTERM)
     own = spark.newSession()
     found: dict[str, Any] = {"__name__": "__main__", "spark": own, "sessions": (spark, own)}
-    with setting(spark, "spark.sql.shuffle.partitions", "2"):
+    with setting(spark, "spark.sql.shuffle.partitions", "2"):  # which a page changes
         yield found
     stop_streams(found)
     stop_queries(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from dataclasses import astuple
@@ -98,26 +97,24 @@ def test_lag_goes_down_to_zero(
 
 @pytest.mark.smoke
 def test_an_idle_query_shows_its_lag(
-    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, stream: Callable[..., Stream]
 ) -> None:
     topic = make_topic(1, prefix="idle")
     produce(kafka.bootstrap_servers, topic, range(4))
     monitor = pyspark_kafka_direct.enable(spark)
     interval = "spark.sql.streaming.noDataProgressEventInterval"  # between the events of an idle query, by default 10 s
-    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "100"}
-    stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
-    with setting(spark, interval, "500"), contextlib.ExitStack() as stack:
-        stack.callback(stream.stop)
-        stream.start()
-        stream.wait_for(range(4))
+    with setting(spark, interval, "500"):
+        idle = stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger="100")
+        idle.start()
+        idle.wait_for(range(4))
         produce(kafka.bootstrap_servers, topic, range(3))
 
         def has_lag() -> bool:
-            lag = monitor.lag(stream.query)
+            lag = monitor.lag(idle.query)
             return lag is not None and lag.sources[0].total == 3
 
         wait_for(has_lag)
-        assert stream.committed == 0
+        assert idle.committed == 0
 
 
 @pytest.mark.smoke

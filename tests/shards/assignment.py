@@ -27,7 +27,7 @@ A shard imports only the modules that ``durations.json`` records for it, and tho
 fails if an imported module has tests of another shard for which it is not recorded. The shard with
 ``tests/integration/test_behaviour.py`` imports all modules, because it compares the ids of all tests.
 
-Unit tests have no shards, but parts. A part does not import the modules of the others, and compares the ids of its own
+Unit tests have no shards, but parts. A part does not import the modules of the others, and compares the ids of its
 tests with the recorded ones:
 
     pytest --part 1/2 tests/unit tests/simulation
