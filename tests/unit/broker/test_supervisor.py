@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = str(Path(supervisor.__file__))
-CHILD = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint('up')\ntime.sleep(60)"
+# It blocks the signal: one that arrives just before a sleep would not end the sleep.
+CHILD = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print("up")
+sys.exit(7 if signal.sigtimedwait({signal.SIGTERM}, 60) else 1)
+"""
 
 
 class Supervised:
