@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -171,6 +172,25 @@ def test_the_largest_limit_does_not_overflow(stream: Callable[..., Stream], make
     put(topic, range(10))
     query = stream(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":5}}}}', maxOffsetsPerTrigger=str((1 << 63) - 1))
     assert query.run() == [5]
+
+
+@pytest.mark.smoke
+def test_process_all_available_returns_after_acknowledged_records(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
+) -> None:
+    """An answer "nothing new" must not be older than the call. Spark asks two sources, one after the other."""
+    topics = [make_topic(), make_topic(2)]
+    query = stream(startingOffsets="earliest")
+    running = query.start(query.load(subscribe=topics[0]).union(query.load(subscribePattern=f"{topics[1]}.*")))
+    for sent in range(6):
+        running.processAllAvailable()
+        assert len(query.values) == sent
+        put(topics[sent // 2 % 2], [sent])
+        if sent % 2:
+            time.sleep(0.05)  # more than one idle answer, some of them after the record
+        running.processAllAvailable()
+        assert query.values == [str(value) for value in range(sent + 1)]
+    query.stop()
 
 
 def test_a_minimum_waits_and_its_delay_ends_the_wait(

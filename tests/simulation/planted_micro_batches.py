@@ -158,13 +158,16 @@ def _high_watermark_for_committed(original: Any) -> Any:
     return offsets
 
 
-def _idle_forever(original: Any) -> Any:
-    """A query that found no records does not look again."""
+def _idle_answer_repeated(original: Any) -> Any:
+    """For a second, a query that found no records does not look again."""
 
-    def is_idle(self: Any, start: Any) -> bool:
-        return self._idle_start is not None and self._idle_start.offsets == start
+    def next_end(self: Any, start: Any, **named: Any) -> Any:
+        idle = self._idle_refresh
+        if idle is not None and idle.start == start and self._clock() < idle.began_at + 1:
+            return dict(start)
+        return original(self, start, **named)
 
-    return is_idle
+    return next_end
 
 
 def _end_before_log(original: Any) -> Any:
@@ -305,11 +308,11 @@ BUGS: Final = (
         _high_watermark_for_committed,
     ),
     _bug(
-        "idle forever",
-        "A query that found no records does not look again.",
+        "idle answer repeated",
+        "For a second, a query that found no records does not look again.",
         MicroBatchPlanner,
-        "_is_idle",
-        _idle_forever,
+        "next_end_offsets",
+        _idle_answer_repeated,
     ),
     _bug(
         "waits forever",

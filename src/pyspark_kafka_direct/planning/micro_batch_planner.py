@@ -67,12 +67,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
-# Seconds without a refresh after one without new records: Spark polls an idle source up to 100 times a second.
-IDLE_PAUSE = 0.1
-LONGEST_IDLE_PAUSE = 1.0  # after slow refreshes, such as a pattern among thousands of topics
-
-# The pause after a refresh is at least this many times its duration: an idle planner uses at most 5 % of a core.
-_PAUSE_PER_REFRESH = 20
+# Seconds between the beginnings of refreshes while there is nothing to read: Spark polls up to 100 times a second. Not
+# longer, because Spark waits for all sources of a query, one after another, with a lock that processAllAvailable needs.
+_IDLE_REFRESH_SECONDS = 0.1
 
 _MAX_SAMPLED_PARTITIONS = 16
 _DEFAULT_RECORD_BYTES = 1024
@@ -114,11 +111,11 @@ class MicroBatchPlan:
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)  # when the batch's end was decided, as far as known
 
 
-class _IdleStart(NamedTuple):
-    """A batch's start without new records."""
+class _IdleRefresh(NamedTuple):
+    """The last refresh, if it found no batch."""
 
-    offsets: dict[TopicPartition, int]
-    assumed_until: float  # time of the next refresh
+    start: dict[TopicPartition, int]
+    began_at: float
 
 
 class MicroBatchPlanner:
@@ -147,7 +144,7 @@ class MicroBatchPlanner:
         self._end_was_requested = False
         # Whether the first batch was planned before an end was requested: then its end is from the checkpoint.
         self._logged_batch_was_planned = False
-        self._idle_start: _IdleStart | None = None
+        self._idle_refresh: _IdleRefresh | None = None
 
     @property
     def known_latest(self) -> Mapping[TopicPartition, int] | None:
@@ -189,13 +186,13 @@ class MicroBatchPlanner:
         if is_empty_first_batch and unlimited:
             raise OptionError(_TRIGGER_ONCE_REJECTED)
         self._end_was_requested = True  # after the checks, so that a repeated call is rejected, too
-        if is_empty_first_batch or (not unlimited and self._is_idle(start)):
+        if is_empty_first_batch:
             return start
-        started_at = self._clock()
+        if not unlimited:
+            self._wait_after_idle_refresh(start)
+        began_at = self._clock()
         end = self._decide_end_offsets(start, unlimited)
-        now = self._clock()
-        pause = min(max(IDLE_PAUSE, _PAUSE_PER_REFRESH * (now - started_at)), LONGEST_IDLE_PAUSE)
-        self._idle_start = _IdleStart(start, now + pause) if end == start else None
+        self._idle_refresh = _IdleRefresh(start, began_at) if end == start else None
         return end
 
     def plan(
@@ -239,9 +236,13 @@ class MicroBatchPlanner:
         from_offsets.update(self._start_added_partitions(ends_without_start, added))
         return self._create_plan(from_offsets, end, metadata.topic_ids)
 
-    def _is_idle(self, start: Mapping[TopicPartition, int]) -> bool:
-        idle = self._idle_start
-        return idle is not None and idle.offsets == start and self._clock() < idle.assumed_until
+    def _wait_after_idle_refresh(self, start: Mapping[TopicPartition, int]) -> None:
+        """Wait before the next refresh, never instead of it: records acknowledged before the call must be found."""
+        idle = self._idle_refresh
+        if idle is not None and idle.start == start:
+            remaining = idle.began_at + _IDLE_REFRESH_SECONDS - self._clock()
+            if remaining > 0:
+                self._offset_reader.sleep(remaining)
 
     def _replan(
         self,

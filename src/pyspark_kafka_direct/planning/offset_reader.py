@@ -65,6 +65,9 @@ class OffsetReader(Protocol):
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""
 
+    def sleep(self, seconds: float) -> None:
+        """Pause before the next request that is not a retry."""
+
     def wait(self) -> None:
         """Pause before a retry, and use another broker for it."""
 

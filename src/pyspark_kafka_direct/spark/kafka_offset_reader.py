@@ -107,10 +107,13 @@ class KafkaOffsetReader:
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         self.cluster.raise_epoch_floors(topics)
 
+    def sleep(self, seconds: float) -> None:
+        self.cluster.pool.system.sleep(seconds)
+
     def wait(self) -> None:
         self.cluster.use_next_broker()
         interval = self._options.offset_fetch_retry_interval_ms
-        self.cluster.pool.system.sleep(_DEFAULT_RETRY_SECONDS if interval is None else interval / 1000)
+        self.sleep(_DEFAULT_RETRY_SECONDS if interval is None else interval / 1000)
 
     def clock(self) -> float:
         return self.cluster.pool.system.monotonic()

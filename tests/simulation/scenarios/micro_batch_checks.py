@@ -174,6 +174,19 @@ class SinkChecker:
                         f"Trigger.AvailableNow ends at {position[key]} of {key}, which was appended later"
                     )
 
+    def check_idle_answers(self, execution: MicroBatchExecution, options: Mapping[str, str]) -> None:
+        """Check that an answer without new records is not older than the question: processAllAvailable needs that."""
+        if "minOffsetsPerTrigger" in options:
+            return
+        for asked_at, text in execution.idle_answers:
+            for partition, position in _parse(text).items():
+                end = self._oracle.truth(partition).end_offset(self._isolation(options), asked_at)
+                if end > position:
+                    raise ViolationError(
+                        f"a call at {asked_at:.3f} says that the query has read everything, but {partition} ended at "
+                        f"{end} then, and the query has read to {position}"
+                    )
+
     def check_stable_end(self, options: Mapping[str, str]) -> None:
         """Check that a batch that was just planned has no undecided records."""
         if self._truth.events or self._isolation(options) != READ_COMMITTED:

@@ -295,6 +295,8 @@ class _QueryHistory:
         self._checker.end_run(execution)
         self._checker.check_group(options, self._committed_before)
         has_events = self._metadata_may_lag() or any(event.at is not None for event in self._plan.events)
+        if not has_events and trigger.kind != "available now":
+            self._checker.check_idle_answers(execution, options)
         if execution.is_complete and not has_events and not parameters["legacy"]:
             self._checker.check_available_now(execution, options)
         self._world.trace("run ended", number, repr(execution.error))

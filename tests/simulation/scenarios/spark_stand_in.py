@@ -121,6 +121,8 @@ class MicroBatchExecution:
         self.calls: list[tuple[str, float, float]] = []  # of the planner: name, and when it was called and returned
         self.driver: SimulatedProcess = environment.process(f"driver-{number}")
         self.tasks = TaskScheduler(environment, f"run-{number}")
+        # When Spark requested the end of a batch that was not to be, and the offset that it got.
+        self.idle_answers: list[tuple[float, str]] = []
         self._environment = environment
         self._world = environment.world
         self._checkpoint = checkpoint
@@ -201,6 +203,7 @@ class MicroBatchExecution:
             end = self._call("latestOffset", start, limit=self._limit)
             self._call("reportLatestOffset")
         if end == self._start:
+            self.idle_answers.append((asked_at, end))
             return False
         self._reach(self, "before the offset log")
         self._checkpoint.write_end(self._batch, end, self._world.now, self.number, asked_at)

@@ -25,8 +25,8 @@ CONFIRMATION_STEPS = 3
 class FakeOffsetReader:
     """Implements ``OffsetReader``; a log is (log start, end) and timestamps equal offsets.
 
-    ``on_wait`` runs at every pause, ``on_offsets`` before offsets are returned. Partitions in ``unselected`` exist, but
-    the subscription does not select them.
+    ``on_wait`` runs at every pause before a retry, ``on_sleep`` at the others, ``on_offsets`` before offsets are
+    returned. Partitions in ``unselected`` exist, but the subscription does not select them.
     """
 
     logs: dict[TopicPartition, tuple[int, int]]
@@ -34,6 +34,7 @@ class FakeOffsetReader:
     last_stable_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     group_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     on_wait: Callable[[FakeOffsetReader], None] = lambda reader: None
+    on_sleep: Callable[[float], None] = lambda seconds: None
     on_offsets: Callable[[FakeOffsetReader], None] = lambda reader: None
     refreshes: int = 0
     unselected: set[TopicPartition] = field(default_factory=set)
@@ -87,6 +88,9 @@ class FakeOffsetReader:
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         self.floor_requests.append(set(topics))
 
+    def sleep(self, seconds: float) -> None:
+        self.on_sleep(seconds)
+
     def wait(self) -> None:
         self.waits += 1
         self.on_wait(self)
@@ -125,6 +129,9 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def without_ids(reader: FakeOffsetReader) -> FakeOffsetReader:

@@ -109,9 +109,6 @@ def test_if_all_partitions_are_deleted_the_end_keeps_their_offsets() -> None:
     reader.ids.clear()
     assert stream.next_end_offsets(start) == start  # SPARK-41375
     reader.logs[U0] = (0, 3)
-    end = stream.next_end_offsets({**start})
-    assert end == start, "an idle result is valid for a moment"
-    stream._idle_start = None
     assert stream.next_end_offsets(start) == {U0: 3}
 
 
@@ -320,7 +317,6 @@ def test_a_recreated_topic_is_detected_by_its_id() -> None:
     stream = planner(reader, fail=True)
     start = stream.next_end_offsets(stream.initial_offsets())
     reader.recreate("t", 2, [9, 9])
-    stream._idle_start = None
     with pytest.raises(DataLossError, match=r"deleted and recreated, its id was 0.*1 and is 0.*2 now") as caught:
         stream.next_end_offsets(start)
     assert caught.value.topic == "t"
@@ -336,12 +332,11 @@ def test_a_recreated_topic_is_read_from_its_start_if_loss_is_allowed(ends: list[
     while (end := stream.next_end_offsets(start)) != start:
         start = end
     reader.recreate("t", 2, ends)
-    stream._idle_start = None
     read = []
     for _ in range(30):
         end = stream.next_end_offsets(start)
         read += planned(stream.plan(start, end))
-        start, stream._idle_start = end, None
+        start = end
     for partition, size in enumerate(ends):
         offsets = [offset for _, number, a, b in read if number == partition for offset in range(a, b)]
         assert offsets == list(range(size))
@@ -355,7 +350,6 @@ def test_a_restart_within_the_batch_reads_a_recreated_topic_from_its_start(size:
     stream = planner(reader, fail=False)
     start = stream.next_end_offsets(stream.initial_offsets())
     reader.recreate("t", 2, [size])
-    stream._idle_start = None
     end = stream.next_end_offsets(start)
     restarted = planner(reader, fail=False)  # killed before the batch was committed
     assert planned(restarted.plan(start, end)) == planned(stream.plan(start, end)) == []
@@ -367,7 +361,6 @@ def test_a_recreated_topic_without_read_records_needs_no_empty_batch() -> None:
     stream = planner(reader, fail=False)
     start = stream.next_end_offsets(stream.initial_offsets())
     reader.recreate("t", 2, [7])
-    stream._idle_start = None
     assert planned(stream.plan(start, stream.next_end_offsets(start))) == [("t", 0, 0, 7)]
 
 
@@ -377,7 +370,6 @@ def test_stale_metadata_about_a_topic_is_no_recreation() -> None:
     start = stream.next_end_offsets(stream.initial_offsets())
     reader.recreate("t", 2, [5])
     reader.on_wait = lambda reader: reader.recreate("t", 1, [7])
-    stream._idle_start = None
     assert stream.next_end_offsets(start) == {T0: 7}
 
 

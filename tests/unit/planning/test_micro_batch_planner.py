@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -27,7 +28,6 @@ from pyspark_kafka_direct.planning.read_limits import ReadLimits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
@@ -200,7 +200,6 @@ def test_a_start_by_whole_topics_ignores_topics_created_later() -> None:
         assert first_end(stream) == first
         reader.logs[new], reader.ids["u"] = (0, 5), UUID(int=2)
         stream = planner(reader, spec) if restarted else stream
-        stream._idle_start = None
         end = stream.next_end_offsets(first)
         assert end == {**first, new: 5}
         assert [r for r in stream.plan(first, end).ranges if r.count()] == [OffsetRange("u", 0, 0, 5)]
@@ -349,38 +348,57 @@ def test_the_minimum_counts_the_offsets_of_new_partitions_from_zero(log: tuple[i
     assert stream.next_end_offsets(end) == ({T0: 101, T1: log[1]} if enough else end)
 
 
-def test_an_idle_stream_refreshes_at_most_ten_times_a_second() -> None:
+@pytest.mark.parametrize("refresh_seconds", [0.0, 0.03, 0.1, 2.0])
+@pytest.mark.parametrize("polling_seconds", [0.0, 0.01, 0.07, 0.5])
+def test_an_idle_stream_refreshes_in_each_call_and_begins_ten_times_a_second(
+    refresh_seconds: float, polling_seconds: float
+) -> None:
+    clock, refreshed_at = FakeClock(), list[float]()
+
+    def refresh(reader: FakeOffsetReader) -> None:
+        refreshed_at.append(clock.now)
+        clock.now += refresh_seconds
+
+    reader = cluster(3)
+    stream = planner(reader, clock=clock)
+    reader.on_offsets, reader.on_sleep = refresh, clock.sleep
+    start = stream.next_end_offsets({T0: 0})
+    for _ in range(30):
+        called_at = clock.now
+        assert stream.next_end_offsets(start) == start
+        assert called_at <= refreshed_at[-1] <= called_at + 0.1 + 1e-6, "the answer is not older than the question"
+        assert clock.now <= called_at + 0.1 + refresh_seconds + 1e-6, "other sources wait"
+        clock.now += polling_seconds
+    pauses = [later - earlier for earlier, later in pairwise(refreshed_at[1:])]
+    assert pauses == pytest.approx([max(0.1, refresh_seconds + polling_seconds)] * 29)
+
+
+def test_a_record_that_was_appended_before_the_call_is_in_the_answer() -> None:
     reader, clock = cluster(3), FakeClock()
+    reader.on_sleep = clock.sleep
     stream = planner(reader, clock=clock)
-    end = stream.next_end_offsets(stream.initial_offsets())
-    before = reader.refreshes
-    for _ in range(100):
-        assert stream.next_end_offsets(end) == end
-        clock.now += 0.01
-    assert 9 <= reader.refreshes - before <= 11
-    reader.logs[T0] = (0, 4)
-    clock.now += 0.1
-    assert stream.next_end_offsets(end) == {T0: 4}
-    reader.logs[T0] = (0, 5)
-    assert stream.next_end_offsets({T0: 4}) == {T0: 5}, "after a batch there is no pause"
+    start = stream.next_end_offsets({T0: 0})
+    for end in range(4, 30):
+        assert stream.next_end_offsets(start) == start
+        reader.logs[T0] = (0, end)
+        assert stream.next_end_offsets(start) == {T0: end}, "also right after an idle answer"
+        start = {T0: end}
 
 
-def test_slow_refreshes_are_rarer() -> None:
-    clock = FakeClock()
-
-    class Slow(FakeOffsetReader):
-        def assigned(self, *, strict: bool) -> AssignedPartitions:
-            clock.now += 0.05
-            return super().assigned(strict=strict)
-
-    reader = Slow({T0: (0, 3)})
-    stream = planner(reader, clock=clock)
-    end = stream.next_end_offsets(stream.initial_offsets())
-    before, started_at = reader.refreshes, clock.now
-    while clock.now < started_at + 10:
-        stream.next_end_offsets(end)
-        clock.now += 0.01
-    assert 8 <= reader.refreshes - before <= 10
+def test_there_is_a_pause_only_after_an_idle_answer_for_the_same_start() -> None:
+    reader = cluster(3)
+    pauses: list[float] = []
+    reader.on_sleep = pauses.append
+    stream = planner(reader)
+    start = stream.next_end_offsets({T0: 0})
+    assert stream.next_end_offsets(start) == start
+    assert pauses == [], "the batch before was not idle"
+    assert stream.next_end_offsets({T0: 2}) == {T0: 3}
+    assert stream.next_end_offsets(start) == start
+    assert stream.next_end_offsets(start, unlimited=True) == start
+    assert pauses == []
+    assert stream.next_end_offsets(start) == start
+    assert pauses == pytest.approx([0.1])
 
 
 def test_read_committed_waits_at_the_last_stable_offset() -> None:
@@ -391,7 +409,6 @@ def test_read_committed_waits_at_the_last_stable_offset() -> None:
     assert stream.next_end_offsets(start) == start, "beyond it, but in the log: not lost"
     assert reader.waits == 0
     reader.last_stable_offsets[T0] = 9
-    stream._idle_start = None
     assert stream.next_end_offsets(start) == {T0: 9}
 
 
