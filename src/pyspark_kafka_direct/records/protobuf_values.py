@@ -64,6 +64,7 @@ class Kind(IntEnum):
     SECONDS = 19  # of a timestamp or duration
     NANOS = 20
     ENTRY = 21  # of a map
+    GROUP = 22  # which is only checked
 
 
 class Reason(IntEnum):

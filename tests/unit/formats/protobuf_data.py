@@ -112,6 +112,38 @@ message Legacy {
 extend Legacy { optional int32 more = 100; }
 """
 
+CLOSED: Final = """
+syntax = 'proto2';
+package test.closed;
+message Closed {
+  enum Level { LOW = 1; HIGH = 2; }
+  enum Kind { NONE = 0; SOME = 2; }
+  message Inner {
+    oneof choice { Level level = 1; string text = 2; }
+    map<int32, Kind> kinds = 3;
+    repeated Level list = 4;
+    optional group Deep = 5 { optional Level level = 1; repeated Inner inners = 2; map<sint32, Kind> kinds = 3; }
+  }
+  oneof choice {
+    int32 number = 1;
+    Level level = 2;
+    Inner inner = 3;
+    group Part = 4 { optional string text = 1; repeated int32 numbers = 2 [packed = true]; optional Inner inner = 3; }
+    bytes data = 5;
+  }
+  oneof other { Level first = 6; Level second = 7; }
+  map<int64, Kind> kinds_by_number = 8;
+  map<bool, Inner> inners_by_flag = 9;
+  repeated Level packed = 10 [packed = true];
+  repeated Level unpacked = 11;
+  optional Level single = 12;
+  optional Level with_default = 13 [default = HIGH];
+  optional Inner another = 14;
+  repeated Inner inners = 15;
+  repeated group Many = 16 { required Level level = 1; repeated Many many = 2; }
+}
+"""
+
 _TYPES: Final = {
     name.removeprefix("TYPE_").lower(): number for name, number in descriptor_pb2.FieldDescriptorProto.Type.items()
 }

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import random
 
+    from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
+
+_UNKNOWN_NUMBERS: Final = (0, 3, 99, 1 << 33, (1 << 64) - 1)
 
 
 def random_message(cls: type[Message], source: random.Random, depth: int = 0) -> Message:
     """Return a message with random fields."""
     message = cls()
     for each in cls.DESCRIPTOR.fields:
-        if source.random() < 0.4 or each.type == each.TYPE_GROUP:
+        if source.random() < 0.4:
             continue
         if each.message_type is not None and each.message_type.GetOptions().map_entry:
             entries, value_field = getattr(message, each.name), each.message_type.fields_by_name["value"]
@@ -35,6 +38,44 @@ def random_message(cls: type[Message], source: random.Random, depth: int = 0) ->
         else:
             setattr(message, each.name, _random_value(each, source))
     return message
+
+
+def unknown_symbols(descriptor: Descriptor, source: random.Random, depth: int = 0) -> list[bytes]:
+    """Return fields with numbers that closed enums do not have, for all places where such an enum can be."""
+    found = []
+    for each in descriptor.fields:
+        if each.enum_type is not None and each.enum_type.is_closed:
+            numbers = [varint(source.choice((*_UNKNOWN_NUMBERS, 1))) for _ in range(1 + source.randrange(3))]
+            if each.is_repeated and source.random() < 0.5:
+                found.append(field(each.number, 2, b"".join(numbers)))
+            else:
+                found.append(b"".join(field(each.number, 0, number) for number in numbers))
+        elif each.message_type is not None and depth < 3:
+            inner = unknown_symbols(each.message_type, source, depth + 1)
+            source.shuffle(inner)
+            content = b"".join(inner[: 1 + source.randrange(2)])
+            if each.message_type.GetOptions().map_entry:
+                content = field(1, 0, varint(source.randrange(2))) + content
+            is_group = each.type == each.TYPE_GROUP
+            found.append(group(each.number, content) if is_group else field(each.number, 2, content))
+    return found
+
+
+def varint(value: int) -> bytes:
+    value %= 1 << 64
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
+
+
+def field(number: int, wire_type: int, content: bytes) -> bytes:
+    return varint(number << 3 | wire_type) + (varint(len(content)) if wire_type == 2 else b"") + content
+
+
+def group(number: int, content: bytes) -> bytes:
+    return field(number, 3, content) + varint(number << 3 | 4)
 
 
 def _fill(target: Message, source: random.Random, depth: int) -> None:

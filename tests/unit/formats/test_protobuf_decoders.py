@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.protobuf import message_factory
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.formats.protobuf_data import (
     ALL_TYPES,
+    CLOSED,
     PROTO2,
     as_integers,
     decode,
@@ -21,32 +23,28 @@ from tests.unit.formats.protobuf_data import (
     message_class,
     plain,
 )
-from tests.unit.formats.random_messages import random_message
+from tests.unit.formats.random_messages import field, group, random_message, unknown_symbols, varint
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 EVERYTHING = message_class(ALL_TYPES, "test.all.Everything")
 LEGACY = message_class(PROTO2, "test.two.Legacy")
+WITH_CLOSED_ENUMS = message_class(CLOSED, "test.closed.Closed")
 
 _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
-def varint(value: int) -> bytes:
-    value %= 1 << 64
-    data = bytearray()
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
+def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) -> bytes:
+    """Return other bytes of the same schema: fields in another order, twice, unknown, or damaged.
 
-
-def field(number: int, wire_type: int, content: bytes) -> bytes:
-    return varint(number << 3 | wire_type) + (varint(len(content)) if wire_type == 2 else b"") + content
-
-
-def mutated(data: bytes, source: random.Random) -> bytes:
-    """Return other bytes of the same schema: fields in another order, twice, unknown, or damaged."""
+    ``others`` are fields that may be added.
+    """
+    if others:
+        parts = fields_of(data)
+        for _ in range(source.randrange(4)):
+            parts.insert(source.randrange(len(parts) + 1), source.choice(others))
+        data = b"".join(parts)
     for _ in range(source.randrange(3)):
         parts = list(fields_of(data))
         match source.randrange(6):
@@ -56,9 +54,9 @@ def mutated(data: bytes, source: random.Random) -> bytes:
                 parts.insert(source.randrange(len(parts)), source.choice(parts))
             case 2:
                 unknown = [
-                    field(77, 0, b"\x80\x01"),
+                    field(77, 0, varint(128)),
                     field(78, 2, b"abc"),
-                    b"\xfb\x04\x08\x01\xfc\x04",
+                    group(79, field(1, 0, b"\1")),
                     field(79, 5, b"1234"),
                 ]
                 parts.insert(source.randrange(len(parts) + 1), source.choice(unknown))
@@ -81,18 +79,28 @@ def fields_of(data: bytes) -> list[bytes]:
     while at < len(data):
         start = at
         tag, at = _read_varint(data, at)
-        match tag & 7:
-            case 0:
-                at = _read_varint(data, at)[1]
-            case 1 | 5:
-                at += 8 if tag & 7 == 1 else 4
-            case 2:
-                size, at = _read_varint(data, at)
-                at += size
-            case _:
-                at = len(data)
+        at = _end_of_value(data, tag, at)
         parts.append(data[start:at])
     return parts
+
+
+def _end_of_value(data: bytes, tag: int, at: int) -> int:
+    match tag & 7:
+        case 0:
+            return _read_varint(data, at)[1]
+        case 1 | 5:
+            return at + (8 if tag & 7 == 1 else 4)
+        case 2:
+            size, at = _read_varint(data, at)
+            return at + size
+        case 3:
+            while at < len(data) and tag & 7 != 4:
+                tag, at = _read_varint(data, at)
+                at = _end_of_value(data, tag, at)
+            return at
+        case 4:
+            return at
+    return len(data)
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -121,8 +129,9 @@ def test_decoded_values_are_those_of_google(seed: int) -> None:
 @settings(_slow, max_examples=80)
 def test_changed_messages_are_read_or_rejected_as_by_google(seed: int) -> None:
     source = random.Random(seed)
-    cls, text = source.choice([(EVERYTHING, ALL_TYPES), (LEGACY, PROTO2)])
-    values = [mutated(random_message(cls, source).SerializePartialToString(), source) for _ in range(3)]
+    cls, text = source.choice([(EVERYTHING, ALL_TYPES), (LEGACY, PROTO2), (WITH_CLOSED_ENUMS, CLOSED)])
+    others = unknown_symbols(cls.DESCRIPTOR, source)
+    values = [mutated(random_message(cls, source).SerializePartialToString(), source, others) for _ in range(3)]
     decoded = decode(text, [*values])
     for row, value, error in zip(as_integers(decoded.values), values, malformed(decoded), strict=True):
         try:
@@ -159,14 +168,23 @@ def test_both_decoders_end_batches_at_the_same_message(seed: int, max_bytes: int
 
 def _lost_map_entries(message: Message) -> bool:
     """Return whether upb dropped map entries because they have unknown fields; Java and C++ keep such entries."""
-    maps = {
-        field.number
+    entries = {
+        field.number: field.message_type
         for field in message.DESCRIPTOR.fields
         if field.message_type is not None and field.message_type.GetOptions().map_entry
     }
-    return any(unknown.field_number in maps for unknown in UnknownFieldSet(message)) or any(
-        _lost_map_entries(inner) for field, value in message.ListFields() for inner in _messages(field, value)
-    )
+    return any(
+        unknown.wire_type == 2 and _has_unknown_fields(entries[unknown.field_number], unknown.data)
+        for unknown in UnknownFieldSet(message)
+        if unknown.field_number in entries
+    ) or any(_lost_map_entries(inner) for field, value in message.ListFields() for inner in _messages(field, value))
+
+
+def _has_unknown_fields(entry: Descriptor, data: bytes) -> bool:
+    """Return whether an entry has unknown fields, other than numbers that a closed enum does not have."""
+    has_enum = entry.fields_by_name["value"].enum_type is not None
+    unknown = UnknownFieldSet(message_factory.GetMessageClass(entry).FromString(data))
+    return any(not (has_enum and (each.field_number, each.wire_type) == (2, 0)) for each in unknown)
 
 
 def _messages(field: FieldDescriptor, value: Any) -> list[Message]:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.formats.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed
-from tests.unit.formats.test_protobuf_decoders import EVERYTHING, LEGACY, field, varint
+from tests.unit.formats.random_messages import field, varint
+from tests.unit.formats.test_protobuf_decoders import EVERYTHING, LEGACY
 from tests.unit.formats.test_protobuf_encoders import encode
 
 from pyspark_kafka_direct.formats.protobuf.program import make_program

@@ -4,7 +4,7 @@ use arrow_array::{Array, BinaryArray, Int32Array};
 use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::parse::parse;
-use super::program::Program;
+use super::program::{NO_COLUMN, Program};
 use super::read::Reader;
 use super::reason::{MESSAGES, Reason};
 use crate::avro::columns::{Column, new_columns, truncate};
@@ -19,6 +19,7 @@ pub struct ProtobufDecoder {
     pub(super) columns: Vec<Column>,
     pub(super) replaced: Vec<Vec<u32>>,
     moments: Vec<(i64, i64)>,
+    members: Vec<u32>,
     program: Program,
     limit: usize,
     row_bytes: usize,
@@ -34,8 +35,10 @@ impl ProtobufDecoder {
         let columns = new_columns(&fields)?;
         let program = parse(numbers, constants, &columns)?;
         let (replaced, moments) = (vec![Vec::new(); columns.len()], vec![(0, 0); columns.len()]);
+        let members = vec![NO_COLUMN; program.oneofs];
         let row_bytes = width(&DataType::Struct(fields.clone()));
-        Ok(ProtobufDecoder { fields, columns, replaced, moments, program, limit: check_limit(limit)?, row_bytes })
+        let limit = check_limit(limit)?;
+        Ok(ProtobufDecoder { fields, columns, replaced, moments, members, program, limit, row_bytes })
     }
 
     /// Decodes the first messages: as many as fit into the limit, at least one. A row has a header of `starts` bytes, by default none.
@@ -78,6 +81,8 @@ impl ProtobufDecoder {
                 columns: &mut self.columns,
                 moments: &mut self.moments,
                 replaced: &mut self.replaced,
+                members: &mut self.members,
+                unknown: NO_COLUMN,
                 at: start,
                 bytes: self.limit,
             };
@@ -109,6 +114,6 @@ impl ProtobufDecoder {
 /// Reads the message of a row; an error has the start of the field.
 fn read_row(reader: &mut Reader<'_>, data: &[u8], start: usize, row: usize) -> Result<(), (usize, Reason)> {
     let read = reader.message(0, data, start, row, 0);
-    let closed = read.and_then(|()| reader.close(&reader.program.tables[0], row));
+    let closed = read.and_then(|_| reader.close(&reader.program.tables[0], row));
     closed.map_err(|reason| (reader.at, reason))
 }

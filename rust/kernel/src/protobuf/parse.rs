@@ -1,9 +1,11 @@
 //! From the numbers of a program to tables, which fit the columns.
 
+use std::collections::HashMap;
+
 use arrow_schema::ArrowError;
 
-use super::program::{Default, Enum, Field, KINDS, Kind, NO_COLUMN, Program, Table, UNKNOWN};
-use super::wire::{BYTES, FIXED32, FIXED64, VARINT};
+use super::program::{Default, Enum, Field, KINDS, Kind, NO_COLUMN, NO_ONEOF, Program, Table, UNKNOWN};
+use super::wire::{BYTES, FIXED32, FIXED64, GROUP, VARINT};
 use crate::avro::columns::{Column, Values};
 use crate::values::{ProgramNumbers, invalid_program};
 
@@ -25,17 +27,12 @@ struct Parser<'a> {
     input: ProgramNumbers<'a>,
     columns: &'a [Column],
     tables: usize,
-}
-
-/// A field with what only its table needs.
-struct Numbered {
-    number: u32,
-    group: i64,
-    field: Field,
+    /// Of the tables so far.
+    oneofs: usize,
 }
 
 pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]) -> Parsed<Program> {
-    let mut parser = Parser { input: ProgramNumbers::new(FORMAT, numbers, constants), columns, tables: 0 };
+    let mut parser = Parser { input: ProgramNumbers::new(FORMAT, numbers, constants), columns, tables: 0, oneofs: 0 };
     parser.tables = parser.input.size()?;
     let mut tables = (0..parser.tables).map(|index| parser.table(index)).collect::<Parsed<Vec<_>>>()?;
     let enums = (0..parser.input.size()?).map(|_| parser.an_enum()).collect::<Parsed<Box<_>>>()?;
@@ -50,17 +47,20 @@ pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]
         });
         tables[index].closers = closers.map(|(number, _)| number as u16).collect();
     }
+    let writes: Vec<_> = tables.iter().map(writes).collect();
     for field in tables.iter().flat_map(|table| &table.fields) {
         if field.kind == Kind::Enum && field.argument as usize >= enums.len() {
             return Err(invalid("there is no such enum"));
         }
-        let writes =
-            |table: &Table| table.fields.iter().any(|field| field.column != NO_COLUMN || !field.others.is_empty());
-        if is_message(field.kind) && field.column == NO_COLUMN && writes(&tables[field.argument as usize]) {
+        if is_message(field.kind) && field.column == NO_COLUMN && writes[field.argument as usize] {
             return Err(invalid("a message without a column has fields with columns"));
         }
     }
-    Ok(Program { tables: tables.into(), enums })
+    Ok(Program { tables: tables.into(), enums, oneofs: parser.oneofs })
+}
+
+fn writes(table: &Table) -> bool {
+    table.fields.iter().any(|field| field.column != NO_COLUMN || field.oneof != NO_ONEOF)
 }
 
 impl Parser<'_> {
@@ -69,20 +69,15 @@ impl Parser<'_> {
         if count > MAX_FIELDS {
             return Err(invalid("a message has too many fields"));
         }
-        let mut numbered = (0..count).map(|_| self.field(index)).collect::<Parsed<Vec<_>>>()?;
-        let members: Vec<_> = numbered.iter().map(|each| (each.group, each.field.column)).collect();
-        for (own, each) in numbered.iter_mut().enumerate() {
-            let others = members.iter().enumerate().filter(|&(other, &(group, column))| {
-                other != own && group == each.group && group >= 0 && column != NO_COLUMN
-            });
-            each.field.others = others.map(|(_, &(_, column))| column).collect();
-        }
+        let mut oneofs = HashMap::new();
+        let fields = (0..count).map(|_| self.field(index, &mut oneofs)).collect::<Parsed<Box<_>>>()?;
+        self.oneofs += oneofs.len();
         let mut tags = Vec::new();
-        for (field, each) in numbered.iter().enumerate() {
-            let wire = wire_type(each.field.kind);
-            tags.push((each.number << 3 | wire, (field as u16) << 1));
-            if each.field.repeated && wire != BYTES {
-                tags.push((each.number << 3 | BYTES, (field as u16) << 1 | 1));
+        for (index, field) in fields.iter().enumerate() {
+            let wire = wire_type(field.kind);
+            tags.push((field.number << 3 | wire, (index as u16) << 1));
+            if field.repeated && wire != BYTES {
+                tags.push((field.number << 3 | BYTES, (index as u16) << 1 | 1));
             }
         }
         tags.sort_unstable();
@@ -95,11 +90,10 @@ impl Parser<'_> {
         if !others.is_empty() {
             by_tag.resize(MAX_DIRECT_TAG as usize, UNKNOWN);
         }
-        let fields = numbered.into_iter().map(|each| each.field).collect();
         Ok(Table { by_tag: by_tag.into(), others: others.into(), fields, closers: Box::default() })
     }
 
-    fn field(&mut self, table: usize) -> Parsed<Numbered> {
+    fn field(&mut self, table: usize, oneofs: &mut HashMap<i64, usize>) -> Parsed<Field> {
         let number = self.input.size()?;
         if number == 0 || number >= 1 << 29 {
             return Err(invalid("a field has no valid number"));
@@ -111,7 +105,7 @@ impl Parser<'_> {
         let repeated = flags & REPEATED != 0;
         let column = self.input.number()?;
         let argument = self.input.size()?;
-        let group = self.input.number()?;
+        let oneof = self.input.number()?;
         let column = if column < 0 {
             NO_COLUMN
         } else {
@@ -133,16 +127,22 @@ impl Parser<'_> {
             EMPTY if kind == Kind::Message => Default::Empty,
             index => self.default(index, column)?,
         };
-        let field = Field {
+        let oneof = if oneof < 0 {
+            NO_ONEOF
+        } else {
+            let next = self.oneofs + oneofs.len();
+            *oneofs.entry(oneof).or_insert(next) as u32
+        };
+        Ok(Field {
+            number: number as u32,
             kind,
             repeated,
             implicit: flags & IMPLICIT != 0,
             column,
             argument: argument as u32,
-            others: Box::default(),
+            oneof,
             default,
-        };
-        Ok(Numbered { number: number as u32, group, field })
+        })
     }
 
     fn default(&self, index: i64, column: u32) -> Parsed<Default> {
@@ -178,7 +178,7 @@ impl Parser<'_> {
 }
 
 fn is_message(kind: Kind) -> bool {
-    matches!(kind, Kind::Message | Kind::Wrapped | Kind::Entry)
+    matches!(kind, Kind::Message | Kind::Wrapped | Kind::Entry | Kind::Group)
 }
 
 fn wire_type(kind: Kind) -> u32 {
@@ -186,6 +186,7 @@ fn wire_type(kind: Kind) -> u32 {
         Kind::Fixed32 | Kind::Sfixed32 | Kind::Float => FIXED32,
         Kind::Fixed64 | Kind::Sfixed64 | Kind::Double => FIXED64,
         Kind::String | Kind::Text | Kind::Bytes | Kind::Message | Kind::Wrapped | Kind::Entry => BYTES,
+        Kind::Group => GROUP,
         _ => VARINT,
     }
 }
@@ -209,6 +210,7 @@ fn fits(kind: Kind, values: &Values) -> bool {
                 | Kind::Enum
                 | Kind::Message
                 | Kind::Entry
+                | Kind::Group
         ),
         Values::Float32(_) => matches!(kind, Kind::Float | Kind::Wrapped),
         Values::Float64(_) => matches!(kind, Kind::Double | Kind::Wrapped),

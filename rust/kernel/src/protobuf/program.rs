@@ -2,6 +2,8 @@
 
 /// In place of the column of a field that is only checked.
 pub(super) const NO_COLUMN: u32 = u32::MAX;
+/// In place of the oneof of a field that has none.
+pub(super) const NO_ONEOF: u32 = u32::MAX;
 /// In place of the entry of a tag that no field has.
 pub(super) const UNKNOWN: u16 = u16::MAX;
 
@@ -9,6 +11,8 @@ pub(super) struct Program {
     /// The first one is that of the whole value.
     pub tables: Box<[Table]>,
     pub enums: Box<[Enum]>,
+    /// The number of oneofs in all tables.
+    pub oneofs: usize,
 }
 
 /// The fields of a message type.
@@ -23,6 +27,7 @@ pub(super) struct Table {
 }
 
 pub(super) struct Field {
+    pub number: u32,
     pub kind: Kind,
     pub repeated: bool,
     /// Whether a value of zero is the same as none.
@@ -31,8 +36,8 @@ pub(super) struct Field {
     pub column: u32,
     /// The table of a message, or the index of an enum.
     pub argument: u32,
-    /// Columns of the other fields of the same oneof.
-    pub others: Box<[u32]>,
+    /// A number that only fields of the same oneof have.
+    pub oneof: u32,
     pub default: Default,
 }
 
@@ -64,10 +69,12 @@ pub(super) enum Kind {
     Nanos,
     /// The entries of a map.
     Entry,
+    /// A message between the tags of a group, which is only checked.
+    Group,
 }
 
 /// In the order of their numbers.
-pub(super) const KINDS: [Kind; 22] = [
+pub(super) const KINDS: [Kind; 23] = [
     Kind::Bool,
     Kind::Int32,
     Kind::Uint32,
@@ -90,6 +97,7 @@ pub(super) const KINDS: [Kind; 22] = [
     Kind::Seconds,
     Kind::Nanos,
     Kind::Entry,
+    Kind::Group,
 ];
 
 /// What the end of a message writes if the field is missing.
@@ -103,7 +111,7 @@ pub(super) enum Default {
 }
 
 pub(super) struct Enum {
-    /// Whether an unknown number is the same as none.
+    /// Whether a field with an unknown number is an unknown field.
     pub closed: bool,
     /// What the name of an unknown number begins with.
     pub prefix: Box<[u8]>,

@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::mem;
 
-use super::program::{Default, Field, Kind, NO_COLUMN, Program, Table, UNKNOWN};
+use super::program::{Default, Field, Kind, NO_COLUMN, NO_ONEOF, Program, Table, UNKNOWN};
 use super::put::{clear, put_bytes, put_default, put_double, put_float, put_integer};
 use super::reason::Reason;
-use super::wire::{MAX_DEPTH, fixed, length, skip, tag, varint};
+use super::wire::{END_GROUP, MAX_DEPTH, fixed, length, skip, tag, varint};
 use crate::avro::columns::{Column, Values};
 use crate::values::reserve;
 
 /// Maps with fewer entries are searched for a duplicate key entry by entry.
 const FEW_ENTRIES: usize = 8;
+
+/// In place of the tag that ends a message which its length ends.
+const NO_TAG: u32 = 0;
 
 const MICROS: i64 = 1_000_000;
 const NANOS_OF_MICRO: i64 = 1000;
@@ -24,6 +27,10 @@ pub(super) struct Reader<'a> {
     pub moments: &'a mut [(i64, i64)],
     /// By column: entries of maps whose key comes again.
     pub replaced: &'a mut [Vec<u32>],
+    /// By oneof: the column of its last member. It may be that of a message before, whose rows are complete.
+    pub members: &'a mut [u32],
+    /// The column of the last number that a closed enum does not have.
+    pub unknown: u32,
     /// Where the field starts that is read.
     pub at: usize,
     /// What the elements of its lists and maps, and its strings that are not in the message, may still have.
@@ -32,10 +39,23 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads the fields of a message from `at` to the end of `data`, which ends with the message.
+    pub fn message(&mut self, table: u32, data: &[u8], at: usize, row: usize, depth: usize) -> Result<usize, Reason> {
+        self.fields(table, data, at, row, depth, NO_TAG)
+    }
+
+    /// Reads the fields of a message to the tag of its end, if it is a group, or to the end of `data`.
     ///
     /// A message may come in several parts, so its end is not yet written; see `close`. After an error, the row is
     /// incomplete.
-    pub fn message(&mut self, table: u32, data: &[u8], mut at: usize, row: usize, depth: usize) -> Result<(), Reason> {
+    fn fields(
+        &mut self,
+        table: u32,
+        data: &[u8],
+        mut at: usize,
+        row: usize,
+        depth: usize,
+        end: u32,
+    ) -> Result<usize, Reason> {
         if depth > MAX_DEPTH {
             return Err(Reason::Depth);
         }
@@ -46,6 +66,9 @@ impl Reader<'_> {
             let (tag, after) = tag(data, at)?;
             let entry = table.find(tag);
             if entry == UNKNOWN {
+                if tag == end {
+                    return Ok(after);
+                }
                 at = skip(data, tag, after, depth)?;
                 continue;
             }
@@ -55,12 +78,32 @@ impl Reader<'_> {
             } else if field.repeated && field.column != NO_COLUMN {
                 self.element(field, data, after, depth)?
             } else {
-                for &other in &field.others {
-                    clear(self.columns, other, row);
+                if field.kind != Kind::Enum {
+                    self.select(field, row)?;
                 }
                 self.value(field, field.column, data, after, row, depth)?
             };
         }
+        if end == NO_TAG { Ok(at) } else { Err(Reason::Truncated) }
+    }
+
+    /// Clears the other member of a oneof.
+    #[inline(always)]
+    fn select(&mut self, field: &Field, row: usize) -> Result<(), Reason> {
+        if field.oneof != NO_ONEOF {
+            let member = mem::replace(&mut self.members[field.oneof as usize], field.column);
+            if member != field.column && member != NO_COLUMN && self.columns[member as usize].rows() > row {
+                return self.clear_member(member, row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Time is limited like memory: a member of two bytes may have thousands of columns, and come again and again.
+    #[inline(never)]
+    fn clear_member(&mut self, member: u32, row: usize) -> Result<(), Reason> {
+        self.charge(self.columns[member as usize].next - member as usize)?;
+        clear(self.columns, member, row);
         Ok(())
     }
 
@@ -116,7 +159,14 @@ impl Reader<'_> {
         let at = match field.kind {
             Kind::Entry => {
                 let (start, end) = length(data, at)?;
+                self.unknown = NO_COLUMN;
                 self.message(field.argument, &data[..end], start, item, depth + 1)?;
+                let (key, value) = (field.column + 1, field.column + 2);
+                if self.unknown == value {
+                    clear(self.columns, key, item);
+                    clear(self.columns, value, item);
+                    return Ok(end); // an entry without a value that the enum has is an unknown field
+                }
                 end
             }
             _ => self.value(field, field.column + 1, data, at, item, depth)?,
@@ -214,7 +264,7 @@ impl Reader<'_> {
             }
             Kind::Enum | Kind::Seconds | Kind::Nanos => {
                 let (value, after) = varint(data, at)?;
-                if column != NO_COLUMN {
+                if column != NO_COLUMN || field.kind == Kind::Enum && field.oneof != NO_ONEOF {
                     self.rare(field, column, row, value)?;
                 }
                 after
@@ -233,6 +283,7 @@ impl Reader<'_> {
                 }
                 end
             }
+            Kind::Group => self.fields(field.argument, data, at, row, depth + 1, field.number << 3 | END_GROUP)?,
         })
     }
 
@@ -263,14 +314,19 @@ impl Reader<'_> {
             return Ok(());
         }
         let number = value as i32;
-        if field.implicit && number == 0 {
-            clear(self.columns, column, row);
-            return Ok(());
-        }
         let program = self.program;
         let known = &program.enums[field.argument as usize];
         let symbol = known.symbol(number);
         if symbol.is_none() && known.closed {
+            self.unknown = column;
+            return Ok(());
+        }
+        self.select(field, row)?;
+        if column == NO_COLUMN {
+            return Ok(());
+        }
+        if field.implicit && number == 0 {
+            clear(self.columns, column, row);
             return Ok(());
         }
         if matches!(self.columns[index].values, Values::Int32(_)) {

@@ -8,8 +8,8 @@ pub(super) const MAX_DEPTH: usize = 100;
 pub(super) const VARINT: u32 = 0;
 pub(super) const FIXED64: u32 = 1;
 pub(super) const BYTES: u32 = 2;
-const GROUP: u32 = 3;
-const END_GROUP: u32 = 4;
+pub(super) const GROUP: u32 = 3;
+pub(super) const END_GROUP: u32 = 4;
 pub(super) const FIXED32: u32 = 5;
 
 const MAX_NUMBER_BYTES: usize = 10;

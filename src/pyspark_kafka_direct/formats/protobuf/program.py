@@ -133,7 +133,7 @@ class _Maker:
                     raise ProtobufSchemaError(f"field {path}{field.name} is a group, which is not decoded")
                 wanted = self._field(field, message, data_type, number, oneof, f"{path}{field.name}", depth + 1)
                 self._tables[index].append(wanted)
-            elif field.type != "group" and (oneof != NO_ONEOF or self._is_checked(field, message)):
+            elif oneof != NO_ONEOF or self._is_checked(field, message):
                 self._tables[index].append(self._checked_field(field, message, oneof))
         return index
 
@@ -203,17 +203,18 @@ class _Maker:
     def _is_checked(self, field: ProtoField, message: ProtoMessage) -> bool:
         """Return whether the wire type of an unwanted field does not suffice to check it."""
         match field.type:
-            case "group" | "bytes":
+            case "bytes":
                 return False
             case "string":
                 return message.checks_strings
-            case "message":
+            case "message" | "group":
                 return True
         return field.repeated
 
     def _checked_field(self, field: ProtoField, message: ProtoMessage, oneof: int) -> _Field:
-        kind, argument = Kind.MESSAGE, 0
-        if field.type == "message":
+        argument = 0
+        if field.type in ("message", "group"):
+            kind = Kind.MESSAGE if field.type == "message" else Kind.GROUP
             argument = self._checked_table(self._schema.messages[field.type_name])
         elif field.type == "enum":
             kind, argument = Kind.ENUM, self._enums.setdefault(field.type_name, len(self._enums))
@@ -221,7 +222,8 @@ class _Maker:
             kind = Kind.TEXT
         else:
             kind = _KINDS[field.type]
-        return field.number, kind | (REPEATED if field.repeated else 0), NO_COLUMN, argument, oneof, NO_DEFAULT
+        flags = REPEATED if field.repeated and field.type not in ("message", "group") else 0  # may be packed
+        return field.number, kind | flags, NO_COLUMN, argument, oneof, NO_DEFAULT
 
     def _checked_table(self, message: ProtoMessage) -> int:
         index = self._checked.get(message.name)

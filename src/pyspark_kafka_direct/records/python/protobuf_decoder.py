@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.records.columns import binary_values
@@ -52,14 +52,14 @@ class _MalformedMessageError(Exception):
 
 @dataclass(slots=True)
 class _Field:
+    number: int
     kind: Kind
     repeated: bool
     implicit: bool
     column: int
     argument: int
-    oneof: int
+    oneof: tuple[int, int] | None  # the table and the oneof
     default: int
-    others: list[int] = field(default_factory=list)  # columns of the same oneof
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class PythonProtobufDecoder:
         self._max_bytes = request.max_bytes
         self._constants = request.program.constants
         numbers = iter(request.program.numbers)
-        self._tables = [_table(numbers) for _ in range(next(numbers))]
+        self._tables = [_table(numbers, index) for index in range(next(numbers))]
         self._enums = [self._enum(numbers) for _ in range(next(numbers))]
 
     def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
@@ -126,6 +126,8 @@ class _Reader:
         self._constants = constants
         self._columns = columns
         self._moments = [[0, 0] for _ in columns]
+        self._members: dict[tuple[int, int], int] = {}  # columns of the last members
+        self._unknown = NO_COLUMN  # of the last number that a closed enum does not have
         self._at = 0
         self.bytes_left = 0  # of elements, and of strings that are not in the message
 
@@ -142,12 +144,14 @@ class _Reader:
             return self._at, MESSAGES[error.reason]
         return None
 
-    def _message(self, table: int, data: bytes, at: int, row: int, depth: int) -> None:
+    def _message(self, table: int, data: bytes, at: int, row: int, depth: int, end_tag: int = 0) -> int:
         if depth > MAX_DEPTH:
             raise _MalformedMessageError(Reason.DEPTH)
         while at < len(data):
             self._at = at
             tag, at = _tag(data, at)
+            if tag == end_tag:
+                return at
             known = self._tables[table].get(tag >> 3)
             wire_type = _wire_type(known.kind) if known is not None else -1
             if known is not None and known.repeated and wire_type != _BYTES and tag & 7 == _BYTES:
@@ -160,9 +164,21 @@ class _Reader:
             elif known.repeated:
                 at = self._element(known, data, at, row, depth)
             else:
-                for other in known.others:
-                    self._clear(other, row)
+                if known.kind != Kind.ENUM:
+                    self._select(known, row)
                 at = self._value(known, known.column, data, at, row, depth)
+        if end_tag:
+            raise _MalformedMessageError(Reason.TRUNCATED)
+        return at
+
+    def _select(self, known: _Field, row: int) -> None:
+        if known.oneof is None:
+            return
+        member = self._members.get(known.oneof, NO_COLUMN)
+        self._members[known.oneof] = known.column
+        if member not in (known.column, NO_COLUMN) and len(self._columns[member].values) > row:
+            self._charge(len(_flatten(self._columns[member])))  # time is limited like memory
+            self._clear(member, row)
 
     def _close(self, table: int, row: int) -> None:
         for each in self._tables[table].values():
@@ -199,7 +215,13 @@ class _Reader:
         self._charge(column.item_bytes)
         if each.kind == Kind.ENTRY:
             start, end = _length(data, at)
+            self._unknown = NO_COLUMN
             self._message(each.argument, data[:end], start, column.items, depth + 1)
+            key, value = each.column + 1, each.column + 2
+            if self._unknown == value:
+                self._clear(key, column.items)
+                self._clear(value, column.items)
+                return end  # an entry without a value that the enum has is an unknown field
             at = end
         else:
             at = self._value(each, each.column + 1, data, at, column.items, depth)
@@ -211,6 +233,8 @@ class _Reader:
 
     def _value(self, each: _Field, number: int, data: bytes, at: int, row: int, depth: int) -> int:
         column = None if number == NO_COLUMN else self._columns[number]
+        if each.kind == Kind.GROUP:
+            return self._message(each.argument, data, at, row, depth + 1, each.number << 3 | _END_GROUP)
         if each.kind in _MESSAGES:
             start, end = _length(data, at)
             if column is not None and each.kind == Kind.MESSAGE:
@@ -242,14 +266,15 @@ class _Reader:
         else:
             value, at = _varint(data, at, 10)
             value = _integer(each.kind, value)
+        if each.kind == Kind.ENUM:
+            self._put_enum(each, number, row, value)
+            return at
         if column is None:
             return at
         if each.kind in (Kind.SECONDS, Kind.NANOS):
             self._put_moment(each, number, row, value)
         elif each.implicit and not value and each.kind not in _FORMATS:
             self._clear(number, row)
-        elif each.kind == Kind.ENUM:
-            self._put_enum(each, column, row, value)
         elif each.kind in (*_STRINGS, Kind.FLOAT, Kind.DOUBLE):
             column.put(row, value)
         else:
@@ -266,11 +291,19 @@ class _Reader:
             raise _MalformedMessageError(Reason.RANGE)
         self._columns[number].put(row, total)
 
-    def _put_enum(self, each: _Field, column: Column, row: int, number: int) -> None:
+    def _put_enum(self, each: _Field, column_number: int, row: int, number: int) -> None:
         enum = self._enums[each.argument]
         name = enum.names.get(number)
         if name is None and enum.closed:
+            self._unknown = column_number
             return
+        self._select(each, row)
+        if column_number == NO_COLUMN:
+            return
+        if each.implicit and not number:
+            self._clear(column_number, row)
+            return
+        column = self._columns[column_number]
         if not _is_bytes(column.type):
             column.put(row, number)
             return
@@ -288,17 +321,15 @@ class _Reader:
             self._columns[number].truncate(row)
 
 
-def _table(numbers: Iterator[int]) -> dict[int, _Field]:
+def _table(numbers: Iterator[int], index: int) -> dict[int, _Field]:
     table: dict[int, _Field] = {}
     for _ in range(next(numbers)):
         number, flags = next(numbers), next(numbers)
         column, argument, oneof, default = (next(numbers) for _ in range(4))
         kind = Kind(flags & ~(REPEATED | IMPLICIT))
-        table[number] = _Field(kind, bool(flags & REPEATED), bool(flags & IMPLICIT), column, argument, oneof, default)
-    for each in table.values():
-        if each.oneof != NO_ONEOF:
-            members = [other for other in table.values() if other.oneof == each.oneof and other is not each]
-            each.others = [other.column for other in members if other.column != NO_COLUMN]
+        is_repeated, is_implicit = bool(flags & REPEATED), bool(flags & IMPLICIT)
+        key = None if oneof == NO_ONEOF else (index, oneof)
+        table[number] = _Field(number, kind, is_repeated, is_implicit, column, argument, key, default)
     return table
 
 
@@ -372,6 +403,8 @@ def _retain(column: Column, first: int, kept: list[int]) -> None:
 def _wire_type(kind: Kind) -> int:
     if kind in _MESSAGES or kind in _STRINGS:
         return _BYTES
+    if kind == Kind.GROUP:
+        return _GROUP
     if kind in _FORMATS:
         return _FIXED32 if _FORMATS[kind].size == 4 else _FIXED64
     return _VARINT
