@@ -33,7 +33,10 @@ const PRESENT: i64 = 26;
 const INTEGER_CONSTANT: i64 = 27;
 const ITEMS_CONSTANT: i64 = 30;
 const FAIL: i64 = 31;
-const OPERATIONS: i64 = 32;
+const ROUTINE: i64 = 32;
+const CALL: i64 = 33;
+const NULL_VALUE: i64 = 34;
+const OPERATIONS: i64 = 35;
 const NULL_FIRST: i64 = 256;
 const NULL_LAST: i64 = 512;
 
@@ -72,6 +75,7 @@ fn program() -> (Vec<i64>, Vec<Box<[u8]>>) {
     numbers.extend([PRESENT, 7, INT, 8, BYTES, 9, ITEMS, 10, 2, 6, PRESENT, 11, INT, 12, BYTES, 13]);
     numbers.extend([ITEMS, 14, 2, 4, BYTES, 15, LONG, 16, SKIP_LENGTH, SKIP_ITEMS, 1, 1, SKIP_LENGTH]);
     numbers.extend([UNION, 3, 0, 1, SKIP_LENGTH, 2, FAIL, 9]);
+    numbers.extend([NULL_FIRST + ROUTINE, 3, SKIP_LENGTH, NULL_FIRST + CALL, 0]);
     (numbers, vec![Box::from(*b"RED"), Box::from(*b"a symbol of 20 bytes")])
 }
 
@@ -142,6 +146,11 @@ fn datum(random: &mut Random) -> Vec<u8> {
         }
         _ => out.push(0),
     }
+    for _ in 0..random.below(3) {
+        out.push(2);
+        bytes(&mut out, b"level");
+    }
+    out.push(0);
     out
 }
 
@@ -228,6 +237,34 @@ fn headers_and_programs_of_rows() {
     }
 }
 
+/// A routine skips a record that contains itself, which may be 100 levels deep.
+#[test]
+fn routines_call_themselves() {
+    let mut decoder =
+        AvroDecoder::new(vec![field("a", DataType::Int32)].into(), LIMIT).expect("the field is supported");
+    let numbers = [NULL_FIRST + ROUTINE, 2, NULL_FIRST + CALL, 0, INT, 0];
+    decoder.add_program(&numbers, &[]).expect("the program is valid");
+    let datum = |depth: usize| [&vec![2; depth][..], &[0, 4]].concat();
+    let values = BinaryArray::from_iter_values([0, 1, 100, 101, 1 << 20].map(datum));
+    let decoded = decoder.decode(&values, None, None).expect("the values fit");
+    let expected: ArrayRef = Arc::new(Int32Array::from(vec![Some(2), Some(2), Some(2), None, None]));
+    assert_eq!(decoded.values.to_data().child_data()[0], expected.to_data());
+    assert_eq!(reason(&decoded, 3), Some((101, 12)));
+}
+
+/// The operation makes the whole struct null, unless the datum is malformed.
+#[test]
+fn a_whole_value_is_null() {
+    let mut decoder =
+        AvroDecoder::new(vec![field("a", DataType::Int32)].into(), LIMIT).expect("the field is supported");
+    decoder.add_program(&[UNION, 2, 1, NULL_VALUE, 2, INT, 0], &[]).expect("the program is valid");
+    let values = BinaryArray::from(vec![&b"\0"[..], b"\x02\x04", b"\0\0", b"\0"]);
+    let decoded = decoder.decode(&values, None, None).expect("the values fit");
+    let nulls: Vec<_> = (0..4).map(|row| decoded.values.is_null(row)).collect();
+    assert_eq!(nulls, [true, false, false, true]);
+    assert_eq!(reason(&decoded, 2), Some((1, 1)));
+}
+
 #[test]
 fn programs_that_are_not_valid_are_rejected() {
     let mut decoder = decoder();
@@ -263,6 +300,10 @@ fn programs_that_are_not_valid_are_rejected() {
         &[ITEMS_CONSTANT, 10, 1],
         &[INTEGER_CONSTANT, 2, 0], // a column of doubles
         &[FAIL, 0],                // a reason that no program may have
+        &[CALL, 0],                // a routine that does not exist
+        &[ROUTINE, 2, CALL, 1],
+        &[CALL, -1],
+        &[ROUTINE, 3, CALL, 0],
         &nested,
     ] {
         assert!(decoder.add_program(numbers, &constants).is_err(), "{numbers:?}");

@@ -29,6 +29,9 @@ NULL_LAST: Final = 512  # the union is [T, "null"]
 
 MAX_PROGRAM_NUMBERS: Final = 1 << 20
 
+MAX_CALLS: Final = 100
+"""Of routines in routines: how deep records may be in records of the same type that are skipped."""
+
 MAX_EMPTY_ITEMS: Final = 1 << 16
 """Of a datum's array items that have no bytes, so that the size of the datum does not limit their number."""
 
@@ -68,6 +71,9 @@ class Op(IntEnum):
     BYTES_CONSTANT = 29  # column, constant
     ITEMS_CONSTANT = 30  # column of a list or map, number of items, for each one a length and its program
     FAIL = 31  # reason
+    ROUTINE = 32  # length; runs the inner program, which is the next routine: 0, 1, ...
+    CALL = 33  # the number of a routine, which may be one that contains the operation
+    NULL_VALUE = 34  # the struct of the whole value is null
 
 
 class Reason(IntEnum):
@@ -85,6 +91,7 @@ class Reason(IntEnum):
     UNREADABLE = 9
     NO_DEFAULT = 10
     SIZE = 11
+    DEPTH = 12
 
 
 MESSAGES: Final = (
@@ -100,6 +107,7 @@ MESSAGES: Final = (
     "the value has a type that the reader schema does not have",
     "the writer schema lacks a field that has no default",
     "the decoded value is too large",
+    "a record contains itself in too many levels",
 )
 
 CONVERSION_MESSAGES: Final = frozenset(

@@ -33,6 +33,7 @@ _REGISTRY_TABLE: Final = OptionTable(
     (*REGISTRY_OPTIONS, *(option for option in SUBJECT_OPTIONS if option.name == AUTO_REGISTER))
 )
 _COLUMN: Final = "value"
+_ADVICE: Final = "set avroSchema to the schema without the field"
 _SCHEMA: Final = "jsonFormatSchema"  # the argument
 _OTHER_PREFIX: Final = "confluent."  # of the same options elsewhere
 
@@ -59,7 +60,7 @@ def parse_from_avro(
     from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 
     try:
-        data_type = DataType.fromDDL(spark_ddl(settings.reader.root))
+        data_type = DataType.fromDDL(spark_ddl(settings.reader.root, _ADVICE))
     except AvroSchemaError as error:
         raise OptionError(f"from_avro: {error}") from None
     return FromAvroArguments(data_type, settings, mode == "FAILFAST")

@@ -5,8 +5,8 @@ use arrow_schema::{ArrowError, DataType, Fields};
 
 use super::columns::{Column, new_columns, truncate};
 use super::parse::parse;
-use super::program::Program;
-use super::read::{Datum, MAX_EMPTY_ITEMS, State, run};
+use super::program::Decoding;
+use super::read::{Datum, State, run};
 use super::reason::{MESSAGES, Reason};
 use crate::values::{DecodedSize, DecodedValues, MalformedRows, OutOfMemory, check_limit, fits_column, push, width};
 
@@ -17,7 +17,7 @@ use crate::values::{DecodedSize, DecodedValues, MalformedRows, OutOfMemory, chec
 pub struct AvroDecoder {
     pub(super) fields: Fields,
     pub(super) columns: Vec<Column>,
-    programs: Vec<Program>,
+    programs: Vec<Decoding>,
     limit: usize,
     row_bytes: usize,
 }
@@ -77,19 +77,19 @@ impl AvroDecoder {
                 continue;
             }
             let number = programs.map_or(0, |numbers| numbers.value(row));
-            let Some(program) = usize::try_from(number).ok().and_then(|number| self.programs.get(number)) else {
+            let Some(decoding) = usize::try_from(number).ok().and_then(|number| self.programs.get(number)) else {
                 return Err(ArrowError::InvalidArgumentError(format!("there is no program {number}")));
             };
             let header = starts.map_or(0, |starts| starts.value(row).max(0) as usize);
             let start = value.saturating_add(header).min(end);
-            let columns = &mut self.columns;
-            let mut state = State { at: start, bytes: self.limit, empty_items: MAX_EMPTY_ITEMS };
+            let (columns, program) = (&mut self.columns, &decoding.program);
+            let mut state = State::new(start, self.limit, &decoding.routines);
             let mut decoded = false;
             if !is_exact && fits_column(&bytes[value..end]) {
                 decoded = run::<false>(program, columns, Datum { bytes, end }, start, row, &mut state) == Ok(end);
                 if !decoded {
                     truncate(columns, 0, row);
-                    state = State { at: start, bytes: self.limit, empty_items: MAX_EMPTY_ITEMS };
+                    state = State::new(start, self.limit, &decoding.routines);
                 }
             }
             if !decoded {
@@ -116,6 +116,9 @@ impl AvroDecoder {
                 truncate(columns, 0, row);
                 rows = row;
                 break;
+            }
+            if state.is_null {
+                push(&mut null_structs, row as u32)?;
             }
         }
         Ok(DecodedValues { values: self.finish(rows, null_structs)?, malformed: malformed.finish(rows, &MESSAGES)? })

@@ -3,7 +3,7 @@
 use arrow_schema::ArrowError;
 
 use super::columns::{Column, Values};
-use super::program::{CODES, Code, More, NO_UNION, Operation, Program};
+use super::program::{CODES, Code, Decoding, More, NO_UNION, Operation, Program};
 use super::reason::Reason;
 use crate::values::{ProgramNumbers, invalid_program};
 
@@ -17,16 +17,20 @@ const MAX_DEPTH: usize = 200;
 
 type Parsed<T> = Result<T, ArrowError>;
 
-struct Parser<'a> {
+struct Parser<'a, 'r> {
     input: ProgramNumbers<'a>,
     columns: &'a [Column],
+    routines: &'r mut Vec<Program>,
 }
 
-pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]) -> Parsed<Program> {
-    Parser { input: ProgramNumbers::new(FORMAT, numbers, constants), columns }.program(0)
+pub(super) fn parse(numbers: &[i64], constants: &[Box<[u8]>], columns: &[Column]) -> Parsed<Decoding> {
+    let mut routines = Vec::new();
+    let input = ProgramNumbers::new(FORMAT, numbers, constants);
+    let program = Parser { input, columns, routines: &mut routines }.program(0)?;
+    Ok(Decoding { program, routines: routines.into() })
 }
 
-impl<'a> Parser<'a> {
+impl Parser<'_, '_> {
     fn program(mut self, depth: usize) -> Parsed<Program> {
         if depth > MAX_DEPTH {
             return Err(invalid("it has too many levels"));
@@ -49,7 +53,19 @@ impl<'a> Parser<'a> {
         let code = *CODES.get((number & 0xff) as usize).ok_or_else(|| invalid("an operation is unknown"))?;
         let mut operation = Operation { code, null, column: 0, size: 0, more: More::Nothing };
         match code {
-            Code::SkipVarint | Code::SkipLength | Code::SkipBoolean => {}
+            Code::SkipVarint | Code::SkipLength | Code::SkipBoolean | Code::NullValue => {}
+            Code::Routine => {
+                operation.size = self.routines.len();
+                self.routines.push(Program::default()); // its program may call it
+                self.routines[operation.size] = self.body(depth)?;
+                operation.code = Code::Call;
+            }
+            Code::Call => {
+                operation.size = self.input.size()?;
+                if operation.size >= self.routines.len() {
+                    return Err(invalid("there is no such routine"));
+                }
+            }
             Code::SkipBytes | Code::SkipEnum => operation.size = self.input.size()?,
             Code::SkipItems => {
                 operation.size = self.input.size()?;
@@ -120,7 +136,8 @@ impl<'a> Parser<'a> {
 
     fn body(&mut self, depth: usize) -> Parsed<Program> {
         let length = self.input.size()?;
-        Parser { input: self.input.split(length)?, columns: self.columns }.program(depth + 1)
+        let input = self.input.split(length)?;
+        Parser { input, columns: self.columns, routines: &mut *self.routines }.program(depth + 1)
     }
 
     fn bodies(&mut self, depth: usize) -> Parsed<More> {

@@ -7,12 +7,19 @@ pub(super) const NO_UNION: u8 = 0xff;
 
 pub(super) type Program = Box<[Operation]>;
 
+/// How the datums of a writer schema are decoded.
+pub(super) struct Decoding {
+    pub program: Program,
+    /// Which operations of all programs call by their numbers.
+    pub routines: Box<[Program]>,
+}
+
 pub(super) struct Operation {
     pub code: Code,
     /// The first byte of null, in a union with null: 0 or 2.
     pub null: u8,
     pub column: u32,
-    /// The size of a fixed type, the number of symbols, the minimum size of an item, or an index of `constants`.
+    /// The size of a fixed type, the number of symbols, the minimum size of an item, or a number of a routine.
     pub size: usize,
     pub more: More,
 }
@@ -51,10 +58,13 @@ pub(super) enum Code {
     BytesConstant,
     ItemsConstant,
     Fail,
+    Routine,
+    Call,
+    NullValue,
 }
 
 /// In the order of their numbers.
-pub(super) const CODES: [Code; 32] = [
+pub(super) const CODES: [Code; 35] = [
     Code::SkipVarint,
     Code::SkipBytes,
     Code::SkipLength,
@@ -87,6 +97,9 @@ pub(super) const CODES: [Code; 32] = [
     Code::BytesConstant,
     Code::ItemsConstant,
     Code::Fail,
+    Code::Routine,
+    Code::Call,
+    Code::NullValue,
 ];
 
 /// Arguments that few operations have.

@@ -5,21 +5,32 @@
 //! checks each value, and records where the value starts that cannot be read.
 
 use super::columns::{Column, Values, put};
-use super::program::{Code, More, NO_UNION, Operation};
+use super::program::{Code, More, NO_UNION, Operation, Program};
 use super::reason::Reason;
 
 /// Of a datum's array items that have no bytes, so that the size of the datum does not limit their number.
-pub(super) const MAX_EMPTY_ITEMS: usize = 1 << 16;
+const MAX_EMPTY_ITEMS: usize = 1 << 16;
+
+/// Of routines in routines: how deep records may be in records of the same type that are skipped.
+const MAX_CALLS: usize = 100;
 
 /// What a datum may still use, and where it is read.
-pub(super) struct State {
+pub(super) struct State<'a> {
     pub at: usize,
     /// Of the elements of its arrays and maps, and of its strings that are not in the datum.
     pub bytes: usize,
-    pub empty_items: usize,
+    empty_items: usize,
+    routines: &'a [Program],
+    calls: usize,
+    /// Whether the whole value is null.
+    pub is_null: bool,
 }
 
-impl State {
+impl State<'_> {
+    pub(super) fn new(at: usize, bytes: usize, routines: &[Program]) -> State<'_> {
+        State { at, bytes, empty_items: MAX_EMPTY_ITEMS, routines, calls: MAX_CALLS, is_null: false }
+    }
+
     fn charge(&mut self, bytes: usize) -> Result<(), Reason> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Reason::Size)?;
         Ok(())
@@ -42,7 +53,7 @@ pub(super) fn run<const EXACT: bool>(
     datum: Datum<'_>,
     mut at: usize,
     row: usize,
-    state: &mut State,
+    state: &mut State<'_>,
 ) -> Result<usize, Reason> {
     for operation in operations {
         let mut word = load8(datum.bytes, at);
@@ -153,7 +164,7 @@ fn run_rare<const EXACT: bool>(
     datum: Datum<'_>,
     mut at: usize,
     row: usize,
-    state: &mut State,
+    state: &mut State<'_>,
 ) -> Result<usize, Reason> {
     let number = operation.column as usize;
     match (operation.code, &operation.more) {
@@ -190,6 +201,13 @@ fn run_rare<const EXACT: bool>(
             let program = usize::try_from(zigzag(branch)).ok().and_then(|branch| programs.get(branch));
             return run::<EXACT>(program.ok_or(Reason::Branch)?, columns, datum, after, row, state);
         }
+        (Code::Call, _) => {
+            let routine = state.routines.get(operation.size).ok_or(Reason::Unreadable)?;
+            state.calls = state.calls.checked_sub(1).ok_or(Reason::Depth)?;
+            at = run::<EXACT>(routine, columns, datum, at, row, state)?;
+            state.calls += 1;
+        }
+        (Code::NullValue, _) => state.is_null = true,
         (Code::SkipEnum, _) => {
             let (symbol, after) = long_varint(datum.bytes, at)?;
             at = after;
@@ -269,7 +287,7 @@ fn block<const EXACT: bool>(
     datum: Datum<'_>,
     at: &mut usize,
     min_size: usize,
-    state: &mut State,
+    state: &mut State<'_>,
 ) -> Result<usize, Reason> {
     if EXACT {
         state.at = *at;

@@ -17,6 +17,7 @@ pub(crate) enum Reason {
     Unreadable,
     NoDefault,
     Size,
+    Depth,
     /// There is not enough memory. No datum is malformed for this reason: the batch cannot be decoded.
     Memory,
 }
@@ -34,7 +35,7 @@ impl Reason {
     }
 }
 
-pub(super) const MESSAGES: [&str; 12] = [
+pub(super) const MESSAGES: [&str; 13] = [
     "the datum is incomplete",
     "bytes after the end of the datum",
     "an integer does not fit its type",
@@ -47,4 +48,5 @@ pub(super) const MESSAGES: [&str; 12] = [
     "the value has a type that the reader schema does not have",
     "the writer schema lacks a field that has no default",
     "the decoded value is too large",
+    "a record contains itself in too many levels",
 ];

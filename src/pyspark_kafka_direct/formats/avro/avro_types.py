@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 MAX_SCHEMA_BYTES: Final = 1 << 20
@@ -31,6 +31,9 @@ class LogicalType(NamedTuple):
     name: str
     precision: int = 0  # of a decimal
     scale: int = 0
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.name == "decimal" else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ class RecordType:
 
     name: str
     aliases: tuple[str, ...]
-    fields: tuple[RecordField, ...]
+    fields: tuple[RecordField, ...] = field(compare=False, repr=False)
+    is_recursive: bool = field(default=False, compare=False)  # it contains itself
 
 
 AvroType: TypeAlias = PrimitiveType | FixedType | EnumType | ArrayType | MapType | UnionType | RecordType

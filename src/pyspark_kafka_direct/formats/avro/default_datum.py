@@ -45,7 +45,7 @@ class DefaultDatums:
         """Return the default of a field as a datum; an AvroSchemaError if it does not have the type of the field."""
         try:
             return self._datum(field.type, field.default)
-        except (_InvalidDefaultError, UnicodeEncodeError, OverflowError):
+        except (_InvalidDefaultError, UnicodeEncodeError, OverflowError, RecursionError):
             text = printable(json.dumps(field.default)[:200])
             raise AvroSchemaError(f"the default of field {field.name!r} does not have its type: {text}") from None
 

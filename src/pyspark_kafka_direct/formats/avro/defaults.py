@@ -66,7 +66,7 @@ def default_operations(
     """Return the operations that write the default of a field into a column."""
     try:
         return _operations(field.type, field.default, data_type, column, constants)
-    except _InvalidDefaultError:
+    except (_InvalidDefaultError, RecursionError):  # a default may contain itself
         text = printable(json.dumps(field.default)[:200])
         raise AvroSchemaError(f"the default of field {field.name!r} does not have its type: {text}") from None
 

@@ -20,6 +20,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     FixedType,
     MapType,
     PrimitiveType,
+    RecordField,
     RecordType,
     UnionType,
     unqualified,
@@ -106,16 +107,17 @@ class _Compiler:
     def __init__(self) -> None:
         self.constants = Constants()
         self._numbers = 0
+        self._routines: dict[str, int] = {}  # of the recursive records that are skipped
 
     def root(self, writer: AvroType, reader: AvroType, fields: list[pa.Field]) -> _Operations:
         if isinstance(writer, UnionType):
             return self._union([self.root(branch, reader, fields) for branch in writer.branches], writer)
-        record = without_null(reader).type
-        if isinstance(record, UnionType):
-            record = next((branch for branch in record.branches if branch == writer), None)
-        if not isinstance(writer, RecordType) or not isinstance(record, RecordType):
+        wanted = without_null(reader)
+        if writer == NULL and wanted.nullable:
+            return self._counted([[int(Op.NULL_VALUE)]])
+        if not isinstance(writer, RecordType) or not isinstance(wanted.type, RecordType):
             return _fail(Reason.UNREADABLE)
-        return self._record(writer, record, fields, 0)
+        return self._record(writer, wanted.type, fields, 0)
 
     def _value(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
         if isinstance(writer, UnionType):
@@ -152,11 +154,11 @@ class _Compiler:
                 return present + self._record(writer, reader, list(data_type), column + 1)
             case ArrayType(items), ArrayType(reader_items):
                 body = self._value(items, reader_items, data_type.value_type, column + 1)
-                return self._items([Op.ITEMS, column, min_size(items)], body)
+                return self._body([Op.ITEMS, column, min_size(items)], body)
             case MapType(values), MapType(reader_values):
                 key = self._counted([[Op.BYTES, column + 1]])
                 body = key + self._value(values, reader_values, data_type.item_type, column + 2)
-                return self._items([Op.ITEMS, column, 1 + min_size(values)], body)
+                return self._body([Op.ITEMS, column, 1 + min_size(values)], body)
             case EnumType(), EnumType() if _same_name(writer, reader):
                 return self._enum(writer, reader, column)
             case FixedType(), FixedType() if _same_name(writer, reader) and writer.size == reader.size:
@@ -169,23 +171,23 @@ class _Compiler:
 
     def _record(self, writer: RecordType, reader: RecordType, fields: list[pa.Field], first_column: int) -> _Operations:
         columns = {field.name: (field.type, column) for field, column in _numbered(fields, first_column)}
-        operations: _Operations = []
-        missing = dict.fromkeys(field.name for field in reader.fields if field.name in columns)
+        missing = {field.name: field for field in reader.fields if field.name in columns}
+        targets: list[RecordField | None] = []
         for field in writer.fields:
-            reader_field = find_field(reader, field.name)
-            if reader_field is None or reader_field.name not in missing:  # if two have this alias, the first counts
+            target = find_field(reader, field.name)
+            # If two fields have an alias of this one, the first one counts.
+            targets.append(None if target is None else missing.pop(target.name, None))
+        if any(field.default is NO_DEFAULT for field in missing.values()):
+            return _fail(Reason.NO_DEFAULT)
+        operations: _Operations = []
+        for field, target in zip(writer.fields, targets, strict=True):
+            if target is None:
                 operations += self._skip(field.type)
-                continue
-            del missing[reader_field.name]
-            operations += self._value(field.type, reader_field.type, *columns[reader_field.name])
-        for reader_field in reader.fields:
-            if reader_field.name not in missing:
-                continue
-            if reader_field.default is NO_DEFAULT:
-                return _fail(Reason.NO_DEFAULT)
-            data_type, column = columns[reader_field.name]
-            default = default_operations(reader_field, data_type, column, self.constants)
-            operations += self._counted(default)
+            else:
+                operations += self._value(field.type, target.type, *columns[target.name])
+        for field in missing.values():
+            data_type, column = columns[field.name]
+            operations += self._counted(default_operations(field, data_type, column, self.constants))
         return operations
 
     def _enum(self, writer: EnumType, reader: EnumType, column: int) -> _Operations:
@@ -204,15 +206,21 @@ class _Compiler:
             case EnumType(_, _, symbols):
                 return self._counted([[Op.SKIP_ENUM, len(symbols)]])
             case ArrayType(items):
-                return self._items([Op.SKIP_ITEMS, min_size(items)], self._skip(items))
+                return self._body([Op.SKIP_ITEMS, min_size(items)], self._skip(items))
             case MapType(values):
-                return self._items([Op.SKIP_ITEMS, 1 + min_size(values)], [[int(Op.SKIP_LENGTH)], *self._skip(values)])
-            case RecordType(_, _, fields):
-                return [operation for field in fields for operation in self._skip(field.type)]
+                return self._body([Op.SKIP_ITEMS, 1 + min_size(values)], [[int(Op.SKIP_LENGTH)], *self._skip(values)])
+            case RecordType(name, _, fields):
+                if name in self._routines:
+                    return self._counted([[Op.CALL, self._routines[name]]])
+                if writer.is_recursive:
+                    self._routines[name] = len(self._routines)
+                operations = [operation for field in fields for operation in self._skip(field.type)]
+                return self._body([Op.ROUTINE], operations) if writer.is_recursive else operations
             case UnionType(branches):
                 return self._union([self._skip(branch) for branch in branches], writer)
 
-    def _items(self, operation: list[int], body: _Operations) -> _Operations:
+    def _body(self, operation: list[int], body: _Operations) -> _Operations:
+        """Return an operation with an inner program."""
         flat = list(chain.from_iterable(body))
         return self._counted([[*operation, len(flat), *flat]], inner=len(flat))
 
@@ -223,8 +231,7 @@ class _Compiler:
             value = programs[1 - null]
             if not programs[null]:
                 if len(value) != 1 or value[0][0] >= NULL_FIRST:
-                    flat = list(chain.from_iterable(value))
-                    value = self._counted([[Op.GROUP, len(flat), *flat]], inner=len(flat))
+                    value = self._body([Op.GROUP], value)
                 return [[value[0][0] + (NULL_LAST if null else NULL_FIRST), *value[0][1:]]]
         operation = [int(Op.UNION), len(programs)]
         for program in programs:
@@ -247,9 +254,15 @@ def min_size(writer: AvroType) -> int:
             return _MIN_SIZES.get(name, 1)
         case FixedType(_, _, size):
             return size
-        case RecordType(_, _, fields):
-            return sum(min_size(field.type) for field in fields)
+        case RecordType(_, _, fields, is_recursive):
+            inner = (field.type for field in fields)
+            # At least: a recursive record in another one counts as empty, so that the sum ends.
+            return sum(0 if is_recursive and _is_recursive(each) else min_size(each) for each in inner)
     return 1
+
+
+def _is_recursive(avro_type: AvroType) -> bool:
+    return isinstance(avro_type, RecordType) and avro_type.is_recursive
 
 
 def _scalar(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:

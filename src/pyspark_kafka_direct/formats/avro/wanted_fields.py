@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.formats.avro.avro_types import (
+    MAX_PRECISION,
     ArrayType,
     AvroSchemaError,
     AvroType,
@@ -18,7 +19,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     type_name,
     without_null,
 )
-from pyspark_kafka_direct.formats.avro.spark_types import logical_type
+from pyspark_kafka_direct.formats.avro.spark_types import logical_type, readable_decimals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,7 @@ _LOGICAL_TARGETS: Final = {
     "timestamp-micros": ("timestamp[us, tz=UTC]",),
     "local-timestamp-millis": ("timestamp[us]",),
     "local-timestamp-micros": ("timestamp[us]",),
+    "decimal": ("binary",),  # and decimals
 }
 
 
@@ -119,8 +121,11 @@ def _check_type(reader: AvroType, data_type: pa.DataType, path: str) -> None:
             pass
         case _:
             is_type = f"field {path!r} is {type_name(reader)} in the Avro schema"
+            logical = None if reader_type is None else logical_type(reader_type)
+            others = f", but as {readable_decimals(logical)}" if logical and logical.name == "decimal" else ""
             raise AvroSchemaError(
-                f"{is_type if path else f'the Avro schema is {type_name(reader)}'}, which cannot be read as {data_type}"
+                f"{is_type if path else f'the Avro schema is {type_name(reader)}'}, which cannot be read as "
+                f"{data_type}{others}"
             )
 
 
@@ -132,7 +137,7 @@ def _fits(reader: AvroType, data_type: pa.DataType) -> bool:
     import pyarrow as pa
 
     logical = logical_type(reader)
-    if logical and logical.name == "decimal":
-        expected = pa.decimal128(logical.precision, logical.scale)
-        return bool(data_type == expected)
+    if logical and logical.name == "decimal" and pa.types.is_decimal128(data_type):
+        precision: int = data_type.precision
+        return precision >= min(logical.precision, MAX_PRECISION) and bool(data_type.scale == logical.scale)
     return str(data_type) in _LOGICAL_TARGETS.get(logical.name if logical else "", _TARGETS[kind_of(reader)])

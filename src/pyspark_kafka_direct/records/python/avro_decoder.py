@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark_kafka_direct.records.avro_values import (
+    MAX_CALLS,
     MAX_EMPTY_ITEMS,
     MESSAGES,
     NULL_FIRST,
@@ -109,6 +110,8 @@ class _Datum:
         self.value_start = start  # of the value that is read
         self.bytes_left = max_bytes  # of elements, and of strings that are not in the datum
         self.empty_items_left = MAX_EMPTY_ITEMS
+        self.calls_left = MAX_CALLS
+        self.is_null = False
 
     def take(self, size: int) -> bytes:
         if size > len(self.data) - self.at:
@@ -201,24 +204,27 @@ class PythonAvroDecoder:
         numbers = [0] * len(values) if programs is None else programs.to_pylist()
         headers = [0] * len(values) if starts is None else starts.to_pylist()
         misfits: list[tuple[int, str] | None] = []
+        nulls: list[bool] = []
         size = DecodedSize(self._max_bytes, width(pa.struct(list(self._fields))))
         for row, value in enumerate(binary_values(values)):
             if not size.begin_row(len(value or b"")):
                 break
-            misfit = None
+            misfit, is_null = None, value is None
             if value is not None and numbers[row] is not None:
                 datum = _Datum(value, min(headers[row] or 0, len(value)), self._max_bytes)
                 misfit = self._decode_datum(runs[numbers[row]], datum, row)
+                is_null = misfit is None and datum.is_null
                 if misfit is None and not size.add(self._max_bytes - datum.bytes_left):
                     self._truncate(row)
                     break
             misfits.append(misfit)
-        values = values.slice(0, len(misfits))
-        arrays = [column.finish(len(values)) for column in self._roots]
+            nulls.append(is_null)
+        arrays = [column.finish(len(nulls)) for column in self._roots]
         if arrays:
-            structs = pa.StructArray.from_arrays(arrays, fields=list(self._fields), mask=values.is_null())
+            mask = pa.array(nulls, pa.bool_())
+            structs = pa.StructArray.from_arrays(arrays, fields=list(self._fields), mask=mask)
         else:
-            structs = pa.array([None if value is None else {} for value in values.to_pylist()], pa.struct([]))
+            structs = pa.array([None if is_null else {} for is_null in nulls], pa.struct([]))
         return DecodedValues(structs, malformed_values(misfits))
 
     def _decode_datum(self, run: _Run, datum: _Datum, row: int) -> tuple[int, str] | None:
@@ -232,6 +238,8 @@ class PythonAvroDecoder:
             position, reason = datum.at, int(Reason.TRAILING)
         except _MalformedDatumError as error:
             position, reason = datum.value_start, error.reason
+        except RecursionError:
+            position, reason = datum.value_start, Reason.DEPTH
         self._truncate(row)
         return position, MESSAGES[reason]
 
@@ -246,6 +254,7 @@ class _Compiler:
     def __init__(self, program: AvroProgram, columns: Sequence[Column]) -> None:
         self._constants = program.constants
         self._columns = columns
+        self._routines: list[_Run] = []
 
     def program(self, numbers: Sequence[int]) -> _Run:
         runs: list[_Run] = []
@@ -291,6 +300,15 @@ class _Compiler:
                 return _skip_items(numbers[at], body, is_empty=numbers[at + 1] == 0), end
             case Op.GROUP:
                 return self._body(numbers, at)
+            case Op.ROUTINE:
+                number = len(self._routines)
+                self._routines.append(_fail(Reason.UNREADABLE))
+                self._routines[number], end = self._body(numbers, at)
+                return self._call(number), end
+            case Op.CALL:
+                return self._call(numbers[at]), at + 1
+            case Op.NULL_VALUE:
+                return _null_value, at
             case Op.UNION:
                 branches, end = self._bodies(numbers, at)
                 return _union(branches), end
@@ -329,6 +347,16 @@ class _Compiler:
             case _:
                 return self._put(column, _READS[op]), at + 1
 
+    def _call(self, number: int) -> _Run:
+        def call(datum: _Datum, row: int) -> None:
+            datum.calls_left -= 1
+            if datum.calls_left < 0:
+                raise _MalformedDatumError(Reason.DEPTH)
+            self._routines[number](datum, row)
+            datum.calls_left += 1
+
+        return call
+
     def _put(self, column: Column, read: Callable[[_Datum], Any]) -> _Run:
         return lambda datum, row: column.put(row, read(datum))
 
@@ -347,6 +375,10 @@ class _Compiler:
 
 def _ignore(_: object) -> None:
     pass
+
+
+def _null_value(datum: _Datum, _: int) -> None:
+    datum.is_null = True
 
 
 _SKIPS: Final[dict[Op, _Run]] = {
