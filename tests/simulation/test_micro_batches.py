@@ -13,6 +13,8 @@ from tests.simulation.scenarios import micro_batches
 from tests.simulation.scenarios.spark_stand_in import STEPS
 from tests.simulation.scheduler import World
 
+from pyspark_kafka_direct.planning import micro_batch_planner
+
 if TYPE_CHECKING:
     from tests.simulation.conftest import Sampled
 
@@ -98,6 +100,14 @@ def test_planted_bugs_are_found_soon(name: str) -> None:
     with bug.planted():
         failures = (run_seed(seed, micro_batches.NAME, "short").failure for seed in range(1, 60))
         assert any(failure is not None and ViolationError.__name__ in failure.kind for failure in failures)
+
+
+def test_histories_with_metadata_of_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle query requests their metadata less often."""
+    monkeypatch.setattr(micro_batch_planner, "_MANY_PARTITIONS", 0)
+    for seed in range(1, 60):
+        assert run_seed(seed, micro_batches.NAME, "short").failure is None
+    run(plan(interval=0.02))
 
 
 @pytest.mark.parametrize("legacy", [False, True])

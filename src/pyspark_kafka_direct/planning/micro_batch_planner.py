@@ -71,6 +71,10 @@ if TYPE_CHECKING:
 # longer, because Spark waits for all sources of a query, one after another, with a lock that processAllAvailable needs.
 _IDLE_REFRESH_SECONDS = 0.1
 
+# How long an idle query uses metadata of many partitions: decoding it takes most of the time of a refresh.
+_MANY_PARTITIONS = 100
+_IDLE_METADATA_SECONDS = 1.0
+
 _MAX_SAMPLED_PARTITIONS = 16
 _DEFAULT_RECORD_BYTES = 1024
 
@@ -116,6 +120,7 @@ class _IdleRefresh(NamedTuple):
 
     start: dict[TopicPartition, int]
     began_at: float
+    metadata_expires_at: float
 
 
 class MicroBatchPlanner:
@@ -188,11 +193,13 @@ class MicroBatchPlanner:
         self._end_was_requested = True  # after the checks, so that a repeated call is rejected, too
         if is_empty_first_batch:
             return start
-        if not unlimited:
-            self._wait_after_idle_refresh(start)
+        if not unlimited and self._is_still_idle(start):
+            return start
         began_at = self._clock()
         end = self._decide_end_offsets(start, unlimited)
-        self._idle_refresh = _IdleRefresh(start, began_at) if end == start else None
+        has_many_partitions = self._snapshots.described_partitions > _MANY_PARTITIONS
+        expires_at = began_at + _IDLE_METADATA_SECONDS * has_many_partitions
+        self._idle_refresh = _IdleRefresh(start, began_at, expires_at) if end == start else None
         return end
 
     def plan(
@@ -236,13 +243,19 @@ class MicroBatchPlanner:
         from_offsets.update(self._start_added_partitions(ends_without_start, added))
         return self._create_plan(from_offsets, end, metadata.topic_ids)
 
-    def _wait_after_idle_refresh(self, start: Mapping[TopicPartition, int]) -> None:
-        """Wait before the next refresh, never instead of it: records acknowledged before the call must be found."""
+    def _is_still_idle(self, start: Mapping[TopicPartition, int]) -> bool:
+        """Wait after an idle refresh, then request the ends of known partitions if their metadata may be used again."""
         idle = self._idle_refresh
-        if idle is not None and idle.start == start:
-            remaining = idle.began_at + _IDLE_REFRESH_SECONDS - self._clock()
-            if remaining > 0:
-                self._offset_reader.sleep(remaining)
+        if idle is None or idle.start != start:
+            return False
+        remaining = idle.began_at + _IDLE_REFRESH_SECONDS - self._clock()
+        if remaining > 0:
+            self._offset_reader.sleep(remaining)
+        began_at = self._clock()
+        if began_at >= idle.metadata_expires_at:
+            return False
+        self._idle_refresh = idle._replace(began_at=began_at)
+        return self._snapshots.is_at_end(start)
 
     def _replan(
         self,

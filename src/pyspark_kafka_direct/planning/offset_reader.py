@@ -33,6 +33,7 @@ class AssignedPartitions:
 
     partitions: frozenset[TopicPartition]
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)  # empty before Kafka 2.8
+    described_partitions: int = 0  # in the metadata, also of topics that the pattern does not select
 
 
 class OffsetReader(Protocol):
@@ -167,6 +168,7 @@ class SnapshotReader:
         self._fixed_topic_ids: Mapping[str, UUID] = {}
         self.fixed_end_offsets: dict[TopicPartition, int] | None = None
         self.known_latest: Mapping[TopicPartition, int] | None = None
+        self.described_partitions = 0  # in the last metadata
 
     def fix_end_offsets(self) -> None:
         """Limit the query to the records that exist now."""
@@ -212,6 +214,7 @@ class SnapshotReader:
         lower_end_responses = 0
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=False)
+            self.described_partitions = assigned.described_partitions
             latest = dict(self._offset_reader.offsets(dict.fromkeys(assigned.partitions, LATEST)))
             if not are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                 self._offset_reader.wait()
@@ -239,6 +242,10 @@ class SnapshotReader:
             self._offset_reader.raise_epoch_floors({tp.topic for tp in lower_ends})
             self._offset_reader.wait()
         raise contradicting_metadata_error(known)
+
+    def is_at_end(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Return whether these are the ends of their partitions now; anything else needs ``fetch_latest``."""
+        return self._offset_reader.offsets(dict.fromkeys(offsets, LATEST)) == offsets
 
     def fetch_assigned(self, known: Collection[TopicPartition]) -> AssignedPartitions:
         """Return the assigned partitions; those of ``known`` are missing only if that is confirmed."""

@@ -55,7 +55,9 @@ class KafkaOffsetReader:
             self.warn(warning)
         names = {tp.topic for tp in selected.partitions}
         ids = {name: topic.topic_id for name, topic in topics.items() if name in names and topic.topic_id is not None}
-        return AssignedPartitions(frozenset(selected.partitions), ids)
+        return AssignedPartitions(
+            frozenset(selected.partitions), ids, sum(len(topic.partitions) for topic in topics.values())
+        )
 
     def not_selected(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         # The result only selects the message for a data loss, so an error is no reason to fail.

@@ -26,7 +26,8 @@ class FakeOffsetReader:
     """Implements ``OffsetReader``; a log is (log start, end) and timestamps equal offsets.
 
     ``on_wait`` runs at every pause before a retry, ``on_sleep`` at the others, ``on_offsets`` before offsets are
-    returned. Partitions in ``unselected`` exist, but the subscription does not select them.
+    returned. Partitions in ``unselected`` exist, but the subscription does not select them. ``described`` is the size
+    of the metadata.
     """
 
     logs: dict[TopicPartition, tuple[int, int]]
@@ -37,6 +38,7 @@ class FakeOffsetReader:
     on_sleep: Callable[[float], None] = lambda seconds: None
     on_offsets: Callable[[FakeOffsetReader], None] = lambda reader: None
     refreshes: int = 0
+    described: int = 0
     unselected: set[TopicPartition] = field(default_factory=set)
     sizes: dict[TopicPartition, float] = field(default_factory=dict)
     sampled: list[set[TopicPartition]] = field(default_factory=list)
@@ -50,7 +52,7 @@ class FakeOffsetReader:
         self.refreshes += 1
         if strict and not self.logs:
             raise TopicNotFoundError("no such topic")
-        return AssignedPartitions(frozenset(self.logs) - self.unselected, dict(self.ids))
+        return AssignedPartitions(frozenset(self.logs) - self.unselected, dict(self.ids), self.described)
 
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         return self.unselected & set(partitions)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_resolution import CommittedStart, StartingOffsetSpec, start_may_change
@@ -399,6 +399,42 @@ def test_there_is_a_pause_only_after_an_idle_answer_for_the_same_start() -> None
     assert pauses == []
     assert stream.next_end_offsets(start) == start
     assert pauses == pytest.approx([0.1])
+
+
+def idle_planner(described: int) -> tuple[MicroBatchPlanner, FakeOffsetReader, FakeClock]:
+    reader, clock = cluster(3, 5), FakeClock()
+    reader.described, reader.on_sleep = described, clock.sleep
+    stream = planner(reader, clock=clock)
+    assert stream.next_end_offsets({T0: 3, T1: 5}) == {T0: 3, T1: 5}
+    return stream, reader, clock
+
+
+@pytest.mark.parametrize(("described", "refreshes"), [(100, 31), (101, 4), (10_000, 4)])
+def test_an_idle_stream_uses_metadata_of_many_partitions_for_a_second(described: int, refreshes: int) -> None:
+    stream, reader, clock = idle_planner(described)
+    requests: list[float] = []
+    reader.on_offsets = lambda _: requests.append(clock.now)
+    for _ in range(30):
+        assert stream.next_end_offsets({T0: 3, T1: 5}) == {T0: 3, T1: 5}
+    assert (len(requests), reader.refreshes) == (30, refreshes), "ends are requested each time"
+
+
+def test_old_metadata_never_shows_more_than_that_there_is_nothing_to_read() -> None:
+    """With any other end, the metadata is requested again: it may be a topic that was recreated."""
+    start = {T0: 3, T1: 5}
+    stream, reader, _ = idle_planner(1000)
+    reader.logs[T1] = (0, 6)
+    assert stream.next_end_offsets(start) == {T0: 3, T1: 6}
+    assert (reader.refreshes, stream.known_latest) == (2, {T0: 3, T1: 6})
+    for ends in ([3, 4], [9, 9], [3]):
+        stream, reader, _ = idle_planner(1000)
+        reader.recreate("t", 2, ends)
+        with pytest.raises(DataLossError, match="deleted and recreated"):
+            stream.next_end_offsets(start)
+    stream, reader, clock = idle_planner(1000)
+    reader.logs[T2] = (0, 1)
+    clock.now += 1
+    assert stream.next_end_offsets(start) == {**start, T2: 1}, "a new partition, after a second"
 
 
 def test_read_committed_waits_at_the_last_stable_offset() -> None:
