@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, parse_payload_arguments
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, REGISTRY_TABLE, parse_payload_arguments
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.spark.avro_functions import (
@@ -33,8 +34,7 @@ __all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro",
 
 _MODES: Final[tuple[MalformedMode, ...]] = ("PERMISSIVE", "FAILFAST")
 _FROM_JSON_OPTIONS: Final = ("mode", "columnnameofcorruptrecord")
-_FRAMING_OPTIONS: Final = ("keyframing", "valueframing")
-_PAYLOAD_OPTIONS: Final = frozenset((*(name.lower() for name in PAYLOAD_OPTIONS), *_FRAMING_OPTIONS))
+_PAYLOAD_OPTIONS: Final = frozenset(name.lower() for name in PAYLOAD_OPTIONS)
 _HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 
 
@@ -233,7 +233,8 @@ def infer_schema(
     needs_headers = framing is not None and framing.needs_headers
     reader = spark.read.format("kafka-direct").schema(f"{column} binary" + (f", {_HEADERS}" if needs_headers else ""))
     for name, value in options.items():
-        if name.lower() not in _PAYLOAD_OPTIONS:
+        is_of_registry = REGISTRY_TABLE.find(ConfigSource.OPTION, name).option is not None
+        if name.lower() not in _PAYLOAD_OPTIONS and not is_of_registry:
             reader = reader.option(name, value)
     if needs_headers:
         reader = reader.option("includeHeaders", "true")

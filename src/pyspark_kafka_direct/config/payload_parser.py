@@ -12,7 +12,12 @@ from pyspark_kafka_direct.config.option_parser import environment_list, parse_co
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import NO_PROTOBUF, PayloadSettings, ProtobufSource
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
-from pyspark_kafka_direct.config.registry_parser import check_framing, parse_registry_payloads, parse_subject
+from pyspark_kafka_direct.config.registry_parser import (
+    check_framing,
+    parse_registry_payloads,
+    parse_schema_id,
+    parse_subject,
+)
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
@@ -104,6 +109,8 @@ def parse_payloads(
     for side, payload_format in formats.items():
         if payload_format == "protobuf":
             check_framing(parsed, side)
+    registry = parse_registry_payloads(parsed, security, warnings, formats, topic=topic)
+    schema_ids = {side: parse_schema_id(parsed, side) for side in SIDES if formats[side] in _SCHEMA_FORMATS}
     protobuf = {
         side: ProtobufSource(schema or "", parsed.get_string(f"{side}Message") or None)
         for side, schema in schemas.items()
@@ -122,14 +129,9 @@ def parse_payloads(
         value_json_framing=json_framings.get("value", "none"),
         key_protobuf=protobuf.get("key", NO_PROTOBUF),
         value_protobuf=protobuf.get("value", NO_PROTOBUF),
-        registry=parse_registry_payloads(
-            parsed,
-            security,
-            warnings,
-            schema_sides=[side for side in SIDES if formats[side] in _SCHEMA_FORMATS],
-            json_framings=json_framings,
-            topic=topic,
-        ),
+        key_schema_id=schema_ids.get("key"),
+        value_schema_id=schema_ids.get("value"),
+        registry=registry,
     )
     return PayloadOptions(settings, schemas["key"], schemas["value"])
 

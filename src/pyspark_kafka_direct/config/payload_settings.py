@@ -35,6 +35,14 @@ NO_PROTOBUF: Final = ProtobufSource()
 
 
 @dataclass(frozen=True, slots=True)
+class GivenSchemaId:
+    """The id that every key or value has, because all are written with the schema of the query."""
+
+    schema_id: int | str  # a string is a GUID
+    framing: FramingName  # `confluent` or `header`
+
+
+@dataclass(frozen=True, slots=True)
 class PayloadSettings:
     key_format: PayloadFormat = "binary"
     value_format: PayloadFormat = "binary"
@@ -48,6 +56,8 @@ class PayloadSettings:
     single_object: tuple[str, ...] = ()  # the columns in Avro's single-object encoding
     key_json_framing: FramingName = "none"  # of JSON, where a schema id is
     value_json_framing: FramingName = "none"
+    key_schema_id: GivenSchemaId | None = None  # of Avro and Protobuf without a registry
+    value_schema_id: GivenSchemaId | None = None
 
     def format_of(self, column: str) -> PayloadFormat:
         """Return the format of a column of Kafka records."""
@@ -76,6 +86,10 @@ class PayloadSettings:
     def json_framing_of(self, column: str) -> FramingName:
         """Return where the schema id of a column of JSON is."""
         return self.key_json_framing if column == "key" else self.value_json_framing
+
+    def schema_id_of(self, column: str) -> GivenSchemaId | None:
+        """Return the id that a column of Avro or Protobuf has without a registry, or None if it has none."""
+        return self.key_schema_id if column == "key" else self.value_schema_id
 
     @property
     def decodes(self) -> bool:

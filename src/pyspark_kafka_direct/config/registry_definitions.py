@@ -11,6 +11,8 @@ from pyspark_kafka_direct.config.config_option import (
     PARAMS_APIS,
     SINK_API,
     SOURCE_APIS,
+    WRITES_ONLY,
+    Api,
     ConfigOption,
     ConfigSource,
     SourceKey,
@@ -20,20 +22,27 @@ from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION, REGIST
 from pyspark_kafka_direct.config.security_definitions import TLS_OPTIONS
 from pyspark_kafka_direct.config.value_types import BOOLEAN, INT64, LIST, POSITIVE_INT32, SECRET, Enum, Text
 
+DECODED_BY_ARROW: Final[dict[Api, UnsupportedPolicy]] = dict.fromkeys(
+    PARAMS_APIS, UnsupportedPolicy("decode with rdd.arrow(valueFormat=...), or with a Python function", reject=True)
+)
+_ID_OF_REGISTRY: Final = UnsupportedPolicy("a write has the id from a registry; set schema.registry.url", reject=True)
+
 _registry: Final = partial(
-    ConfigOption,
-    role="plan",
-    apis=(*SOURCE_APIS, *SINK_API),
-    field="",
-    unsupported=dict.fromkeys(
-        PARAMS_APIS, UnsupportedPolicy("decode with rdd.arrow(valueFormat=...), or with a Python function", reject=True)
-    ),
+    ConfigOption, role="plan", apis=(*SOURCE_APIS, *SINK_API), field="", unsupported=DECODED_BY_ARROW
+)
+_schema_id: Final = partial(_registry, apis=SOURCE_APIS, unsupported={**DECODED_BY_ARROW, "sink": _ID_OF_REGISTRY})
+_written: Final = partial(
+    _registry, apis=SINK_API, unsupported={**DECODED_BY_ARROW, **dict.fromkeys(SOURCE_APIS, WRITES_ONLY)}
 )
 _SUBJECT: Final = Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a subject")
 _VERSION: Final = Text(
     pattern=re.compile(rf"{LATEST_VERSION}|[1-9][0-9]{{0,8}}"), expected=f"{LATEST_VERSION} or the number of a version"
 )
 _STRATEGY: Final = Enum(("topic", "record", "topic-record"))
+_SCHEMA_ID: Final = Text(
+    pattern=re.compile(r"0|[1-9][0-9]{0,9}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
+    expected="the id of a schema: an integer from 0 to 2147483647, or a GUID",
+)
 _FRAMING: Final = Enum(("confluent", "header", "single-object", "none"))
 
 
@@ -105,17 +114,23 @@ SUBJECT_OPTIONS: Final = (
     _registry("keySchemaVersion", _VERSION, LATEST_VERSION, doc="The same as `valueSchemaVersion`, for keys."),
     _registry("valueSchemaVersion", _VERSION, LATEST_VERSION,
         doc="Version of the subject: `latest` when the query is planned, or a number."),
+    _schema_id("keySchemaId", _SCHEMA_ID, doc="The same as `valueSchemaId`, for keys."),
+    _schema_id("valueSchemaId", _SCHEMA_ID,
+        doc="Without a registry: the id, or the GUID, of the schema in `valueSchema`, which all values are written "
+            "with. It is where `valueFraming` says, `confluent` by default. Values with another id are malformed. Only "
+            "for Avro and Protobuf."),
     _registry("keyFraming", _FRAMING, doc="The same as `valueFraming`, for keys."),
     _registry("valueFraming", _FRAMING,
         doc="Where the schema id of a value is: `confluent` (in front of it; the default with `schema.registry.url`), "
             "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's own "
             "fingerprint of `valueSchema` is in front of it), or `none` (the default without a registry: the values "
-            "are written with the schema that they are read with). For JSON, the default is `none`, `single-object` is "
-            "not possible, and a read needs no registry."),
-    _registry("auto.register.schemas", BOOLEAN, "false", apis=SINK_API, unsupported={},
+            "are written with the schema that they are read with). Without a registry, `confluent` and `header` need "
+            "`valueSchemaId`. For JSON, the default is `none`, `single-object` is not possible, and a read needs "
+            "neither."),
+    _written("auto.register.schemas", BOOLEAN, "false",
         doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else, "
             "with Avro, that of the column's type (`true` in Confluent's serializers)."),
-    _registry("use.latest.version", BOOLEAN, apis=SINK_API, unsupported={},
+    _written("use.latest.version", BOOLEAN,
         doc="Whether to write with the latest schema of the subject, or with `valueSchemaVersion`. The default is "
             "`true`, unless `valueSchema` or `auto.register.schemas` is given (`false` in Confluent's serializers). "
             "With `false` and Avro, the schema of the column's type has to be in the subject."),

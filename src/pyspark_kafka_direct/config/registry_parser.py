@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.payload_settings import GivenSchemaId
 from pyspark_kafka_direct.config.registry_settings import (
     REGISTRY_PREFIX,
     RegistryCredentials,
@@ -20,10 +21,12 @@ from pyspark_kafka_direct.config.security_parser import LOOPBACK_HOSTS, UNAMBIGU
 from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret
 from pyspark_kafka_direct.config.subject_names import SIDES, Side, subject_name
 from pyspark_kafka_direct.config.tls_parser import parse_tls
+from pyspark_kafka_direct.config.unused_options import UnusedOptions
+from pyspark_kafka_direct.config.value_types import INT32
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName, SubjectNameStrategy
@@ -41,10 +44,10 @@ _CLOUD_HEADERS: Final = {
     f"{_BEARER}logical.cluster": "target-sr-cluster",
     f"{_BEARER}identity.pool.id": "Confluent-Identity-Pool-Id",
 }
-_SUBJECT_OPTIONS: Final = (
-    *(f"{side}{name}" for side in SIDES for name in ("Subject", "SubjectNameStrategy", "SchemaVersion", "Framing")),
-    "schemaEvolutionMode",
-)
+_SUBJECT_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
+_SCHEMA_FORMATS: Final = ("avro", "protobuf")
+_ID_FRAMINGS: Final = ("confluent", "header")
+NEEDS_REGISTRY: Final = f"a registry; set {REGISTRY_URL}"
 _UNUSABLE_FRAMINGS: Final = {
     "json": (("single-object",), "confluent, header or none"),
     "protobuf": (("header", "single-object"), "confluent or none"),
@@ -56,9 +59,11 @@ def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: l
     """Return the settings of the registry, or None if there is none; ``security`` are the settings of the brokers."""
     urls = parsed.get_list(REGISTRY_URL)
     if not urls:
-        for name, given_name in parsed.given_names.items():
+        unused = UnusedOptions(parsed)
+        for name in parsed.given_names:
             if name.startswith(REGISTRY_PREFIX) and name != REGISTRY_URL:
-                raise OptionError(f"{given_name} needs a registry; set {parsed.name_of(REGISTRY_URL)}")
+                unused.add(name, NEEDS_REGISTRY)
+        unused.check()
         return None
     split_urls = [_parse_url(url, parsed.name_of(REGISTRY_URL)) for url in urls]
     tls = replace(parse_tls(parsed.below(REGISTRY_PREFIX), warnings), prefix=REGISTRY_PREFIX)
@@ -79,39 +84,88 @@ def parse_registry_payloads(
     parsed: ParsedConfig,
     security: SecuritySettings,
     warnings: list[str],
+    formats: Mapping[Side, str],
     *,
-    schema_sides: Collection[Side],
-    json_framings: Mapping[Side, FramingName],
     topic: str | None = None,
 ) -> RegistryPayloads | None:
     """Return the registry of keys and values, or None if there is none or if nothing is Avro or Protobuf.
 
-    ``topic`` is the one that is read, if the options do not contain it. ``schema_sides`` are Avro or Protobuf.
-    ``json_framings`` are those of keys and values that are JSON, for which nothing is requested.
+    ``topic`` is the one that is read, if the options do not contain it. Nothing is requested for JSON.
     """
     settings = parse_registry(parsed, security, warnings)
-    used_by_json = {f"{side}Framing" for side in json_framings}
-    if any(framing != "none" for framing in json_framings.values()):
-        used_by_json.add(REGISTRY_URL)
-    names = (REGISTRY_URL, *_SUBJECT_OPTIONS)
-    given = [name for name in names if name in parsed.given_names and name not in used_by_json]
-    if settings is not None and schema_sides:
-        for side in SIDES:
-            if side not in schema_sides:
-                reason = f"{side}s are not decoded from Avro or Protobuf"
-                warnings.extend(_ignored(parsed, name, reason) for name in given if name.startswith(side))
-    elif schema_sides:
-        without_registry = ("single-object", "none")
-        given = [name for name in given if not (name.endswith("Framing") and parsed.values[name] in without_registry)]
-        warnings.extend(_ignored(parsed, name, f"{parsed.name_of(REGISTRY_URL)} is not set") for name in given[:1])
+    _check_read_options(parsed, formats, has_registry=settings is not None)
+    sides = [side for side in SIDES if formats[side] in _SCHEMA_FORMATS]
+    if settings is None:
         return None
-    else:
-        warnings.extend(_ignored(parsed, name, "nothing is decoded from Avro or Protobuf") for name in given[:1])
+    if not sides:
+        if not any(parsed.values.get(f"{side}Framing") in _ID_FRAMINGS for side in SIDES):
+            advice = "; if schema ids are in front of JSON, set valueFraming" if "json" in formats.values() else ""
+            warnings += unused_registry_warnings(parsed, f"nothing is decoded from Avro or Protobuf{advice}")
         return None
+    warnings += [
+        _ignored(parsed, f"{side}{name}", f"{side}Schema is the schema to read with")
+        for side in sides
+        for name in _SUBJECT_OPTIONS
+        if f"{side}Schema" in parsed.given_names and f"{side}{name}" in parsed.given_names
+    ]
     topic = topic or _single_topic(parsed)
     key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in SIDES)
     evolution = cast("EvolutionMode", parsed.get_string("schemaEvolutionMode"))
     return RegistryPayloads(settings, key, value, evolution)
+
+
+def unused_registry_warnings(parsed: ParsedConfig, reason: str) -> list[str]:
+    """Return warnings about all given options of the access to a registry, which is not needed."""
+    return [_ignored(parsed, name, reason) for name in parsed.given_names if name.startswith(REGISTRY_PREFIX)]
+
+
+def parse_schema_id(parsed: ParsedConfig, side: Side) -> GivenSchemaId | None:
+    """Return the id that all keys or values have, and where it is."""
+    name, framing = f"{side}SchemaId", parsed.get_string(f"{side}Framing") or "confluent"
+    value = parsed.get_string(name)
+    if value is None:
+        return None
+    if framing not in _ID_FRAMINGS:
+        raise OptionError(
+            f"{parsed.name_of(name)} and {parsed.name_of(f'{side}Framing')}={framing} exclude each other; set only one "
+            "of them"
+        )
+    if not value.isdecimal():
+        return GivenSchemaId(value.lower(), cast("FramingName", framing))
+    return GivenSchemaId(int(INT32.parse(value, parsed.name_of(name))), cast("FramingName", framing))
+
+
+def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, has_registry: bool) -> None:
+    """Reject options that say how keys and values are read and that would have no effect."""
+    unused = UnusedOptions(parsed)
+    has_ids = False  # of the registry
+    for side, payload_format in formats.items():
+        framing, schema_id = f"{side}Framing", f"{side}SchemaId"
+        of_schemas = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
+        if payload_format not in _SCHEMA_FORMATS:
+            for name in (*of_schemas, schema_id):
+                unused.add(name, f"Avro or Protobuf; set {side}Format=avro or protobuf")
+            if payload_format != "json":
+                unused.add(framing, f"JSON, Avro or Protobuf; set {side}Format=json, avro or protobuf")
+        elif has_registry:
+            has_ids = has_ids or parse_subject(parsed, side, has_registry=True).framing in _ID_FRAMINGS
+            if schema_id in parsed.given_names:
+                raise OptionError(
+                    f"{parsed.name_of(schema_id)} and {parsed.name_of(REGISTRY_URL)} exclude each other, because a "
+                    "registry has the schemas of all ids; set only one of them"
+                )
+        else:
+            for name in of_schemas:
+                unused.add(name, NEEDS_REGISTRY)
+            if schema_id not in parsed.given_names and parsed.values.get(framing) in _ID_FRAMINGS:
+                unused.add(
+                    framing,
+                    f"a registry, which has the schemas of the ids; set {REGISTRY_URL}, or {schema_id} to the id that "
+                    f"all {side}s have",
+                )
+    if not has_ids:
+        unused.add("schemaEvolutionMode", f"Avro or Protobuf with schema ids; set {REGISTRY_URL} to their registry")
+    unused.check()
 
 
 def parse_subject(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> SubjectSettings:

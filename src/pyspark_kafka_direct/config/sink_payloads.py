@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.registry_parser import check_framing, parse_registry, parse_subject
+from pyspark_kafka_direct.config.registry_parser import (
+    NEEDS_REGISTRY,
+    REGISTRY_URL,
+    check_framing,
+    parse_registry,
+    parse_subject,
+    unused_registry_warnings,
+)
 from pyspark_kafka_direct.config.subject_names import SIDES, Side
+from pyspark_kafka_direct.config.unused_options import UnusedOptions
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings, SubjectSettings
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
@@ -68,8 +74,11 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
     formats = {side: _format(parsed, side) for side in SIDES}
     sides = tuple(side for side in SIDES if formats[side] in _SCHEMA_FORMATS or _has_json_ids(parsed, side))
     registry = parse_registry(parsed, security, warnings)
-    warnings += _ignored_options(parsed, sides, has_registry=registry is not None)
+    _check_unused_options(parsed, sides, has_registry=registry is not None)
     if not sides:
+        warnings += unused_registry_warnings(
+            parsed, "nothing is written as Avro or Protobuf, or as JSON with schema ids"
+        )
         return NO_SINK_PAYLOADS
     auto_register = parsed.get_boolean(AUTO_REGISTER)
     use_latest = parsed.values.get(USE_LATEST)
@@ -78,6 +87,12 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
             f"{parsed.name_of(AUTO_REGISTER)} and {parsed.name_of(USE_LATEST)} exclude each other: the one registers a "
             "schema, the other writes with the latest one of the subject. Set only one of them"
         )
+    warnings += [
+        option_messages.ignored_warning(parsed.source, given, "the schema is not that of a version of the subject")
+        for side in sides
+        if (given := parsed.given_names.get(f"{side}SchemaVersion"))
+        and (parsed.get_string(f"{side}Schema") or auto_register or use_latest is False)
+    ]
     columns = tuple(_column(parsed, side, formats[side], has_registry=registry is not None) for side in sides)
     for column in columns:
         if use_latest and column.schema is not None:
@@ -117,49 +132,38 @@ def _has_json_ids(parsed: ParsedConfig, side: Side) -> bool:
 def _column(parsed: ParsedConfig, side: Side, payload_format: str, *, has_registry: bool) -> SinkColumn:
     schema = parsed.get_string(f"{side}Schema")
     subject = parse_subject(parsed, side, has_registry=has_registry)
-    if not has_registry:
-        if schema is None and payload_format != "json":
-            kind = "an Avro schema, which is JSON" if payload_format == "avro" else "the text of a .proto file"
-            raise OptionError(
-                f"{side}Format={payload_format} needs the schema: set {side}Schema to {kind}, or "
-                "schema.registry.url to a schema registry"
-            )
-        if subject.framing == "confluent" or (subject.framing == "header" and payload_format != "protobuf"):
-            raise OptionError(
-                f"{parsed.name_of(f'{side}Framing')}={subject.framing} needs a registry, which has the id; set "
-                "schema.registry.url"
-            )
+    if not has_registry and schema is None and payload_format != "json":
+        kind = "an Avro schema, which is JSON" if payload_format == "avro" else "the text of a .proto file"
+        raise OptionError(
+            f"{side}Format={payload_format} needs the schema: set {side}Schema to {kind}, or "
+            "schema.registry.url to a schema registry"
+        )
     check_framing(parsed, side)
     message = parsed.get_string(f"{side}Message") if payload_format == "protobuf" else None
     return SinkColumn(side, subject, schema, cast("SinkFormat", payload_format), message or None)
 
 
-def _ignored_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> Iterator[str]:
-    """Yield warnings about options that have no effect."""
-    reasons: dict[str, str] = {}
-    nothing = "nothing is written as Avro or Protobuf, or as JSON with schema ids"
+def _check_unused_options(parsed: ParsedConfig, sides: tuple[Side, ...], *, has_registry: bool) -> None:
+    """Reject options that say how keys and values are written and that would have no effect."""
+    unused = UnusedOptions(parsed)
     for side in SIDES:
         if parsed.get_string(f"{side}Format") != "protobuf":
-            reasons[f"{side}Message"] = f"{side}Format is not protobuf"
+            unused.add(f"{side}Message", f"Protobuf; set {side}Format=protobuf")
         if side not in sides:
-            reason = f"{side}Format is not avro or protobuf" if sides else nothing
-            is_json = parsed.get_string(f"{side}Format") == "json"
-            if sides and is_json:
-                reason = f"{side}Framing=confluent or header is not set, which writes JSON with schema ids"
-            # JSON is written as the framing none says.
-            reasons |= {f"{side}{name}": reason for name in _SCHEMA_OPTIONS if not (is_json and name == "Framing")}
+            need = f"Avro or Protobuf; set {side}Format=avro or protobuf"
+            if parsed.get_string(f"{side}Format") == "json":
+                need = f"schema ids, which JSON has with {side}Framing=confluent or header; set one of these"
+            for name in _SCHEMA_OPTIONS:
+                unused.add(f"{side}{name}", need)
         elif not has_registry:
-            reasons |= {f"{side}{name}": "schema.registry.url is not set" for name in _REGISTRY_OPTIONS}
-        elif parsed.get_string(f"{side}Schema") or parsed.get_boolean(AUTO_REGISTER) or not _uses_latest(parsed):
-            reasons[f"{side}SchemaVersion"] = "the schema is not that of a version of the subject"
-    if not sides:
-        reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST, "schema.registry.url"), nothing)
-    elif not has_registry:
-        reasons |= dict.fromkeys((AUTO_REGISTER, USE_LATEST), "schema.registry.url is not set")
-    for name, reason in reasons.items():
-        if name in parsed.given_names:
-            yield option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)
-
-
-def _uses_latest(parsed: ParsedConfig) -> bool:
-    return parsed.values.get(USE_LATEST) is not False
+            for name in _REGISTRY_OPTIONS:
+                unused.add(f"{side}{name}", NEEDS_REGISTRY)
+            framing = parsed.get_string(f"{side}Framing")
+            if framing == "confluent" or (framing == "header" and parsed.get_string(f"{side}Format") != "protobuf"):
+                unused.add(f"{side}Framing", f"a registry, which has the id; set {REGISTRY_URL}")
+    for name in (AUTO_REGISTER, USE_LATEST):
+        if not sides:
+            unused.add(name, "Avro, Protobuf, or JSON with schema ids; set valueFormat=avro or protobuf")
+        elif not has_registry:
+            unused.add(name, NEEDS_REGISTRY)
+    unused.check()

@@ -29,6 +29,7 @@ from pyspark_kafka_direct.config.config_option import (
 )
 from pyspark_kafka_direct.config.consumer_definitions import READS_FROM_LEADERS
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
+from pyspark_kafka_direct.config.registry_definitions import DECODED_BY_ARROW
 from pyspark_kafka_direct.config.value_types import (
     BOOLEAN,
     DURATION,
@@ -103,9 +104,6 @@ _NO_MICRO_BATCHES: Final[_Policies] = {
         "the Spark configuration"
     ),
 }
-_DECODED_BY_ARROW: Final[_Policies] = dict.fromkeys(
-    PARAMS_APIS, UnsupportedPolicy("decode with rdd.arrow(valueFormat=...), or with a Python function", reject=True)
-)
 
 _source: Final = partial(ConfigOption, role="plan", apis=SOURCE_APIS)
 _spark: Final = partial(_source, defined_by_spark=True)
@@ -114,7 +112,7 @@ _start: Final = partial(_select, apis=(*SOURCE_APIS, "direct"))
 _end: Final = partial(_spark, apis=("batch",), unsupported=_NO_END)
 _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
-_payload: Final = partial(_source, field="", unsupported=_DECODED_BY_ARROW)
+_payload: Final = partial(_source, field="", unsupported=DECODED_BY_ARROW)
 _written_payload: Final = partial(_payload, apis=(*SOURCE_APIS, *SINK_API))
 _FORMAT: Final = Enum(("binary", "string", "json", "avro", "protobuf"), FACTORY)
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)

@@ -26,6 +26,8 @@ from pyspark_kafka_direct.records.json_values import MalformedValues
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_kafka_direct.config.registry_settings import FramingName
+
 HEADER_NAMES: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Of the headers with schema ids."""
 
@@ -90,6 +92,11 @@ class ConfluentFraming:
                 malformed.reasons.is_valid(), reasons, pc.if_else(has_header, 0, malformed.positions)
             )
         return FramedValues(values, starts, found.writers, found.schema_ids, malformed)
+
+
+def confluent_framing(column: str, name: FramingName) -> ConfluentFraming:
+    """Return the framing ``confluent`` or ``header`` of keys or values."""
+    return ConfluentFraming(HEADER_NAMES[column] if name == "header" else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,9 @@ def json_framing(column: str, settings: PayloadSettings) -> Framing | None:
     name = settings.json_framing_of(column)
     if name == "none":
         return None
-    from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming
+    from pyspark_kafka_direct.formats.framing import confluent_framing
 
-    return ConfluentFraming(HEADER_NAMES[column] if name == "header" else None)
+    return confluent_framing(column, name)
 
 
 def without_header(framed: FramedValues) -> pa.BinaryArray:

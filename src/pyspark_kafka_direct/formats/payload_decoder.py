@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.formats.payload_column import PayloadColumn
+    from pyspark_kafka_direct.formats.protobuf.given_message import GivenMessage
     from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
     from pyspark_kafka_direct.formats.user_decoder import UserDecoder
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -199,6 +200,14 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
         from pyspark_kafka_direct.formats.avro.single_object import single_object
 
         return AvroColumn(data_type, single_object(parse_avro_schema(text, references)), settings.corrupt_record)
+    given_id = settings.schema_id_of(column)
+    if given_id is not None:
+        from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings, GivenSchema
+        from pyspark_kafka_direct.formats.framing import confluent_framing
+
+        schema, framing = parse_avro_schema(text, references), confluent_framing(column, given_id.framing)
+        avro = AvroSettings(schema, framing, GivenSchema(schema, given_id.schema_id))
+        return AvroColumn(data_type, avro, settings.corrupt_record)
     if settings.registry is None or settings.registry.side(column).framing == "none":
         return AvroColumn(data_type, given_schema(parse_avro_schema(text, references)), settings.corrupt_record)
     from pyspark_kafka_direct.formats.avro.registry_schemas import ReaderSchema, registry_avro_settings
@@ -207,7 +216,12 @@ def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettin
     return AvroColumn(data_type, registry_avro_settings(settings.registry, column, reader), settings.corrupt_record)
 
 
-def _writer_messages(column: str, settings: PayloadSettings) -> WriterMessages | None:
+def _writer_messages(column: str, settings: PayloadSettings) -> GivenMessage | WriterMessages | None:
+    given_id = settings.schema_id_of(column)
+    if given_id is not None:
+        from pyspark_kafka_direct.formats.protobuf.given_message import GivenMessage
+
+        return GivenMessage(settings.protobuf_of(column), given_id.schema_id)
     if settings.registry is None or settings.registry.side(column).framing == "none":
         return None
     from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages

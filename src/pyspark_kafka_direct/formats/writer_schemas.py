@@ -76,6 +76,11 @@ class WriterSchemaError(Exception):
     """Why values with a schema id cannot be decoded: they are malformed for this reason."""
 
 
+def other_id(schema_id: int | str, given_id: int | str | None) -> str:
+    """Return why a value is malformed whose id is not that of the given schema."""
+    return f"the schema id of the value is {schema_id}, and that of the query is {given_id}"
+
+
 def most_frequent_first(
     writers: pa.Int32Array | None, schemas: Sequence[Hashable], known: Container[Hashable]
 ) -> Sequence[int]:

@@ -102,6 +102,23 @@ def test_a_direct_stream_keeps_the_schema_of_its_start(
     assert values(results.flat) == [{"id": 1}, {"id": 2}]
 
 
+def test_a_direct_stream_with_the_id_of_its_schema(spark: SparkSession, kafka: EmbeddedKafka, bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"\0\0\0\0\7\2\x0a", b"\0\0\0\0\x08\2\x0c", b"\2\x0e", None, b"\0\0\0\0\7\2\x10"])
+    results = BatchResults()
+    with streaming(spark.sparkContext, 1) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
+        with pytest.raises(OptionError, match=r"valueFraming=confluent needs a registry.* or valueSchemaId"):
+            stream.arrow(valueFormat="avro", valueSchema=V1, options={"valueFraming": "confluent"})
+        decoded = stream.arrow(
+            ["value"], valueFormat="avro", valueSchema=V1, mode="PERMISSIVE", options={"valueSchemaId": "7"}
+        )
+        decoded.foreachRDD(lambda rdd: results.add(rdd.collect()))
+        ssc.start()
+        results.wait_for_elements(1)
+    assert values(results.flat) == [{"id": 5}, {"id": None}, {"id": None}, None, {"id": 8}]
+
+
 def test_a_direct_stream_of_protobuf_and_json_with_schema_ids(
     spark: SparkSession, kafka: EmbeddedKafka, bench: Workbench, registry: FakeRegistry
 ) -> None:

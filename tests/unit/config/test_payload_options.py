@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_kafka_direct.config.payload_parser import PayloadOptions, parse_payload_arguments
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
 from pyspark_kafka_direct.config.read_options import (
     parse_batch_options,
     parse_columns,
@@ -161,30 +163,192 @@ def test_the_subject_follows_from_a_single_topic(options: dict[str, str], subjec
     assert registry.value.subject == subject
 
 
-def test_options_of_a_registry_without_effect() -> None:
+WITHOUT_REGISTRY = {"valueFormat": "avro", "valueSchema": "x"}
+
+
+def test_options_of_a_registry_that_is_not_needed_are_warned_of() -> None:
     def warnings(options: dict[str, str]) -> list[str]:
         return [warning for warning in parse_batch_options({**BASE, **options}).warnings if "egistr" in warning]
 
-    assert warnings({"schema.registry.url": "https://one:8081"}) == [
-        "the option schema.registry.url is ignored: nothing is decoded from Avro or Protobuf"
+    access = {"schema.registry.url": "https://one:8081", "schema.registry.basic.auth.user.info": "a:b"}
+    assert warnings(access) == [
+        f"the option {name} is ignored: nothing is decoded from Avro or Protobuf" for name in access
     ]
-    avro = {"valueFormat": "avro", "valueSchema": "x"}
-    assert parse_batch_options({**BASE, **avro, "valueSubject": "s"}).warnings == (
-        "the option valueSubject is ignored: schema.registry.url is not set",
-    )
+    assert all(warning.endswith("set valueFraming") for warning in warnings({**access, "keyFormat": "json"}))
     assert warnings(AVRO) == []
-    assert parse_batch_options({**BASE, **avro, "valueFraming": "none"}).warnings == ()  # that is what is read
-    assert parse_batch_options({**BASE, **avro, "valueFraming": "confluent"}).warnings == (
-        "the option valueFraming is ignored: schema.registry.url is not set",
+    for framing in ("none", "single-object"):  # that is what is read
+        assert parse_batch_options({**BASE, **WITHOUT_REGISTRY, "valueFraming": framing}).warnings == ()
+    given = {**AVRO, "valueSchema": "x", "valueSubject": "s", "valueSchemaVersion": "3"}
+    assert parse_batch_options(given).warnings == (
+        "the option valueSubject is ignored: valueSchema is the schema to read with",
+        "the option valueSchemaVersion is ignored: valueSchema is the schema to read with",
     )
-    assert parse_batch_options({**BASE, "valueSubject": "s"}).warnings == (
-        "the option valueSubject is ignored: nothing is decoded from Avro or Protobuf",
-    )
-    for key in ({}, {"keyFormat": "string"}):
-        assert parse_batch_options({**AVRO, **key, "keyFraming": "confluent", "keySubject": "s"}).warnings == (
-            "the option keySubject is ignored: keys are not decoded from Avro or Protobuf",
-            "the option keyFraming is ignored: keys are not decoded from Avro or Protobuf",
+
+
+NEEDS_ID = (
+    "{0}Framing={1} needs a registry, which has the schemas of the ids; set schema.registry.url, or {0}SchemaId to the "
+    "id that all {0}s have, or remove it"
+)
+NEEDS_REGISTRY = "a registry; set schema.registry.url, or remove"
+NEEDS_AVRO = "Avro or Protobuf; set keyFormat=avro or protobuf, or remove"
+NEEDS_TYPED = "JSON, Avro or Protobuf; set keyFormat=json, avro or protobuf, or remove it"
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        ({**WITHOUT_REGISTRY, "valueFraming": "confluent"}, [NEEDS_ID.format("value", "confluent")]),
+        ({**WITHOUT_REGISTRY, "valueFraming": "HEADER"}, [NEEDS_ID.format("value", "header")]),
+        (
+            {"keyFormat": "protobuf", "keySchema": "x", "keyFraming": "confluent"},
+            [NEEDS_ID.format("key", "confluent")],
+        ),
+        ({"keyFraming": "confluent"}, [f"keyFraming=confluent needs {NEEDS_TYPED}"]),
+        ({"keyFormat": "string", "keyFraming": "header"}, [f"keyFraming=header needs {NEEDS_TYPED}"]),
+        ({"keyFormat": "string", "keyFraming": "single-object"}, [f"keyFraming=single-object needs {NEEDS_TYPED}"]),
+        (
+            {"schema.registry.url": "http://r", "valueFormat": "avro", "keyFraming": "confluent", "keySubject": "s"},
+            [f"keySubject needs {NEEDS_AVRO} it. keyFraming=confluent needs {NEEDS_TYPED}"],
+        ),
+        (
+            {"keyFormat": "json", "keySubject": "s", "keySchemaVersion": "3", "keySchemaId": "7"},
+            [f"keySubject, keySchemaVersion, keySchemaId need {NEEDS_AVRO} them"],
+        ),
+        (
+            {**WITHOUT_REGISTRY, "valueSubject": "s", "valueSubjectNameStrategy": "record", "valueFraming": "header"},
+            [
+                f"valueSubject, valueSubjectNameStrategy=record need {NEEDS_REGISTRY} them. ",
+                NEEDS_ID.format("value", "header"),
+            ],
+        ),
+        (
+            {**WITHOUT_REGISTRY, "schemaEvolutionMode": "restart"},
+            ["schemaEvolutionMode=restart needs Avro or Protobuf with schema ids; set schema.registry.url to their"],
+        ),
+        ({"schemaEvolutionMode": "restart"}, ["schemaEvolutionMode=restart needs Avro or Protobuf with schema ids"]),
+        (
+            {
+                "valueFormat": "avro",
+                "schema.registry.url": "http://r",
+                "valueFraming": "none",
+                "schemaEvolutionMode": "restart",
+            },
+            ["schemaEvolutionMode=restart needs Avro or Protobuf with schema ids"],
+        ),
+        (
+            {
+                **WITHOUT_REGISTRY,
+                "basic.auth.user.info": "a:hunter2",
+                "schema.registry.ssl.keystore.password": "hunter2",
+            },
+            [f"basic.auth.user.info, schema.registry.ssl.keystore.password need {NEEDS_REGISTRY} them"],
+        ),
+        (
+            {**WITHOUT_REGISTRY, "valueSchemaId": "7", "schema.registry.url": "http://r"},
+            ["valueSchemaId and schema.registry.url exclude each other, because a registry has the schemas of all ids"],
+        ),
+        (
+            {**WITHOUT_REGISTRY, "valueSchemaId": "7", "valueFraming": "none"},
+            ["valueSchemaId and valueFraming=none exclude each other"],
+        ),
+        (
+            {**WITHOUT_REGISTRY, "valueSchemaId": "7", "valueFraming": "single-object"},
+            ["valueSchemaId and valueFraming=single-object exclude each other"],
+        ),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "x", "valueSchemaId": "7", "valueFraming": "header"},
+            ["valueFraming is confluent or none with valueFormat=protobuf"],
+        ),
+    ],
+)
+def test_options_that_say_how_bytes_are_read_are_not_ignored(options: dict[str, str], messages: list[str]) -> None:
+    for parse in (parse_batch_options, parse_stream_options, parse_continuous_options, parse_columns):
+        with pytest.raises(OptionError) as raised:
+            parse({**BASE, **options})
+        assert all(message in raised.value.message for message in messages), raised.value.message
+        assert "hunter2" not in raised.value.message
+    with pytest.raises(OptionError):
+        parse_payload_arguments(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, GivenSchemaId(7, "confluent")),
+        ({"valueFraming": "confluent"}, GivenSchemaId(7, "confluent")),
+        ({"valueFraming": "header"}, GivenSchemaId(7, "header")),
+        ({"valueSchemaId": " 0 "}, GivenSchemaId(0, "confluent")),
+        ({"valueSchemaId": "2147483647"}, GivenSchemaId(2147483647, "confluent")),
+        (
+            {"valueSchemaId": "1F3C2A00-1111-2222-3333-00000000000A", "valueFraming": "header"},
+            GivenSchemaId("1f3c2a00-1111-2222-3333-00000000000a", "header"),
+        ),
+    ],
+)
+def test_the_id_of_a_schema_replaces_a_registry(options: dict[str, str], expected: GivenSchemaId) -> None:
+    given = {**WITHOUT_REGISTRY, "valueSchemaId": "7", **options}
+    for parse in (parse_batch_options, parse_stream_options, parse_continuous_options):
+        parsed = parse({**BASE, **given})
+        settings = parsed.payloads.settings
+        assert (settings.schema_id_of("value"), settings.schema_id_of("key"), settings.registry) == (
+            expected,
+            None,
+            None,
         )
+        assert parsed.warnings == ()
+    assert parse_payload_arguments(given) == parse_batch_options({**BASE, **given}).payloads
+
+
+@pytest.mark.parametrize("value", ["", "-1", "+7", "07", "7.0", "seven", "2147483648", "9999999999", "7" * 11, "a-b"])
+def test_ids_that_no_schema_has(value: str) -> None:
+    with pytest.raises(OptionError, match=r"^valueSchemaId must be .*integer from 0 to 2147483647"):
+        parse_batch_options({**BASE, **WITHOUT_REGISTRY, "valueSchemaId": value})
+
+
+FORMATS = st.sampled_from(["binary", "string", "json", "avro", "protobuf", "decoders:make"])
+# Values that are not what an option has by default.
+SAYS_HOW_BYTES_ARE_READ = {
+    **{f"{side}Subject": "s" for side in ("key", "value")},
+    **{f"{side}SubjectNameStrategy": "topic-record" for side in ("key", "value")},
+    **{f"{side}SchemaVersion": "3" for side in ("key", "value")},
+    **{f"{side}SchemaId": "7" for side in ("key", "value")},
+    **{f"{side}Schema": "s" for side in ("key", "value")},
+    **{f"{side}Message": "M" for side in ("key", "value")},
+    "schemaEvolutionMode": "restart",
+    "schema.registry.url": "http://localhost:8081",
+}
+
+
+@given(
+    formats=st.fixed_dictionaries({"keyFormat": FORMATS, "valueFormat": FORMATS}),
+    names=st.sets(st.sampled_from(sorted(SAYS_HOW_BYTES_ARE_READ)), max_size=5),
+    framings=st.dictionaries(
+        st.sampled_from(["keyFraming", "valueFraming"]),
+        st.sampled_from(["confluent", "header", "single-object", "none"]),
+    ),
+)
+def test_each_option_is_applied_rejected_or_warned_of(
+    formats: dict[str, str], names: set[str], framings: dict[str, str]
+) -> None:
+    options = {**BASE, **formats, **framings, **{name: SAYS_HOW_BYTES_ARE_READ[name] for name in names}}
+    try:
+        parsed = parse_continuous_options(options)
+    except OptionError:
+        return
+    for name in names | framings.keys():
+        try:
+            without = parse_continuous_options({other: value for other, value in options.items() if other != name})
+        except OptionError:
+            continue  # the option is needed
+        is_applied = parsed.payloads != without.payloads or options[name] in ("none", "confluent")
+        assert is_applied or any(f"the option {name} is ignored" in warning for warning in parsed.warnings), name
+
+
+@pytest.mark.parametrize("payload_format", ["binary", "string", "decoders:make", "avro", "protobuf"])
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_ids_without_a_registry_are_rejected_in_each_format_but_json(side: str, payload_format: str) -> None:
+    with pytest.raises(OptionError, match=f"{side}Framing"):
+        parse_continuous_options({**BASE, f"{side}Format": payload_format, f"{side}Framing": "confluent"})
 
 
 @pytest.mark.parametrize(

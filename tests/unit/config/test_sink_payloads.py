@@ -56,20 +56,52 @@ def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, 
     assert payloads.columns[0].subject.framing == framing
 
 
-def test_options_without_effect_are_warned_of() -> None:
-    parsed = parse(keyFormat="json", valueSubject="s", **REGISTRY)
+def test_access_to_a_registry_that_is_not_needed_is_warned_of() -> None:
+    access = {**REGISTRY, "schema.registry.basic.auth.user.info": "a:b"}
+    parsed = parse(keyFormat="json", **access)
     assert parsed.payloads.columns == ()
-    assert [warning for warning in parsed.warnings if "nothing is written as" in warning] == [
+    assert parsed.warnings == tuple(
         f"the option {name} is ignored: nothing is written as Avro or Protobuf, or as JSON with schema ids"
-        for name in ("valueSubject", "schema.registry.url")
-    ]
-    parsed = parse(keyFormat="json", valueFormat="avro", keySubject="s", **REGISTRY)
-    reason = "keyFraming=confluent or header is not set, which writes JSON with schema ids"
-    assert parsed.warnings == (f"the option keySubject is ignored: {reason}",)
-    parsed = parse(valueFormat="avro", keySubject="s", **REGISTRY)
-    assert parsed.warnings == ("the option keySubject is ignored: keyFormat is not avro or protobuf",)
-    without = parse(valueFormat="avro", valueSchema=SCHEMA, **{"auto.register.schemas": "true"})
-    assert "the option auto.register.schemas is ignored: schema.registry.url is not set" in without.warnings
+        for name in access
+    )
+
+
+AVRO = {"valueFormat": "avro", "valueSchema": SCHEMA}
+NEEDS_IDS = "schema ids, which JSON has with keyFraming=confluent or header; set one of these, or remove"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueSchema": SCHEMA}, "valueSchema needs Avro or Protobuf; set valueFormat=avro or protobuf, or remove it"),
+        ({"valueFraming": "confluent"}, "valueFraming=confluent needs Avro or Protobuf; set valueFormat=avro"),
+        ({"valueFormat": "string", "valueFraming": "header", **REGISTRY}, "valueFraming=header needs Avro or Protobuf"),
+        ({"keySubject": "s", **AVRO, **REGISTRY}, "keySubject needs Avro or Protobuf; set keyFormat=avro or protobuf"),
+        ({"keyFormat": "json", "keySubject": "s", **REGISTRY}, f"keySubject needs {NEEDS_IDS} it"),
+        (
+            {"keyFormat": "json", "keySchema": "{}", "keySchemaVersion": "3", **AVRO, **REGISTRY},
+            f"keySchema, keySchemaVersion need {NEEDS_IDS} them",
+        ),
+        ({**AVRO, "valueMessage": "M"}, "valueMessage needs Protobuf; set valueFormat=protobuf, or remove it"),
+        ({**AVRO, "valueSubject": "s"}, "valueSubject needs a registry; set schema.registry.url, or remove it"),
+        (
+            {**AVRO, "valueSubject": "s", "auto.register.schemas": "true", "valueFraming": "confluent"},
+            "valueSubject, auto.register.schemas need a registry; set schema.registry.url, or remove them. "
+            "valueFraming=confluent needs a registry, which has the id; set schema.registry.url, or remove it",
+        ),
+        ({**REGISTRY, "auto.register.schemas": "true"}, "auto.register.schemas needs Avro, Protobuf, or JSON with sch"),
+        ({**AVRO, "valueSchemaId": "7"}, "the option valueSchemaId cannot be used here: a write has the id from a reg"),
+    ],
+)
+def test_options_that_say_how_bytes_are_written_are_not_ignored(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse(**options)
+    assert message in raised.value.message
+
+
+def test_values_that_say_what_is_written_anyway_are_accepted() -> None:
+    given = {"keyFraming": "none", "auto.register.schemas": "false", "use.latest.version": "false", **AVRO}
+    assert parse(**given).warnings == ()
 
 
 @pytest.mark.parametrize("others", [{"valueSchema": SCHEMA}, {"use.latest.version": "false"}])
@@ -78,11 +110,6 @@ def test_a_version_that_is_not_written_with_is_warned_of(others: dict[str, str])
     parsed = parse(valueFormat="avro", valueSchemaVersion="3", **REGISTRY, **others)
     message = "the option valueSchemaVersion is ignored: the schema is not that of a version of the subject"
     assert parsed.warnings == (message,)
-
-
-def test_a_subject_without_a_registry_is_warned_of() -> None:
-    parsed = parse(valueFormat="avro", valueSchema=SCHEMA, valueSubject="s")
-    assert parsed.warnings == ("the option valueSubject is ignored: schema.registry.url is not set",)
 
 
 @pytest.mark.parametrize("others", [{}, {"keyFormat": "avro", "keySchema": SCHEMA}])

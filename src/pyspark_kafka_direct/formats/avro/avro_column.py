@@ -10,7 +10,13 @@ import pyarrow as pa
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.whole_values import column_fields, is_record, resolve_column
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes
-from pyspark_kafka_direct.formats.writer_schemas import NO_ID, FramedValues, WriterSchemaError, most_frequent_first
+from pyspark_kafka_direct.formats.writer_schemas import (
+    NO_ID,
+    FramedValues,
+    WriterSchemaError,
+    most_frequent_first,
+    other_id,
+)
 from pyspark_kafka_direct.records import create_avro_decoder
 from pyspark_kafka_direct.records.json_values import DecodedValues
 
@@ -49,12 +55,15 @@ class NoFraming:
 
 @dataclass(frozen=True, slots=True)
 class GivenSchema:
-    """A ``WriterSchemas`` with one schema."""
+    """A ``WriterSchemas`` with one schema; with an id, datums with another id are malformed."""
 
     schema: AvroSchema
+    schema_id: int | str | None = None
 
     def writer_schema(self, schema_id: int | str) -> AvroSchema:
         """Return the schema."""
+        if self.schema_id not in (None, schema_id):
+            raise WriterSchemaError(other_id(schema_id, self.schema_id))
         return self.schema
 
 

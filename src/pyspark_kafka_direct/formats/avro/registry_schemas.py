@@ -13,7 +13,7 @@ from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
-from pyspark_kafka_direct.formats.framing import HEADER_NAMES, ConfluentFraming
+from pyspark_kafka_direct.formats.framing import confluent_framing
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 from pyspark_kafka_direct.registry.registry_client import registry_client
 
@@ -84,7 +84,7 @@ class RegistrySchemas:
 
 def registry_avro_settings(registry: RegistryPayloads, column: str, reader: ReaderSchema) -> AvroSettings:
     """Return how a task decodes keys or values, whose writers' schemas are in a registry."""
-    framing = ConfluentFraming(HEADER_NAMES[column] if registry.side(column).framing == "header" else None)
+    framing = confluent_framing(column, registry.side(column).framing)
     compared = reader if registry.evolution == "restart" else None
     return AvroSettings(reader.parse(), framing, RegistrySchemas(registry.settings, compared))
 

@@ -16,6 +16,7 @@ from pyspark_kafka_direct.records import DecodedValues, create_protobuf_decoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+    from pyspark_kafka_direct.formats.protobuf.given_message import GivenMessage
     from pyspark_kafka_direct.formats.protobuf.registry_messages import WriterMessages
 
 
@@ -32,7 +33,7 @@ class ProtobufColumn:
         corrupt_record: str = "",
         *,
         emits_defaults: bool = False,
-        writers: WriterMessages | None = None,  # of values with a header
+        writers: GivenMessage | WriterMessages | None = None,  # of values with a header
     ) -> None:
         self._type = data_type
         fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)

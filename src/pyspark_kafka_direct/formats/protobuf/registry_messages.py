@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError
+from pyspark_kafka_direct.formats.protobuf.given_message import named_message
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.registry.registry_client import registry_client
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 _MAX_SHOWN_FIELDS: Final = 5
-_MAX_SHOWN_INDEXES: Final = 10
 
 # Types with the same wire type that write a number in different ways.
 _ZIGZAG: Final = ("sint32", "sint64")
@@ -48,15 +48,11 @@ class WriterMessages:
             schema = source_schema(message_source(resolved, f"schema id {schema_id}"))
         except (SchemaNotFoundError, SchemaError) as error:
             return error.message.rstrip(".")
-        writer = schema.message_at(indexes)
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
-        if writer is None:
-            shown = ", ".join(map(str, indexes[:_MAX_SHOWN_INDEXES]))
-            more = ", ..." if len(indexes) > _MAX_SHOWN_INDEXES else ""
-            return f"schema id {schema_id} has no message with the indexes [{shown}{more}]"
-        if writer.name != reader.name:
-            return f"the value is a message {writer.name}, not {reader.name}"
+        writer = named_message(schema, schema_id, indexes, reader.name)
+        if isinstance(writer, str):
+            return writer
         misread = next(_misread_fields(schema, writer, reader_schema, reader), None)
         if misread is not None:
             return f"schema id {schema_id}: {misread}"

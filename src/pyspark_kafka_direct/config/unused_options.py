@@ -1,0 +1,39 @@
+"""Rejects options that say how keys and values are read or written, and that nothing would use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.config.value_types import Enum
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.hints import listed
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+
+
+class UnusedOptions:
+    """Collects the options that have no effect, so that one error names all of them."""
+
+    def __init__(self, parsed: ParsedConfig) -> None:
+        self._parsed = parsed
+        self._names: dict[str, list[str]] = {}  # what the options need, to their names
+
+    def add(self, name: str, need: str) -> None:
+        """Add an option if it is given; the value ``none`` or ``false`` says what happens without it."""
+        if name in self._parsed.given_names and self._parsed.values[name] not in ("none", False):
+            self._names.setdefault(need, []).append(self._shown(name))
+
+    def check(self) -> None:
+        """Raise an error if there are any."""
+        sentences = [
+            f"{listed(names)} {'needs' if len(names) == 1 else 'need'} {need}, or remove "
+            f"{'it' if len(names) == 1 else 'them'}"
+            for need, names in self._names.items()
+        ]
+        if sentences:
+            raise OptionError(". ".join(sentences))
+
+    def _shown(self, name: str) -> str:
+        is_enum = isinstance(self._parsed.table.by_name[name].value_type, Enum)
+        return self._parsed.given_names[name] + (f"={self._parsed.values[name]}" if is_enum else "")
