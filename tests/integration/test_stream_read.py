@@ -181,7 +181,8 @@ def test_process_all_available_returns_after_acknowledged_records(
     """An answer "nothing new" must not be older than the call. Spark asks two sources, one after the other."""
     topics = [make_topic(), make_topic(2)]
     query = stream(startingOffsets="earliest")
-    running = query.start(query.load(subscribe=topics[0]).union(query.load(subscribePattern=f"{topics[1]}.*")))
+    latest = query.load(subscribePattern=f"{topics[1]}.*", startingOffsets="latest")
+    running = query.start(query.load(subscribe=topics[0]).union(latest))
     for sent in range(6):
         running.processAllAvailable()
         assert len(query.values) == sent

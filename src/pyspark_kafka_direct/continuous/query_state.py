@@ -111,7 +111,7 @@ def epoch_progress(
     result: EpochResult,
     *,
     start_offsets: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],  # at the last check of the partitions
     ended_at: float,  # seconds since 1970
     seconds: float,
     commit_ms: float,
@@ -119,6 +119,7 @@ def epoch_progress(
     """Return a progress report with the keys of Spark's ``StreamingQueryProgress``."""
     rows = result.rows_read
     rate = rows / seconds if seconds > 0 else 0.0
+    latest = {tp: max(end, result.offsets.get(tp, end)) for tp, end in latest.items()}
     rates = {"numInputRows": rows, "inputRowsPerSecond": rate, "processedRowsPerSecond": rate}
     return {
         "id": query_info.id,
