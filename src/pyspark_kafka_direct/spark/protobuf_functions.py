@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
 
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
+_ADVICE: Final = "remove the field from the descriptors: fields that they lack are skipped"
 _PROTOBUF_FLAGS: Final = (
     "emit.default.values",
     "enums.as.ints",
@@ -111,7 +112,7 @@ def _protobuf_type(
     )
     try:
         schema = parse_protobuf_schema(source.schema)
-        struct = DataType.fromDDL(spark_ddl(schema, schema.message(message_name), types))
+        struct = DataType.fromDDL(spark_ddl(schema, schema.message(message_name), types, _ADVICE))
     except ProtobufSchemaError as error:
         raise OptionError(f"from_protobuf: {error}") from None
     return cast("StructType", struct), source

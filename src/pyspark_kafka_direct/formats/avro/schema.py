@@ -196,8 +196,6 @@ class _SchemaParser:
             if kind in kinds:
                 _fail(f"a union has two branches of the type {kind}", content)
             kinds.add(kind)
-        if not branches:
-            _fail("a union has no branches", content)
         return UnionType(branches)
 
     def _record(self, name: str, aliases: tuple[str, ...], content: Mapping[str, Any], depth: int) -> RecordType:

@@ -119,6 +119,7 @@ class _Compiler:
         """Return the node of a value, key or element."""
         import pyarrow as pa
 
+        self._schema.check_known(field, path, "write without the field")
         if field.type == "message":
             inner = self._schema.messages[field.type_name]
             if pa.types.is_struct(data_type):

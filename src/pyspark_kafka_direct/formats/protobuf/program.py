@@ -173,6 +173,7 @@ class _Maker:
     ) -> tuple[Kind, int]:
         """Return the kind of a value, and its table or enum."""
         name = field.type_name
+        self._schema.check_known(field, path)
         if field.type == "message":
             if str(data_type) == _MOMENTS.get(name):
                 zero = self._constant(_ZERO)
@@ -203,7 +204,7 @@ class _Maker:
     def _is_checked(self, field: ProtoField, message: ProtoMessage) -> bool:
         """Return whether the wire type of an unwanted field does not suffice to check it."""
         match field.type:
-            case "bytes":
+            case "bytes" | "unknown":
                 return False
             case "string":
                 return message.checks_strings
@@ -221,7 +222,7 @@ class _Maker:
         elif field.type == "string" and not message.checks_strings:
             kind = Kind.TEXT
         else:
-            kind = _KINDS[field.type]
+            kind = _KINDS.get(field.type, Kind.BYTES)  # a field of unknown type is probably a message
         flags = REPEATED if field.repeated and field.type not in ("message", "group") else 0  # may be packed
         return field.number, kind | flags, NO_COLUMN, argument, oneof, NO_DEFAULT
 

@@ -24,6 +24,13 @@ SCALAR_TYPES: Final = frozenset(
 )
 
 
+UNKNOWN: Final = "unknown"
+"""The type of a field whose type is in a file that the schema lacks."""
+
+WANTED_FIELDS: Final = "name the wanted fields with .schema()"
+"""What to do about a field that cannot be read."""
+
+
 class ProtobufSchemaError(ValueError):
     """A text is not a Protobuf schema, or Spark has no types for the schema."""
 
@@ -34,7 +41,7 @@ class ProtoField:
 
     name: str
     number: int
-    type: str  # a scalar type, message, enum or group; empty until a name is resolved
+    type: str  # a scalar type, message, enum, group or unknown; empty until a name is resolved
     type_name: str = ""  # of a message or enum; the full name once it is resolved
     repeated: bool = False
     has_presence: bool = True  # whether a field that is 0 is another thing than one that is missing
@@ -83,6 +90,16 @@ class ProtobufSchema:
     main: ProtoFile
     messages: dict[str, ProtoMessage]
     enums: dict[str, ProtoEnum]
+    missing: tuple[str, ...] = ()  # files that are imported
+
+    def check_known(self, field: ProtoField, path: str, advice: str = WANTED_FIELDS) -> None:
+        """Raise an error if a wanted field has a type of a missing file."""
+        if field.type == UNKNOWN:
+            raise ProtobufSchemaError(
+                f"field {path} has the type {field.type_name.lstrip('.')}, which is not defined; the schema lacks the "
+                f"imported file {', '.join(self.missing[:5])}: use the set of descriptors of protoc --include_imports "
+                f"--descriptor_set_out, or {advice}"
+            )
 
     def message(self, name: str | None) -> ProtoMessage:
         """Return a message type by its name, or the first one of the schema."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ class ProtobufColumn:
         self.shows_malformed = self._bytes_index is not None
         schema = source_schema(source)
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
-        self._writers = writers
+        self._writers = None if writers is None else replace(writers, wanted=fields)
         self._readable: set[tuple[int | str, tuple[int, ...]]] = set()  # schema ids and message indexes
         self._decoder = create_protobuf_decoder(fields, program)
 

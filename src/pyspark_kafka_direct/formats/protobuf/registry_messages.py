@@ -15,10 +15,12 @@ from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings
-    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
 _MAX_SHOWN_FIELDS: Final = 5
@@ -36,6 +38,7 @@ class WriterMessages:
     reader: ProtobufSource
     source: str = ""  # where the reader's schema is from, for errors
     fails_at_new_fields: bool = False  # the query, if a writer has fields that the reader lacks
+    wanted: Iterable[pa.Field] = ()  # the fields that the query reads
 
     def problem(self, schema_id: int | str, indexes: tuple[int, ...]) -> str | None:
         """Return why messages cannot be read, or None. A registry that is not available is an error."""
@@ -53,7 +56,7 @@ class WriterMessages:
         writer = named_message(schema, schema_id, indexes, reader.name)
         if isinstance(writer, str):
             return writer
-        misread = next(_misread_fields(schema, writer, reader_schema, reader), None)
+        misread = next(_misread_fields(schema, writer, reader_schema, reader, self.wanted), None)
         if misread is not None:
             return f"schema id {schema_id}: {misread}"
         if self.fails_at_new_fields:
@@ -99,31 +102,47 @@ def message_source(resolved: ResolvedSchema, where: str, message: str | None = N
 
 
 def _misread_fields(
-    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
+    writer_schema: ProtobufSchema,
+    writer: ProtoMessage,
+    reader_schema: ProtobufSchema,
+    reader: ProtoMessage,
+    wanted: Iterable[pa.Field],
 ) -> Iterator[str]:
     """Yield the fields whose values would be other numbers; most of those with another wire type count as unknown."""
-    for _, message, field, target in _fields(writer_schema, writer, reader_schema, reader):
-        if target is None or field.type == target.type == "message":
+    columns = {field.name: field.type for field in wanted}
+    targets = {field.number: field for field in reader.fields if field.name in columns}
+    for field in writer.fields:
+        target = targets.get(field.number)
+        if target is None:
             continue
-        if any((field.type in types) != (target.type in types) for types in (_ZIGZAG, _FLOATS)):
+        if field.type == target.type == "message":
+            inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
+            members = _members(columns[target.name], inner_target)
+            yield from _misread_fields(writer_schema, inner, reader_schema, inner_target, members)
+        elif any((field.type in types) != (target.type in types) for types in (_ZIGZAG, _FLOATS)):
             yield (
-                f"field {field.name} of {message} is {field.type}, which cannot be read as the {target.type} of "
+                f"field {field.name} of {writer.name} is {field.type}, which cannot be read as the {target.type} of "
                 "the schema of the query"
             )
+
+
+def _members(data_type: pa.DataType, message: ProtoMessage) -> Iterable[pa.Field]:
+    """Return the wanted fields of a message, or of the messages in a list or map."""
+    import pyarrow as pa
+
+    if message.is_map_entry:
+        return (pa.field("key", data_type.key_type), pa.field("value", data_type.item_type))
+    if pa.types.is_list(data_type):
+        data_type = data_type.value_type
+    if pa.types.is_struct(data_type):
+        return list(data_type)
+    return (pa.field(field.name, data_type) for field in message.fields)  # of a timestamp, duration or wrapper
 
 
 def _new_fields(
     writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
 ) -> Iterator[str]:
     """Yield the paths of fields that only the writer's schema has."""
-    fields = _fields(writer_schema, writer, reader_schema, reader)
-    return (path for path, _, _, target in fields if target is None)
-
-
-def _fields(
-    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
-) -> Iterator[tuple[str, str, ProtoField, ProtoField | None]]:
-    """Yield the paths of the writer's fields, their messages, themselves and those of the reader; messages once."""
     seen = {(writer.name, reader.name)}
     pending = [("", writer, reader)]
     while pending:  # a recursion would be as deep as the schemas
@@ -131,10 +150,10 @@ def _fields(
         targets = {field.number: field for field in reader_message.fields}
         for field in message.fields:
             target = targets.get(field.number)
-            yield f"{prefix}{field.name}", message.name, field, target
-            if target is None or not field.type == target.type == "message":
-                continue
-            inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
-            if (inner.name, inner_target.name) not in seen:
-                seen.add((inner.name, inner_target.name))
-                pending.append((f"{prefix}{field.name}.", inner, inner_target))
+            if target is None:
+                yield f"{prefix}{field.name}"
+            elif field.type == target.type == "message":
+                inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
+                if (inner.name, inner_target.name) not in seen:
+                    seen.add((inner.name, inner_target.name))
+                    pending.append((f"{prefix}{field.name}.", inner, inner_target))

@@ -14,6 +14,7 @@ from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FILES,
     MAX_TYPES,
     SCALAR_TYPES,
+    UNKNOWN,
     ProtobufSchema,
     ProtobufSchemaError,
     ProtoEnum,
@@ -35,26 +36,8 @@ def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) ->
     main = _parse_file(text)
     if main is None:
         return schema_of_descriptors(base64.b64decode(text))
-    files: dict[str, ProtoFile] = {}
-    texts = WELL_KNOWN_FILES | dict(imports)
-    wanted = list(main.imports)
-    while wanted:
-        name = wanted.pop()
-        if name in files:
-            continue
-        if name not in texts:
-            raise ProtobufSchemaError(
-                f"the schema imports {name}, which is neither one of Google's files nor a reference of the schema in a "
-                "registry; use the set of descriptors of protoc --include_imports --descriptor_set_out"
-            )
-        if len(files) == MAX_FILES:
-            raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
-        file = _parse_file(texts[name])
-        if file is None:
-            raise ProtobufSchemaError(f"the imported {name} is a set of descriptors, not one file")
-        files[name] = file
-        wanted += file.imports
-    return _link(main, [main, *files.values()])
+    files = {"": main}
+    return _link(main, files, _add_imports(files, WELL_KNOWN_FILES | dict(imports)))
 
 
 @lru_cache(maxsize=64)
@@ -71,18 +54,29 @@ def is_descriptor_set(text: str) -> bool:
 def schema_of_descriptors(data: bytes) -> ProtobufSchema:
     """Return the schema of a ``FileDescriptorSet``, whose last file is the main one."""
     files = parse_descriptor_set(data)
-    for name, text in WELL_KNOWN_FILES.items():
-        files = files if name in files else {name: parse_proto(text), **files}
     main = list(files.values())[-1]
-    missing = [name for file in files.values() for name in file.imports if name not in files]
-    try:
-        return _link(main, list(files.values()))
-    except ProtobufSchemaError as error:
-        if not missing:
-            raise
-        raise ProtobufSchemaError(
-            f"{error}; the descriptors lack the imported file {missing[0]}, which protoc adds with --include_imports"
-        ) from None
+    return _link(main, files, _add_imports(files, WELL_KNOWN_FILES))
+
+
+def _add_imports(files: dict[str, ProtoFile], texts: Mapping[str, str]) -> list[str]:
+    """Add the files that are imported; return those that are missing, which may have only options."""
+    missing: dict[str, None] = {}
+    wanted = [name for file in files.values() for name in file.imports]
+    while wanted:
+        name = wanted.pop()
+        if name in files:
+            continue
+        if name not in texts:
+            missing[name] = None
+            continue
+        file = _parse_file(texts[name])
+        if file is None:
+            raise ProtobufSchemaError(f"the imported {name} is a set of descriptors, not one file")
+        files[name] = file
+        if len(files) > MAX_FILES + 1:
+            raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
+        wanted += file.imports
+    return list(missing)
 
 
 def _parse_file(text: str) -> ProtoFile | None:
@@ -95,11 +89,11 @@ def _parse_file(text: str) -> ProtoFile | None:
         raise ProtobufSchemaError("it is neither the text of a .proto file nor descriptors in base64") from None
 
 
-def _link(main: ProtoFile, files: list[ProtoFile]) -> ProtobufSchema:
-    """Resolve the names of types."""
+def _link(main: ProtoFile, files: Mapping[str, ProtoFile], missing: list[str]) -> ProtobufSchema:
+    """Resolve the names of types. Those of missing files are unknown, which matters only for fields that are read."""
     messages: dict[str, ProtoMessage] = {}
     enums: dict[str, ProtoEnum] = {}
-    for file in files:
+    for file in files.values():
         for message in _all_messages(file.messages):
             messages[message.name] = message
             enums |= {enum.name: enum for enum in message.enums}
@@ -107,8 +101,8 @@ def _link(main: ProtoFile, files: list[ProtoFile]) -> ProtobufSchema:
         if len(messages) + len(enums) > MAX_TYPES:
             raise ProtobufSchemaError(f"the schema has more than {MAX_TYPES} types")
     for message in messages.values():
-        _resolve_fields(message, messages, enums)
-    return ProtobufSchema(main, messages, enums)
+        _resolve_fields(message, messages, enums, allows_unknown=bool(missing))
+    return ProtobufSchema(main, messages, enums, tuple(missing))
 
 
 def _all_messages(messages: list[ProtoMessage]) -> Iterator[ProtoMessage]:
@@ -118,7 +112,11 @@ def _all_messages(messages: list[ProtoMessage]) -> Iterator[ProtoMessage]:
 
 
 def _resolve_fields(
-    message: ProtoMessage, messages: Mapping[str, ProtoMessage], enums: Mapping[str, ProtoEnum]
+    message: ProtoMessage,
+    messages: Mapping[str, ProtoMessage],
+    enums: Mapping[str, ProtoEnum],
+    *,
+    allows_unknown: bool,
 ) -> None:
     for what in ("number", "name"):
         if len({getattr(field, what) for field in message.fields}) < len(message.fields):
@@ -138,6 +136,9 @@ def _resolve_fields(
             field.type_name = name
             break
         else:
+            if allows_unknown:
+                field.type = UNKNOWN
+                continue
             raise ProtobufSchemaError(
                 f"field {field.name} of the message {message.name} has the type {field.type_name}, which is not defined"
             )

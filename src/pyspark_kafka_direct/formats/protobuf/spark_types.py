@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.formats.protobuf.proto_types import MAX_TYPES, ProtobufSchemaError
+from pyspark_kafka_direct.formats.protobuf.proto_types import MAX_TYPES, WANTED_FIELDS, ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
 from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
 
@@ -40,9 +40,14 @@ class TypeOptions:
 DEFAULT_TYPES: Final = TypeOptions()
 
 
-def spark_ddl(schema: ProtobufSchema, message: ProtoMessage, options: TypeOptions = DEFAULT_TYPES) -> str:
-    """Return the DDL of a message type. All fields may be null, because a malformed message has no values."""
-    ddl = _Types(schema, options).struct(message, ())
+def spark_ddl(
+    schema: ProtobufSchema, message: ProtoMessage, options: TypeOptions = DEFAULT_TYPES, advice: str = WANTED_FIELDS
+) -> str:
+    """Return the DDL of a message type. All fields may be null, because a malformed message has no values.
+
+    If Spark has no type for a field, the ProtobufSchemaError names it, and ``advice`` is what to do.
+    """
+    ddl = _Types(schema, options, advice).struct(message, (), "")
     if ddl is None:
         only = " but groups, which are not decoded" if any(each.type == "group" for each in message.fields) else ""
         raise ProtobufSchemaError(f"the message type {message.name} has no fields{only}")
@@ -50,41 +55,44 @@ def spark_ddl(schema: ProtobufSchema, message: ProtoMessage, options: TypeOption
 
 
 class _Types:
-    def __init__(self, schema: ProtobufSchema, options: TypeOptions) -> None:
+    def __init__(self, schema: ProtobufSchema, options: TypeOptions, advice: str) -> None:
         self._schema = schema
         self._options = options
+        self._advice = advice
         self._count = 0
 
-    def struct(self, message: ProtoMessage, path: tuple[str, ...]) -> str | None:
-        """Return a struct, or None if it has no fields; ``path`` are the messages that it is in."""
-        if message.name in path:
+    def struct(self, message: ProtoMessage, messages: tuple[str, ...], path: str) -> str | None:
+        """Return a struct, or None if it has no fields; ``messages`` are those that it is in."""
+        if message.name in messages:
             raise ProtobufSchemaError(
-                f"the message type {message.name} contains itself, so it has no type in Spark; name the wanted fields "
-                "with .schema()"
+                f"field {path}: the message type {message.name} contains itself, so it has no type in Spark; "
+                f"{self._advice}"
             )
-        if len(path) > MAX_SCHEMA_DEPTH:
+        if len(messages) > MAX_SCHEMA_DEPTH:
             raise ProtobufSchemaError(
-                f"the message type {path[0]} has more than {MAX_SCHEMA_DEPTH} levels of messages; name the wanted "
-                "fields with .schema()"
+                f"the message type {messages[0]} has more than {MAX_SCHEMA_DEPTH} levels of messages; {self._advice}"
             )
         self._count += 1
         if self._count > MAX_TYPES:
             raise ProtobufSchemaError(f"the message type has more than {MAX_TYPES} fields")
-        path = (*path, message.name)
-        members = [(field.name, self._field(field, path)) for field in message.fields if field.type != "group"]
+        messages = (*messages, message.name)
+        prefix = f"{path}." if path else ""
+        fields = [field for field in message.fields if field.type != "group"]
+        members = [(field.name, self._field(field, messages, f"{prefix}{field.name}")) for field in fields]
         shown = [f"`{name}`: {ddl}" for name, ddl in members if ddl is not None]
         return f"struct<{','.join(shown)}>" if shown else None
 
-    def _field(self, field: ProtoField, path: tuple[str, ...]) -> str | None:
+    def _field(self, field: ProtoField, messages: tuple[str, ...], path: str) -> str | None:
         if field.type == "message" and self._schema.messages[field.type_name].is_map_entry:
             key, value = self._schema.messages[field.type_name].fields
-            value_ddl = self._value(value, path)
-            return None if value_ddl is None else f"map<{self._value(key, path)},{value_ddl}>"
-        ddl = self._value(field, path)
+            value_ddl = self._value(value, messages, f"{path}.value")
+            return None if value_ddl is None else f"map<{self._value(key, messages, path)},{value_ddl}>"
+        ddl = self._value(field, messages, path)
         return f"array<{ddl}>" if field.repeated and ddl is not None else ddl
 
-    def _value(self, field: ProtoField, path: tuple[str, ...]) -> str | None:
+    def _value(self, field: ProtoField, messages: tuple[str, ...], path: str) -> str | None:
         self._count += 1
+        self._schema.check_known(field, path, self._advice)
         if field.type == "enum":
             return "int" if self._options.enums_as_ints else "string"
         if field.type != "message":
@@ -95,5 +103,5 @@ class _Types:
             return "interval day to second"
         message = self._schema.messages[field.type_name]
         if self._options.unwraps and field.type_name in WRAPPERS:
-            return self._value(message.fields[0], path)
-        return self.struct(message, path)
+            return self._value(message.fields[0], messages, path)
+        return self.struct(message, messages, path)

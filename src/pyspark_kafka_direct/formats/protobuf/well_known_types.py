@@ -7,9 +7,17 @@ from typing import Final
 _WRAPPERS: Final = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 
 
-def _google(definitions: str, *imports: str) -> str:
-    lines = "".join(f'import "{each}";' for each in imports)
-    return f'syntax = "proto3"; package google.protobuf; {lines} {definitions}'
+def _google(definitions: str, package: str = "protobuf", imports: str = "") -> str:
+    return f'syntax = "proto3"; package google.{package}; {imports} {definitions}'
+
+
+def _common(definitions: str, *imports: str) -> str:
+    return _google(definitions, "type", "".join(f'import "google/protobuf/{each}.proto";' for each in imports))
+
+
+def _enum(name: str, first: str, others: str) -> str:
+    values = enumerate([first, *others.split()])
+    return f"enum {name} {{ {''.join(f'{value} = {number};' for number, value in values)} }}"
 
 
 WELL_KNOWN_FILES: Final = {
@@ -35,9 +43,71 @@ WELL_KNOWN_FILES: Final = {
     "google/protobuf/wrappers.proto": _google(
         "".join(f"message {name}Value {{ {name.lower()} value = 1; }}" for name in _WRAPPERS)
     ),
-    # These define options and descriptions of types, which decoders do not need.
-    "google/protobuf/descriptor.proto": _google(""),
-    "confluent/meta.proto": 'syntax = "proto3"; package confluent;',
+    "google/type/calendar_period.proto": _common(
+        _enum("CalendarPeriod", "CALENDAR_PERIOD_UNSPECIFIED", "DAY WEEK FORTNIGHT MONTH QUARTER HALF YEAR")
+    ),
+    "google/type/color.proto": _common(
+        "message Color { float red = 1; float green = 2; float blue = 3; google.protobuf.FloatValue alpha = 4; }",
+        "wrappers",
+    ),
+    "google/type/date.proto": _common("message Date { int32 year = 1; int32 month = 2; int32 day = 3; }"),
+    "google/type/datetime.proto": _common(
+        """
+        message DateTime {
+          int32 year = 1; int32 month = 2; int32 day = 3; int32 hours = 4; int32 minutes = 5; int32 seconds = 6;
+          int32 nanos = 7;
+          oneof time_offset { google.protobuf.Duration utc_offset = 8; TimeZone time_zone = 9; }
+        }
+        message TimeZone { string id = 1; string version = 2; }
+        """,
+        "duration",
+    ),
+    "google/type/dayofweek.proto": _common(
+        _enum("DayOfWeek", "DAY_OF_WEEK_UNSPECIFIED", "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY")
+    ),
+    "google/type/decimal.proto": _common("message Decimal { string value = 1; }"),
+    "google/type/expr.proto": _common(
+        "message Expr { string expression = 1; string title = 2; string description = 3; string location = 4; }"
+    ),
+    "google/type/fraction.proto": _common("message Fraction { int64 numerator = 1; int64 denominator = 2; }"),
+    "google/type/interval.proto": _common(
+        "message Interval { google.protobuf.Timestamp start_time = 1; google.protobuf.Timestamp end_time = 2; }",
+        "timestamp",
+    ),
+    "google/type/latlng.proto": _common("message LatLng { double latitude = 1; double longitude = 2; }"),
+    "google/type/localized_text.proto": _common("message LocalizedText { string text = 1; string language_code = 2; }"),
+    "google/type/money.proto": _common("message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }"),
+    "google/type/month.proto": _common(
+        _enum(
+            "Month",
+            "MONTH_UNSPECIFIED",
+            "JANUARY FEBRUARY MARCH APRIL MAY JUNE JULY AUGUST SEPTEMBER OCTOBER NOVEMBER DECEMBER",
+        )
+    ),
+    "google/type/phone_number.proto": _common(
+        """
+        message PhoneNumber {
+          message ShortCode { string region_code = 1; string number = 2; }
+          oneof kind { string e164_number = 1; ShortCode short_code = 2; }
+          string extension = 3;
+        }
+        """
+    ),
+    "google/type/postal_address.proto": _common(
+        """
+        message PostalAddress {
+          int32 revision = 1; string region_code = 2; string language_code = 3; string postal_code = 4;
+          string sorting_code = 5; string administrative_area = 6; string locality = 7; string sublocality = 8;
+          repeated string address_lines = 9; repeated string recipients = 10; string organization = 11;
+        }
+        """
+    ),
+    "google/type/quaternion.proto": _common(
+        "message Quaternion { double x = 1; double y = 2; double z = 3; double w = 4; }"
+    ),
+    "google/type/timeofday.proto": _common(
+        "message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }"
+    ),
     "confluent/type/decimal.proto": (
         'syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; uint32 precision = 2; '
         "int32 scale = 3; }"
