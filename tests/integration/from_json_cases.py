@@ -10,6 +10,19 @@ SCHEMA: Final = (
 )
 
 _NESTED = {levels: b'{"z":' + b"[" * levels + b"]" * levels + b',"i":1}' for levels in (999, 1000, 10_000)}
+_NESTED_ERRORS: Final = (
+    b'{"i":1,"o":{"x":tru}}',
+    b'{"i":1,"o":{"x":tru},"l":2}',
+    b'{"i":1,"o":{"x":True}}',
+    b'{"i":1,"o":{"y":tru},"l":2}',
+    b'{"i":1,"o":{e}}',
+    b'{"i":1,"a":[1,tru]}',
+    b'{"i":1,"a":[1,tru],"l":2}',
+    b'{"i":1,"a":[,]}',
+    b'{"i":1,"ao":[{"x":1},{"x":tru}],"l":2}',
+    b'{"i":1,"s":[tru],"l":2}',
+    b'{"i":1,"s":{"x":tru}}',
+)
 LONG_NAME = b'{"' + b"k" * 60_000 + b'":1,"i":1}'
 
 VALUES: Final = (
@@ -214,6 +227,9 @@ VALUES: Final = (
     b'{"s":"' + b"long " * 50_000 + b'"}',
     b'{"s":"' + "é".encode() * 5000 + b'"}',
     *_NESTED.values(),
+    *_NESTED_ERRORS,
+    b'{"i":1,"o":{"x":1}',
+    b'{"i":1,"z":{"x":tru},"l":2}',
     LONG_NAME,
 )
 
@@ -235,6 +251,8 @@ DIFFERENCES: Final = {
         ),
         "written",
     ),
+    # Spark keeps some of the other fields.
+    **dict.fromkeys(_NESTED_ERRORS, "syntax errors in objects and arrays"),
     b'{"s":"\xed\xa0\x80"}': "surrogates in UTF-8",
     LONG_NAME: "names over 50,000 characters",
 }
