@@ -135,6 +135,7 @@ SUBJECT_OPTIONS: Final = (
             "`true`, unless `valueSchema` or `auto.register.schemas` is given (`false` in Confluent's serializers). "
             "With `false` and Avro, the schema of the column's type has to be in the subject."),
     _registry("schemaEvolutionMode", Enum(("none", "restart")), "none", apis=SOURCE_APIS,
-        doc="What to do if a writer's schema has fields that the schema of the query lacks: `none` ignores the fields. "
-            "`restart` fails the query, so that it can be started again with the new version."),
+        doc="What to do if a writer's schema has fields or values, such as symbols of an enum, that the schema of the "
+            "query lacks: `none` ignores the fields, and reads the values by the rules of the format. `restart` fails "
+            "the query, so that it can be started again with the new version."),
 )

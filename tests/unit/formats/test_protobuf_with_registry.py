@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,56 @@ def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> 
         SchemaError, match=r"has fields that the schema of the query \(version 1\) lacks: name\. To read"
     ):
         column(registry, fails_at_new_fields=True).decode(value)
+
+
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+@pytest.mark.parametrize(
+    ("writer", "reader", "expected"),
+    [
+        ("E v = 2; enum E { A = 0; B = 1; C = 2; }", "E v = 2; enum E { A = 0; B = 1; }", r"v \(symbol C\)"),
+        ("repeated E v = 2; enum E { A = 0; C = 2; }", "repeated E v = 2; enum E { A = 0; }", r"v \(symbol C\)"),
+        (
+            "map<int32, E> v = 2; enum E { A = 0; C = 2; }",
+            "map<int32, E> v = 2; enum E { A = 0; }",
+            r"v\.value \(symbol C\)",
+        ),
+        (
+            "oneof o { I v = 2; } message I { E e = 1; } enum E { A = 0; C = 2; }",
+            "oneof o { I v = 2; } message I { E e = 1; } enum E { A = 0; }",
+            r"v\.e \(symbol C\)",
+        ),
+        ("E v = 2; enum E { A = 0; }", "E v = 2; enum E { A = 0; B = 1; }", None),
+        ("E v = 2; enum E { OTHER = 0; }", "E v = 2; enum E { A = 0; }", None),
+        ("int64 v = 2;", "int32 v = 2;", r"v \(int64 instead of int32\)"),
+        ("int32 v = 2;", "int64 v = 2;", None),
+        ("int32 v = 2;", "uint32 v = 2;", r"v \(int32 instead of uint32\)"),
+        ("double v = 2;", "float v = 2;", r"v \(double instead of float\)"),
+        ("float v = 2;", "double v = 2;", r"v \(float instead of double\)"),
+        ("bytes v = 2;", "string v = 2;", r"v \(bytes instead of string\)"),
+        ("string v = 2;", "bytes v = 2;", None),
+        ("int32 v = 2;", "string v = 2;", r"v \(int32 instead of string\)"),
+        ("repeated int32 v = 2;", "int32 v = 2;", r"v \(repeated\)"),
+        ("int32 v = 2;", "repeated int32 v = 2;", None),
+    ],
+)
+def test_a_writer_with_new_values_may_fail_the_query(
+    registry: FakeRegistry, syntax: str, writer: str, reader: str, expected: str | None
+) -> None:
+    def text(fields: str) -> str:
+        if syntax == "proto2":
+            fields = re.sub(r"(^|\{ )(?=\w+ [ve] = )(?!message|repeated)", r"\1optional ", fields)
+            fields = fields.replace("oneof o { optional I", "oneof o { I")
+        return f'syntax = "{syntax}"; package shop; message Order {{ {fields} }}'
+
+    schema_id = registry.add("orders-value", text(writer), schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"")], pa.binary())
+    assert column(registry, text(reader)).decode(value).malformed is None
+    decoder = column(registry, text(reader), fails_at_new_fields=True)
+    if expected is None:
+        assert decoder.decode(value).malformed is None
+    else:
+        with pytest.raises(SchemaError, match=rf"values that .*\(version 1\) lacks: {expected}\. To read"):
+            decoder.decode(value)
 
 
 def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:

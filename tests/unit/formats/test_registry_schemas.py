@@ -19,7 +19,7 @@ from pyspark_kafka_direct.formats.avro.registry_schemas import (
     registry_avro_settings,
 )
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
+from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields, new_values
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 
 if TYPE_CHECKING:
@@ -168,6 +168,77 @@ def test_a_column_of_values_with_ids(registry: FakeRegistry, framing: FramingNam
 def test_new_fields_of_writers(writer: Any, reader: Any, expected: list[str]) -> None:
     schemas = [parse_avro_schema(json.dumps(each)).root for each in (writer, reader)]
     assert list(new_fields(*schemas)) == expected
+
+
+def enum(*symbols: str, name: str = "E", **others: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": [*symbols], **others}
+
+
+def decimal(precision: int, scale: int, **others: Any) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale, **others}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "expected"),
+    [
+        (enum("A", "B"), enum("A", "B"), []),
+        (enum("A"), enum("B", "A"), []),
+        (enum("A", "B", "C"), enum("A", default="A"), ["f (symbol B)", "f (symbol C)"]),
+        (["null", enum("A", "B")], ["null", enum("A")], ["f (symbol B)"]),
+        ([enum("A", "B"), "int"], ["int", enum("A")], ["f (symbol B)"]),
+        ({"type": "array", "items": enum("A", "B")}, {"type": "array", "items": enum("A")}, ["f (symbol B)"]),
+        ({"type": "map", "values": enum("A", "B")}, {"type": "map", "values": enum("A")}, ["f (symbol B)"]),
+        (record("B", c=enum("A", "B")), record("B", c=enum("A")), ["f.c (symbol B)"]),
+        (record("B", c="long"), record("B", c="int"), ["f.c (long instead of int)"]),
+        (enum("A"), enum("A", name="O"), ["f (E instead of O)"]),
+        (enum("A"), enum("A", name="O", aliases=["E"]), []),
+        ("long", "int", ["f (long instead of int)"]),
+        ("int", "long", []),
+        ("double", "float", ["f (double instead of float)"]),
+        ("float", "double", []),
+        ("long", "double", []),
+        ("string", "bytes", []),
+        ("string", "int", ["f (string instead of int)"]),
+        (["null", "int"], "int", ["f (null)"]),
+        ("int", ["null", "int"], []),
+        ("null", "int", ["f (null)"]),
+        (["int", "long"], "int", ["f (long instead of int)"]),
+        (["int", "long"], ["int", "long"], []),
+        (["int", "string"], ["string", "int"], []),
+        (["int", "string", "boolean"], ["int", "string"], ["f (boolean)"]),
+        (["int", "string", "null"], ["int", "string"], ["f (null)"]),
+        (["null", record("B", c="int"), record("C", c="int")], ["null", "string", record("B", c="int")], []),
+        (["null", record("B", c="int"), "long"], ["null", record("B", c="int")], ["f (long instead of B)"]),
+        ("string", "null", ["f (string instead of null)"]),
+        (decimal(12, 2), decimal(10, 2), ["f (decimal(12,2) instead of decimal(10,2))"]),
+        (decimal(10, 2), decimal(12, 2), []),
+        (decimal(10, 3), decimal(12, 2), ["f (decimal(10,3) instead of decimal(12,2))"]),
+        ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 8}, ["f (F instead of F)"]),
+    ],
+)
+def test_new_values_of_writers(writer: Any, reader: Any, expected: list[str]) -> None:
+    schemas = [parse_avro_schema(json.dumps(record("A", f=each))).root for each in (writer, reader)]
+    assert list(new_values(*schemas)) == expected
+    assert list(new_fields(*schemas)) == []
+
+
+def test_records_that_contain_themselves_are_compared_once() -> None:
+    def chain(*symbols: str, **others: str) -> Any:
+        fields = {"next": ["null", "A"], "kind": enum(*symbols), **others}
+        return parse_avro_schema(json.dumps(record("A", **fields))).root
+
+    assert list(new_values(chain("A", "B"), chain("A"))) == ["kind (symbol B)"]
+    assert list(new_fields(chain("A", b="int"), chain("A"))) == ["b"]
+
+
+def test_a_new_symbol_fails_the_query_that_should_restart(registry: FakeRegistry) -> None:
+    settings = settings_of(registry)
+    registry.add("t-value", json.dumps(record("Order", kind=enum("A", default="A"))))
+    reader = fetch_reader_schema(settings, "t-value", "1")
+    new_id = registry.add("t-value", json.dumps(record("Order", kind=enum("A", "B", default="A"))))
+    assert RegistrySchemas(settings).writer_schema(new_id)
+    with pytest.raises(SchemaError, match=r"has values that the schema .* lacks: kind \(symbol B\)\. To read them"):
+        RegistrySchemas(settings, reader).writer_schema(new_id)
 
 
 def test_an_alias_of_the_reader_is_no_new_field() -> None:

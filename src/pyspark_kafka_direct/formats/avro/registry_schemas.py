@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -12,8 +11,9 @@ from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError, Schema
 from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
+from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields, new_values
 from pyspark_kafka_direct.formats.framing import confluent_framing
+from pyspark_kafka_direct.formats.new_parts import check_new_parts
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
 from pyspark_kafka_direct.registry.registry_client import registry_client
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.avro.schema import AvroSchema
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
-_MAX_SHOWN_FIELDS: Final = 5
+_MAX_SHOWN_VERSIONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ReaderSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySchemas:
-    """A ``WriterSchemas``. With ``reader``, a writer schema with fields that the reader's lacks fails the query."""
+    """A ``WriterSchemas``. With ``reader``, a writer schema that has what the reader's lacks fails the query."""
 
     settings: RegistrySettings
     reader: ReaderSchema | None = None
@@ -61,14 +61,12 @@ class RegistrySchemas:
         return schema
 
     def _check_evolution(self, schema_id: int | str, writer: AvroSchema, reader: ReaderSchema) -> None:
-        fields = list(itertools.islice(new_fields(writer.root, reader.parse().root), _MAX_SHOWN_FIELDS + 1))
-        if not fields:
-            return
-        shown = ", ".join(fields[:_MAX_SHOWN_FIELDS]) + (", ..." if len(fields) > _MAX_SHOWN_FIELDS else "")
-        raise SchemaError(
-            f"The schema of the writer (schema id {schema_id}{self._versions(schema_id)}) has fields that the schema "
-            f"of the query ({reader.source}) lacks: {shown}. To read them, start the query again with a new load(). To "
-            "ignore them, set schemaEvolutionMode=none."
+        roots = writer.root, reader.parse().root
+        check_new_parts(
+            lambda: f"schema id {schema_id}{self._versions(schema_id)}",
+            reader.source,
+            new_fields(*roots),
+            new_values(*roots),
         )
 
     def _versions(self, schema_id: int | str) -> str:
@@ -79,7 +77,7 @@ class RegistrySchemas:
             versions = registry_client(self.settings).versions_of_id(schema_id)
         except SchemaRegistryError:
             return ""
-        return "".join(f", version {version} of {subject}" for subject, version in versions[:_MAX_SHOWN_FIELDS])
+        return "".join(f", version {version} of {subject}" for subject, version in versions[:_MAX_SHOWN_VERSIONS])
 
 
 def registry_avro_settings(registry: RegistryPayloads, column: str, reader: ReaderSchema) -> AvroSettings:

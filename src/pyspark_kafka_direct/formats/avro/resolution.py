@@ -138,7 +138,7 @@ class _Compiler:
         self, writer: AvroType, branches: tuple[AvroType, ...], data_type: pa.DataType, column: int
     ) -> _Operations:
         """Return the operations for a union that Spark reads as a struct with a field for each branch."""
-        index = _matching_branch(writer, branches)
+        index = matching_branch(writer, branches)
         if index is None:
             return _fail(Reason.UNREADABLE)
         present = self._counted([[Op.PRESENT, column]])
@@ -159,9 +159,9 @@ class _Compiler:
                 key = self._counted([[Op.BYTES, column + 1]])
                 body = key + self._value(values, reader_values, data_type.item_type, column + 2)
                 return self._body([Op.ITEMS, column, 1 + min_size(values)], body)
-            case EnumType(), EnumType() if _same_name(writer, reader):
+            case EnumType(), EnumType() if same_name(writer, reader):
                 return self._enum(writer, reader, column)
-            case FixedType(), FixedType() if _same_name(writer, reader) and writer.size == reader.size:
+            case FixedType(), FixedType() if same_name(writer, reader) and writer.size == reader.size:
                 return self._counted(_scalar(writer, reader, data_type, column))
             case PrimitiveType(name), PrimitiveType(reader_name) if (
                 name == reader_name or reader_name in PROMOTIONS.get(name, ())
@@ -285,7 +285,8 @@ def _scalar(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: 
     return _fail(Reason.UNREADABLE) if operation is None else [[int(operation), column]]
 
 
-def _matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | None:
+def matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | None:
+    """Return the index of the branch of a reader's union that a writer's type is read as."""
     kind = kind_of(writer)
     kinds = [kind_of(branch) for branch in branches]
     same = [index for index, other in enumerate(kinds) if other == kind]
@@ -296,7 +297,7 @@ def _matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | 
         if getattr(branches[index], "name", None) == writer.name:
             return index
     for index in same:
-        if _same_name(writer, branches[index]):
+        if same_name(writer, branches[index]):
             return index
     if kind == "record":
         fitting = [index for index in same if _has_fields_of(branches[index], writer)]
@@ -314,7 +315,8 @@ def _has_fields_of(reader: AvroType, writer: AvroType) -> bool:
     )
 
 
-def _same_name(writer: AvroType, reader: AvroType) -> bool:
+def same_name(writer: AvroType, reader: AvroType) -> bool:
+    """Return whether the reader's type has the writer's name, or an alias of it; namespaces do not count."""
     named = RecordType | EnumType | FixedType
     if not isinstance(writer, named) or not isinstance(reader, named):
         return False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError
+from pyspark_kafka_direct.formats.new_parts import check_new_parts
 from pyspark_kafka_direct.formats.protobuf.given_message import named_message
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
@@ -20,14 +20,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.config.registry_settings import RegistrySettings
-    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
+    from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
     from pyspark_kafka_direct.registry.registered_schema import ResolvedSchema
 
-_MAX_SHOWN_FIELDS: Final = 5
 
 # Types with the same wire type that write a number in different ways.
 _ZIGZAG: Final = ("sint32", "sint64")
 _FLOATS: Final = ("float", "double")
+
+# Other types that all values of a type can be read as.
+_WIDER: Final = {
+    "bool": ("int32", "int64", "uint32", "uint64"),
+    "int32": ("int64",),
+    "uint32": ("int64", "uint64"),
+    "sint32": ("sint64",),
+    "enum": ("int32", "int64"),
+    "string": ("bytes",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,7 @@ class WriterMessages:
     settings: RegistrySettings
     reader: ProtobufSource
     source: str = ""  # where the reader's schema is from, for errors
-    fails_at_new_fields: bool = False  # the query, if a writer has fields that the reader lacks
+    fails_at_new_fields: bool = False  # the query, if a writer has fields or values that the reader lacks
     wanted: Iterable[pa.Field] = ()  # the fields that the query reads
 
     def problem(self, schema_id: int | str, indexes: tuple[int, ...]) -> str | None:
@@ -60,18 +69,9 @@ class WriterMessages:
         if misread is not None:
             return f"schema id {schema_id}: {misread}"
         if self.fails_at_new_fields:
-            self._check_new_fields(schema_id, _new_fields(schema, writer, reader_schema, reader))
+            schemas = schema, writer, reader_schema, reader
+            check_new_parts(lambda: f"schema id {schema_id}", self.source, _new_fields(*schemas), _new_values(*schemas))
         return None
-
-    def _check_new_fields(self, schema_id: int | str, new_fields: Iterator[str]) -> None:
-        fields = list(itertools.islice(new_fields, _MAX_SHOWN_FIELDS + 1))
-        if fields:
-            shown = ", ".join(fields[:_MAX_SHOWN_FIELDS]) + (", ..." if len(fields) > _MAX_SHOWN_FIELDS else "")
-            raise SchemaError(
-                f"The schema of the writer (schema id {schema_id}) has fields that the schema of the query "
-                f"({self.source}) lacks: {shown}. To read them, start the query again with a new load(). To ignore "
-                "them, set schemaEvolutionMode=none."
-            )
 
 
 def fetch_source(
@@ -143,6 +143,34 @@ def _new_fields(
     writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
 ) -> Iterator[str]:
     """Yield the paths of fields that only the writer's schema has."""
+    fields = _fields(writer_schema, writer, reader_schema, reader)
+    return (path for path, _, target in fields if target is None)
+
+
+def _new_values(
+    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
+) -> Iterator[str]:
+    """Yield what a field of the writer can be that one of the reader cannot, such as ``color (symbol GREEN)``.
+
+    Such a value would be another one, such as a number without its upper bits, or no value.
+    """
+    for path, field, target in _fields(writer_schema, writer, reader_schema, reader):
+        if target is None:
+            continue
+        if field.type == target.type == "enum":
+            known = {number for _, number in reader_schema.enums[target.type_name].values}
+            names = writer_schema.enums[field.type_name].values
+            yield from (f"{path} (symbol {name})" for name, number in names if number not in known)
+        elif field.type != target.type and target.type not in _WIDER.get(field.type, ()):
+            yield f"{path} ({field.type} instead of {target.type})"
+        if field.repeated and not target.repeated:
+            yield f"{path} (repeated)"
+
+
+def _fields(
+    writer_schema: ProtobufSchema, writer: ProtoMessage, reader_schema: ProtobufSchema, reader: ProtoMessage
+) -> Iterator[tuple[str, ProtoField, ProtoField | None]]:
+    """Yield the paths of the writer's fields, themselves and those of the reader; messages once."""
     seen = {(writer.name, reader.name)}
     pending = [("", writer, reader)]
     while pending:  # a recursion would be as deep as the schemas
@@ -150,9 +178,8 @@ def _new_fields(
         targets = {field.number: field for field in reader_message.fields}
         for field in message.fields:
             target = targets.get(field.number)
-            if target is None:
-                yield f"{prefix}{field.name}"
-            elif field.type == target.type == "message":
+            yield f"{prefix}{field.name}", field, target
+            if target is not None and field.type == target.type == "message":
                 inner, inner_target = writer_schema.messages[field.type_name], reader_schema.messages[target.type_name]
                 if (inner.name, inner_target.name) not in seen:
                     seen.add((inner.name, inner_target.name))
