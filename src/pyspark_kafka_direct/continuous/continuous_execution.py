@@ -29,7 +29,6 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.continuous_epochs import (
     RestartBudget,
     assign_partitions,
@@ -479,7 +478,7 @@ class ContinuousExecution:
         ended_ms = self._now_ms()
 
         def fetch_end_offsets(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-            return KafkaOffsetReader(read_options, _log, self._pool).offsets(dict.fromkeys(partitions, LATEST))
+            return KafkaOffsetReader(read_options, _log, self._pool).high_watermarks(partitions)
 
         report = BatchReport(
             batch_id=result.epoch,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.streaming.listener import StreamingListener
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.direct.stream_client import high_watermarks
 from pyspark_kafka_direct.spark.query_reports import BatchReport
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class BatchReportListener(StreamingListener):
         def fetch_end_offsets(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
             # The client of the stream is used by the thread that plans, and is closed when the stream stops.
             cluster = ClusterClient(parameters.connection)
-            return cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=parameters.fetch.isolation_level)
+            return high_watermarks(cluster, partitions)
 
         return BatchReport(
             batch_id=time_ms,

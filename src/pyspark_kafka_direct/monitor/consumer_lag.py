@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,11 +29,14 @@ class PartitionLag:
         topic: The topic.
         partition: The partition.
         offset: The next offset to read.
-        latest: The end offset, as of the planning of the batch or of a later refresh.
+        latest: The end of the log (the high watermark), as of the planning of the batch or of a later request.
         lag: ``latest`` minus ``offset``.
         seconds: The time since ``offset`` was the end offset, interpolated from earlier end offsets; ``None`` if too
             few are known.
         rate: The offsets per second of the batch; 0 while the query is idle.
+        last_stable_offset: The offset up to which a ``read_committed`` query could read when its last batch was
+            planned: the start of the first open transaction, or else ``latest``. ``None`` if it is not known, and with
+            ``read_uncommitted``.
     """
 
     topic: str
@@ -43,6 +46,7 @@ class PartitionLag:
     lag: int
     seconds: float | None
     rate: float
+    last_stable_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,9 @@ class SourceBatch:
         rows: The number of rows read; higher than the number of records if a sink reads them twice.
         start: The offsets at which the batch starts; empty in the first batch of a query.
         end: The offsets at which the batch ends.
-        latest: The end offsets of the partitions; empty if the report does not contain them.
+        latest: The high watermarks of the partitions; empty if the report does not contain them.
         latest_fetched_ms: When ``latest`` was fetched, if that was after the batch was planned.
+        last_stable_offsets: The last stable offsets, which the report of a ``read_committed`` query contains.
     """
 
     description: str
@@ -149,6 +154,7 @@ class SourceBatch:
     end: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
     latest_fetched_ms: float | None = None
+    last_stable_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def latest_as_of_ms(self) -> float:
@@ -189,6 +195,7 @@ class LagTracker:
                     max(latest - offset, 0),
                     history.seconds_behind(offset, max(ended, as_of)),
                     read_count / max(ended - began, 0.001),
+                    source.last_stable_offsets.get(tp),
                 )
             )
         for deleted in self._histories.keys() - source.end.keys():
@@ -233,13 +240,17 @@ class EndOffsetHistory:
         return None if first.offset == last.offset else max(now - _interpolate(first, last, offset), 0.0)
 
 
-def parse_source_progress(progress: Mapping[str, Any], source: Mapping[str, Any]) -> SourceBatch | None:
+def parse_source_progress(
+    progress: Mapping[str, Any], source: Mapping[str, Any], *, read_committed: bool = False
+) -> SourceBatch | None:
     """Parse one source of a progress report; ``None`` if its offsets are not Kafka offsets."""
+    # Spark's field ``latestOffset`` is the end up to which the query may read.
     try:
         end = _parse_offsets(source["endOffset"])
         if not end:
             return None
         began = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() * 1000
+        latest = _parse_offsets(source["latestOffset"]) if reports_latest_offset(source["description"]) else {}
         return SourceBatch(
             source["description"],
             began,
@@ -247,7 +258,8 @@ def parse_source_progress(progress: Mapping[str, Any], source: Mapping[str, Any]
             int(source["numInputRows"]),
             _parse_offsets(source["startOffset"]),
             end,
-            _parse_offsets(source["latestOffset"]) if reports_latest_offset(source["description"]) else {},
+            {} if read_committed else latest,
+            last_stable_offsets=latest if read_committed else {},
         )
     except (KeyError, TypeError, ValueError):
         return None

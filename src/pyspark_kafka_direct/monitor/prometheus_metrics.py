@@ -156,7 +156,12 @@ class LagCollector:
         max_seconds = GaugeMetricFamily(
             "kafka_consumergroup_group_max_lag_seconds", "Largest lag of a partition in seconds", labels=["group"]
         )
-        latest = GaugeMetricFamily("kafka_partition_latest_offset", "End offset of the partition", labels=labels[1:])
+        latest = GaugeMetricFamily(
+            "kafka_partition_latest_offset", "End of the log (high watermark)", labels=labels[1:]
+        )
+        last_stable = GaugeMetricFamily(
+            "kafka_partition_last_stable_offset", "Offset up to which read_committed reads", labels=labels[1:]
+        )
 
         lags = [lag for monitor in self._monitors for lag in monitor.lags if lag.query_id in running]
         sources = [source for lag in lags for source in lag.sources]
@@ -170,6 +175,7 @@ class LagCollector:
             for group, partition_lag in partitions
         }
         ends: dict[tuple[str, str], int] = {}
+        stable_ends: dict[tuple[str, str], int] = {}
         for (group, topic, partition), partition_lag in largest_lags.items():
             label_values = [group, topic, partition]
             offset.add_metric(label_values, partition_lag.offset)
@@ -177,8 +183,11 @@ class LagCollector:
             if partition_lag.seconds is not None:
                 seconds.add_metric(label_values, partition_lag.seconds)
             ends[topic, partition] = max(ends.get((topic, partition), 0), partition_lag.latest)
-        for (topic, partition), end in ends.items():
-            latest.add_metric([topic, partition], end)
+            if (stable_end := partition_lag.last_stable_offset) is not None:
+                stable_ends[topic, partition] = max(stable_ends.get((topic, partition), 0), stable_end)
+        for family, offsets in ((latest, ends), (last_stable, stable_ends)):
+            for (topic, partition), end in offsets.items():
+                family.add_metric([topic, partition], end)
         for group in sorted({source.group for source in sources}):
             group_sources = [source for source in sources if source.group == group]
             max_lag.add_metric([group], max(source.max_offsets_behind for source in group_sources))
@@ -186,4 +195,4 @@ class LagCollector:
             known_seconds = [lag_seconds for lag_seconds in lags_in_seconds if lag_seconds is not None]
             if known_seconds:
                 max_seconds.add_metric([group], max(known_seconds))
-        yield from (offset, lag, seconds, max_lag, max_seconds, latest)
+        yield from (offset, lag, seconds, max_lag, max_seconds, latest, last_stable)

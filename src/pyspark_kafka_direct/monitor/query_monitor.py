@@ -42,7 +42,7 @@ _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
 _MAX_QUERIES = 100
 _STALE_AFTER_SECONDS = 15.0  # a usual scrape interval of Prometheus
-_MIN_REFRESH_INTERVAL_SECONDS = 1.0  # for queries whose reports do not contain the end offsets
+_MIN_REFRESH_INTERVAL_SECONDS = 1.0
 _IDLE_REFRESH_INTERVAL_SECONDS = 10.0  # Spark reports an idle query so often
 _MAX_MEASUREMENT_FILES = 64
 
@@ -92,8 +92,8 @@ class Monitor:
     Args:
         measurement_writer: Writes the measurements for backpressure.
         observers: Receive the events of queries.
-        fetch_end_offsets: Requests the end offsets of partitions from the brokers, with a source's options. It is
-            called for idle queries, and for queries whose reports do not contain the end offsets.
+        fetch_end_offsets: Requests the high watermarks of partitions from the brokers, with a source's options. It is
+            called for idle queries, and for queries whose reports do not contain them.
         write_tracker: Returns what batches have written; by default nothing.
         collectors: The collector of each Prometheus registry; shared by the monitors of all sessions.
         is_spark_alive: Returns whether Spark still runs. If Spark stops, queries end without an event.
@@ -239,9 +239,12 @@ class Monitor:
         self._health.batch_ended(query_id, run_id, name, time.time())
         sources: dict[int, _MonitoredSource] = {}
         for index, source in enumerate(progress["sources"]):
-            batch = (
-                parse_source_progress(progress, source) if details.is_kafka_direct(str(source["description"])) else None
-            )
+            description = str(source["description"])
+            if not details.is_kafka_direct(description):
+                continue
+            isolation_level = details.option(description, "kafka.isolation.level") or ""
+            read_committed = isolation_level.lower() == "read_committed"
+            batch = parse_source_progress(progress, source, read_committed=read_committed)
             if batch is not None:
                 options = (details.options or {}).get(batch.description, {})
                 group = details.option(batch.description, "commitGroupId") or name or query_id
@@ -279,13 +282,18 @@ class Monitor:
     def _update_run(self, new: _MonitoredRun, batch_id: int, sources: Mapping[int, _MonitoredSource]) -> None:
         with self._lock:
             run = self._runs.setdefault(new.run_id, new)
+            is_refresh_due = time.monotonic() - run.last_refresh_at >= _MIN_REFRESH_INTERVAL_SECONDS
+            if not is_refresh_due:
+                sources = {
+                    index: source.with_known_end_offsets(run.sources.get(index)) for index, source in sources.items()
+                }
             run.batch_id, run.sources = batch_id, sources
             lag = run.lag()
             if lag is not None:
                 self._store_lag(lag)
         if lag is not None:
             _log.info("%s", lag.summary)
-        if run.lacks_end_offsets and time.monotonic() - run.last_refresh_at >= _MIN_REFRESH_INTERVAL_SECONDS:
+        if run.lacks_end_offsets and is_refresh_due:
             self._start_refresh(run)
 
     def query_idle(self, run_id: str) -> None:
@@ -301,10 +309,12 @@ class Monitor:
         with self._lock:
             if run.is_refreshing or not any(source.fetch_end_offsets for source in run.sources.values()):
                 return
-            run.is_refreshing, run.last_refresh_at = True, time.monotonic()
+            now = time.monotonic()
+            delay = max(run.last_refresh_at + _MIN_REFRESH_INTERVAL_SECONDS - now, 0.0)
+            run.is_refreshing, run.last_refresh_at = True, now + delay
         try:
             threading.Thread(
-                target=self._refresh_end_offsets, args=(run,), name="kafka-direct-ends", daemon=True
+                target=self._refresh_end_offsets, args=(run, delay), name="kafka-direct-ends", daemon=True
             ).start()
         except RuntimeError as error:  # no thread could be started; the rest of the report is still processed
             run.is_refreshing = False
@@ -321,20 +331,26 @@ class Monitor:
         for observer in self._observers:
             observer.query_ended(run_id)
 
-    def _refresh_end_offsets(self, run: _MonitoredRun) -> None:
+    def _refresh_end_offsets(self, run: _MonitoredRun, delay: float) -> None:
         """Request the end offsets of the run's sources, and update its lag; a failure is only logged."""
+        if delay > 0:
+            time.sleep(delay)
         sources = run.sources
+        all_are_known = not run.lacks_end_offsets
         try:
             end_offsets = {
                 index: source.fetch_end_offsets(source.batch.end)
                 for index, source in sources.items()
-                if source.fetch_end_offsets is not None and source.batch.end
+                if source.fetch_end_offsets is not None
+                and source.batch.end
+                and (all_are_known or not source.batch.latest)
             }
         except Exception as error:
             _log.debug("could not refresh the lag of the query %s: %s", run.name or run.query_id, error)
         else:
             with self._lock:
                 if self._is_current(run, sources):
+                    is_first = run.lacks_end_offsets  # since the batch
                     run.sources = {
                         index: source.with_end_offsets(end_offsets[index], time.time() * 1000)
                         if index in end_offsets
@@ -344,6 +360,8 @@ class Monitor:
                     lag = run.lag()
                     if lag is not None:
                         self._store_lag(lag)
+                        if is_first:
+                            _log.info("%s", lag.summary)
         finally:
             run.is_refreshing = False
 
@@ -411,6 +429,17 @@ class _MonitoredSource:
     # None if the options are not known.
     fetch_end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] | None = field(repr=False)
 
+    def with_known_end_offsets(self, previous: _MonitoredSource | None) -> _MonitoredSource:
+        """Return a ``read_committed`` source with the high watermarks of the batch before, if these were fetched."""
+        last_stable_offsets = self.batch.last_stable_offsets
+        if previous is None or not last_stable_offsets:
+            return self
+        known = previous.batch
+        latest = {tp: max(end, last_stable_offsets.get(tp, end)) for tp, end in known.latest.items()}
+        return dataclasses.replace(
+            self, batch=dataclasses.replace(self.batch, latest=latest, latest_fetched_ms=known.latest_fetched_ms)
+        )
+
     def with_end_offsets(self, end_offsets: Mapping[TopicPartition, int], now_ms: float) -> _MonitoredSource:
         """Return the source with newly fetched end offsets."""
         batch = dataclasses.replace(self.batch, latest=end_offsets, latest_fetched_ms=now_ms)
@@ -453,7 +482,6 @@ def _names(lags: tuple[QueryLag, ...]) -> list[str]:
 
 
 def _fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the end offsets as the source sees them: with ``read_committed`` the last stable offsets."""
     from pyspark_kafka_direct.spark.query_metadata import fetch_end_offsets
 
     return fetch_end_offsets(options, partitions)

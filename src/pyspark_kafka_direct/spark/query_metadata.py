@@ -42,12 +42,8 @@ def open_stream_cluster(options: Mapping[str, str]) -> ClusterClient:
 
 
 def fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the end offsets that a stream reads to: with ``read_committed``, the last stable offsets."""
-    from pyspark_kafka_direct.config.read_options import parse_stream_options
-
-    stream_options = parse_stream_options(options)
-    isolation_level = stream_options.fetch.isolation_level
-    return open_cluster(stream_options).offsets(dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
+    """Return where the logs of a stream end: the high watermarks, with any isolation level."""
+    return open_stream_cluster(options).offsets(dict.fromkeys(partitions, LATEST))
 
 
 def fetch_topics(

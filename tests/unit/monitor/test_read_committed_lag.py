@@ -1,0 +1,161 @@
+"""The lag of ``read_committed`` queries counts the records behind an open transaction."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.unit.monitor.progress_reports import OTHER_SOURCE, SOURCE, report, source
+from tests.unit.monitor.test_query_monitor import A, wait_for_refreshes
+
+from pyspark_kafka_direct.monitor import Monitor, query_monitor
+from pyspark_kafka_direct.monitor.query_details import QueryDetails
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pyspark_kafka_direct.monitor import PartitionLag
+
+B = TopicPartition("u", 0)
+LABELS = {"topic": "t", "partition": "0"}
+
+
+def details(level: str, *, description: str = SOURCE) -> QueryDetails:
+    return QueryDetails(5000.0, {description: {"kafka.isolation.level": level}})
+
+
+COMMITTED = details("read_committed")
+
+
+class Brokers:
+    """Returns high watermarks, and counts the requests."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+        self.requests: list[list[TopicPartition]] = []
+
+    def fetch(self, _: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self.requests.append(sorted(partitions))
+        return dict.fromkeys(partitions, self.ends.pop(0))
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+        patched = SimpleNamespace(monotonic=lambda: self.now, time=time.time, sleep=self.sleep)
+        monkeypatch.setattr(query_monitor, "time", patched)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def batch(end: int, stable: int, *, start: int = 0, number: int = 1) -> dict[str, Any]:
+    progress = source({"t": {"0": start}}, {"t": {"0": end}}, {"t": {"0": stable}})
+    return report(progress, batch=number, runId="r")
+
+
+def partition(monitor: Monitor) -> PartitionLag:
+    lag = monitor.lag()
+    assert lag is not None
+    ((found,),) = (each.partitions for each in lag.sources)
+    return found
+
+
+@pytest.mark.parametrize("level", ["read_committed", "Read_Committed"])
+def test_the_lag_counts_records_behind_an_open_transaction(level: str, caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers(511)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    registry = CollectorRegistry()
+    monitor.register_metrics(registry)
+    monitor.track_query(report()["id"], "r", None)
+    with caplog.at_level(logging.INFO, "pyspark_kafka_direct.monitor"):
+        monitor.batch_ended(batch(10, 10), details(level))
+        wait_for_refreshes()
+    found = partition(monitor)
+    assert (found.offset, found.latest, found.lag, found.last_stable_offset) == (10, 511, 501, 10)
+    assert found.rate == 5.0, "the report is about the batch"
+    assert [record.getMessage() for record in caplog.records] == [monitor.lags[0].summary]
+    assert registry.get_sample_value("kafka_partition_latest_offset", LABELS) == 511
+    assert registry.get_sample_value("kafka_partition_last_stable_offset", LABELS) == 10
+    group = {"group": report()["id"], **LABELS}
+    assert registry.get_sample_value("kafka_consumergroup_group_lag", group) == 501
+
+
+@pytest.mark.parametrize("options", [details("read_uncommitted"), QueryDetails(5000.0, {SOURCE: {}})])
+def test_other_reports_contain_the_high_watermark(options: QueryDetails) -> None:
+    brokers = Brokers()
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    monitor.batch_ended(batch(10, 30), options)
+    wait_for_refreshes()
+    assert (partition(monitor).latest, partition(monitor).last_stable_offset, brokers.requests) == (30, None, [])
+    registry = CollectorRegistry()
+    monitor.register_metrics(registry)
+    assert registry.get_sample_value("kafka_partition_last_stable_offset", LABELS) is None
+
+
+def test_high_watermarks_are_requested_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, brokers = Clock(monkeypatch), Brokers(100, 300)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    monitor.batch_ended(batch(10, 20), COMMITTED)
+    wait_for_refreshes()
+    clock.now += 0.9
+    monitor.batch_ended(batch(20, 30, start=10, number=2), COMMITTED)
+    wait_for_refreshes()
+    found = partition(monitor)
+    assert (monitor.lags[0].batch_id, found.offset, found.latest, found.lag) == (2, 20, 100, 80)
+    monitor.batch_ended(batch(150, 150, start=20, number=3), COMMITTED)
+    wait_for_refreshes()
+    found = partition(monitor)
+    assert (found.latest, found.lag, found.last_stable_offset) == (150, 0, 150), "the log ends there at least"
+    clock.now += 0.2
+    monitor.batch_ended(batch(160, 170, start=150, number=4), COMMITTED)
+    wait_for_refreshes()
+    assert (partition(monitor).latest, len(brokers.requests), clock.pauses) == (300, 2, [])
+
+
+def test_idle_events_within_a_second_cause_one_request_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``spark.sql.streaming.noDataProgressEventInterval`` may be short."""
+    clock, brokers = Clock(monkeypatch), Brokers(100, 200, 300)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    monitor.batch_ended(batch(10, 10), COMMITTED)
+    wait_for_refreshes()
+    for latest in (200, 300):
+        clock.now += 0.25
+        monitor.query_idle("r")
+        wait_for_refreshes()
+        assert partition(monitor).latest == latest
+    assert clock.pauses == [0.75, 0.75]
+
+
+def test_another_source_of_the_query_keeps_its_rate() -> None:
+    """Only the ``read_committed`` source lacks its end offsets after a batch."""
+    other = SOURCE + "0"
+    brokers = Brokers(511)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    uncommitted = source({"u": {"0": 0}}, {"u": {"0": 10}}, {"u": {"0": 30}}, description=other)
+    committed = source({"t": {"0": 0}}, {"t": {"0": 10}}, {"t": {"0": 10}})
+    options = {other: {"subscribe": "u"}, SOURCE: {"kafka.isolation.level": "read_committed"}}
+    monitor.batch_ended(report(uncommitted, committed), QueryDetails(5000.0, options))
+    wait_for_refreshes()
+    lag = monitor.lag()
+    assert lag is not None
+    first, second = (each.partitions[0] for each in lag.sources)
+    assert (first.latest, first.rate, second.latest, second.rate) == (30, 5.0, 511, 5.0)
+    assert brokers.requests == [[A]]
+
+
+def test_spark_before_4_2_reports_no_last_stable_offset() -> None:
+    brokers = Brokers(511)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    ends = {"t": {"0": 10}}
+    options = details("read_committed", description=OTHER_SOURCE)
+    monitor.batch_ended(report(source(None, ends, ends, description=OTHER_SOURCE)), options)
+    wait_for_refreshes()
+    assert (partition(monitor).lag, partition(monitor).last_stable_offset) == (501, None)
