@@ -36,6 +36,9 @@ UNREACHABLE: Final[Mapping[str, str]] = {
 }
 """Reasons for cells that cannot be reached, by ``fault / request / outcome`` with ``*`` as a wildcard."""
 
+_LEFT_OUT: Final = frozenset({"DescribeProducers"})
+"""Requests that only a log line needs; unit tests inject their faults."""
+
 
 class Cell(NamedTuple):
     """A combination of a fault, a request and the outcome of an operation."""
@@ -59,7 +62,7 @@ def merged(coverage: Mapping[tuple[str, str, str], int], into: Coverage) -> None
 
 def all_cells() -> list[Cell]:
     """Return all cells that the kinds of faults and the requests of the package allow."""
-    requests = sorted(api.name for api in APIS.values())
+    requests = sorted({api.name for api in APIS.values()} - _LEFT_OUT)
     pairs = [(fault, request) for fault in (*REQUEST_FAULTS, *CRASHES) for request in requests]
     pairs += [(fault, "connect") for fault in CONNECT_FAULTS]
     return [Cell(fault, request, outcome) for fault, request in pairs for outcome in OUTCOMES]

@@ -54,6 +54,7 @@ RETRIABLE_ERRORS: Final[Mapping[str, tuple[int, ...]]] = {
     "TxnOffsetCommit": (14, 15, 16),
     "EndTxn": (14, 15, 16, 51),
     "CreateTopics": (7, 41, 89),
+    "DescribeProducers": (6,),
 }
 
 
@@ -146,6 +147,17 @@ def error_response(api: str, version: int, request: Any, arguments: Mapping[str,
             failed = {"topic_id": _NO_ID, "error_code": code, "error_message": None, "topic_config_error_code": 0}
             failed |= {"num_partitions": -1, "replication_factor": -1, "configs": None}
             return {"topics": [{"name": topic.name, **failed} for topic in request.topics]}
+        case "DescribeProducers":
+            failed = {"error_code": code, "error_message": None, "active_producers": []}
+            return {
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "partitions": [{"partition_index": index, **failed} for index in topic.partition_indexes],
+                    }
+                    for topic in request.topics
+                ]
+            }
         case "InitProducerId":
             return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
         case "EndTxn" | "AddOffsetsToTxn":

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.client.metadata import (
     fetch_metadata,
     merge_by_leader_epoch,
 )
+from pyspark_kafka_direct.client.producer_states import DescribeProducersRequest
 from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ReplicaWitnesses, Witnesses
 from pyspark_kafka_direct.errors import (
     ProtocolError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.metadata import ClusterMetadata
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, IsolationLevel
     from pyspark_kafka_direct.planning.data_loss import TopicReport
+    from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 
 _T = TypeVar("_T")
 
@@ -310,6 +312,17 @@ class ClusterClient:
             return self.offsets({partition: EARLIEST_LOCAL}, deadline=deadline)[partition]
         except (ProtocolError, UnsupportedBrokerError):
             return None
+
+    def open_transactions(
+        self, partitions: Collection[TopicPartition], *, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, tuple[OpenTransaction, ...]]:
+        """Return the open transactions of partitions, without those that the principal may not describe.
+
+        Raises:
+            UnsupportedBrokerError: A leader does not support DescribeProducers (Kafka before 2.8).
+        """
+        retry = self._retry(deadline or self.deadline())
+        return call_leaders(self, DescribeProducersRequest(), dict.fromkeys(sorted(partitions)), retry)
 
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Call known brokers and bootstrap servers, each once, until one responds."""

@@ -21,6 +21,7 @@ from pyspark_kafka_direct.planning.batch_planner import (
     plan_offset_specs,
 )
 from pyspark_kafka_direct.planning.pushed_filters import PushedFilters, push_filters
+from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
     assigned_partitions,
     fetch_topics,
@@ -90,7 +91,10 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
         raise_epoch_floors=cluster.raise_epoch_floors,
     )
     plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
-    plan = replace(plan, warnings=selected.warnings + plan.warnings)
+    warnings = [*selected.warnings, *plan.warnings]
+    if planner_options.read_committed:
+        BlockedPartitionWarnings(cluster, warnings.append).check(plan.latest)
+    plan = replace(plan, warnings=tuple(warnings))
     return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
 
 

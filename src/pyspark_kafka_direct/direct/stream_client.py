@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -29,6 +30,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
 )
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
 from pyspark_kafka_direct.planning.offset_specs import SpecificTimestamps
+from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class StreamClient:
     cluster: ClusterClient
     group: ConsumerGroup | None
     commits: CommitQueue
+    blocked_warnings: BlockedPartitionWarnings
 
     @property
     def contains_secrets(self) -> bool:
@@ -78,7 +81,8 @@ def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> St
         )
     cluster = ClusterClient(parameters.connection, pool=pool)
     group = None if parameters.group_id is None else ConsumerGroup(cluster, parameters.group_id)
-    return StreamClient(parameters, cluster, group, CommitQueue(group, pool.system))
+    blocked_warnings = BlockedPartitionWarnings(cluster, partial(_log.warning, "%s"))
+    return StreamClient(parameters, cluster, group, CommitQueue(group, pool.system), blocked_warnings)
 
 
 class StreamClusterView:
@@ -134,7 +138,10 @@ class StreamClusterView:
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end offsets of these partitions for the stream's isolation level."""
         level = self._client.parameters.fetch.isolation_level
-        return self._client.cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
+        latest = self._client.cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
+        if level == "read_committed":
+            self._client.blocked_warnings.check(latest)
+        return latest
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the high watermarks of these partitions."""

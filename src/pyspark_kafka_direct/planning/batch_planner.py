@@ -8,7 +8,7 @@ log start offset that was returned, an offset found by timestamp never lies afte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
@@ -45,6 +45,8 @@ class BatchPlan:
     from_earliest: frozenset[OffsetRange] = frozenset()
     warnings: tuple[str, ...] = ()
     losses: tuple[SkippedLoss, ...] = ()
+    # Where partitions end that are read to the end of the log, or with ``read_committed`` to the last stable offset.
+    latest: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,12 @@ def plan_offset_specs(
 
     starts = resolve(start, start_lookups, start_offsets_by_time, "start")
     ends = resolve(end, end_lookups, end_offsets_by_time, "end")
-    return _plan_ranges(
+    plan = _plan_ranges(
         [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)], earliest, latest, fetch_offsets, options, pushed
+    )
+    return replace(
+        plan,
+        latest={tp: end.offset for tp, end in ends.items() if end.offset == latest[tp] and end.origin != "given"},
     )
 
 

@@ -24,13 +24,13 @@ def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
     )
 
 
-def listed(items: Iterable[object], limit: int = 10) -> str:
-    """Return the items separated by commas, at most ``limit`` of them, and how many more there are."""
+def listed(items: Iterable[object], limit: int = 10, separator: str = ", ") -> str:
+    """Return the items with separators, at most ``limit`` of them, and how many more there are."""
     strings = [str(item) for item in items]
     if not strings:
         return "none"
     rest = f" and {len(strings) - limit} more" if len(strings) > limit else ""
-    return ", ".join(strings[:limit]) + rest
+    return separator.join(strings[:limit]) + rest
 
 
 def _is_one_edit_apart(one: str, other: str) -> bool:

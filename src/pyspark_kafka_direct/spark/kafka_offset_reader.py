@@ -11,6 +11,7 @@ from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 from pyspark_kafka_direct.spark.loss_counts import LossCounter
+from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
     assigned_partitions,
     existing_partitions,
@@ -47,6 +48,7 @@ class KafkaOffsetReader:
         self._log = log
         self._warn_once = lru_cache(maxsize=_REMEMBERED_WARNINGS)(partial(log.warning, "%s"))
         self._loss_counter = LossCounter(self.cluster.pool.system)
+        self._blocked_warnings = BlockedPartitionWarnings(self.cluster, self.warn)
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
         topics = fetch_topics(self.cluster, self._options.selection, strict=strict)
@@ -74,7 +76,11 @@ class KafkaOffsetReader:
         return self.cluster.known_topic_ids(topics)
 
     def offsets(self, requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return self._offsets(requested, self._options.fetch.isolation_level)
+        isolation_level = self._options.fetch.isolation_level
+        offsets = self._offsets(requested, isolation_level)
+        if isolation_level == "read_committed":
+            self._blocked_warnings.check({tp: offsets[tp] for tp in offsets if requested[tp] == LATEST})
+        return offsets
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return self._offsets(dict.fromkeys(partitions, LATEST), "read_uncommitted")

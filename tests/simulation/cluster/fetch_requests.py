@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets, after Kafka's KafkaApis, ReplicaManager, Partition and UnifiedLog."""
+"""Fetch, ListOffsets and DescribeProducers, after Kafka's KafkaApis, ReplicaManager, Partition and UnifiedLog."""
 
 from __future__ import annotations
 
@@ -121,6 +121,44 @@ def _find_offset(broker: SimulatedBroker, version: int, isolation: int, topic: A
     if found is None or found[1] >= end:
         return _Found(lagging)
     return _Found(0, found[0], found[1], log.epoch_at(found[1]))
+
+
+# DescribeProducers.
+
+
+def describe_producers(broker: SimulatedBroker, version: int, request: Any) -> Reply:
+    topics = []
+    for topic in request.topics:
+        denied = broker.cluster.authorization_error(topic.name)
+        partitions = []
+        for index in topic.partition_indexes:
+            local = find_partition(broker, topic.name, index, NO_EPOCH, only_leader=False)
+            error_code = denied or (local if isinstance(local, int) else 0)
+            producers = [] if error_code or isinstance(local, int) else _producer_states(local.log)
+            partitions.append(
+                {
+                    "partition_index": index,
+                    "error_code": error_code,
+                    "error_message": None,
+                    "active_producers": producers,
+                }
+            )
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"throttle_time_ms": 0, "topics": topics}
+
+
+def _producer_states(log: ReplicaLog) -> list[dict[str, int]]:
+    return [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": -1,
+            "coordinator_epoch": -1,
+            "current_txn_start_offset": -1 if entry.first_open_offset is None else entry.first_open_offset,
+        }
+        for producer_id, entry in log.producers.items()
+    ]
 
 
 def _epoch_of_start(log: ReplicaLog) -> int:
@@ -328,4 +366,8 @@ def _error(index: int, error_code: int, current_leader: Mapping[str, int] | None
     return response
 
 
-HANDLERS: dict[str, Handler] = {"ListOffsets": list_offsets, "Fetch": fetch}
+HANDLERS: dict[str, Handler] = {
+    "ListOffsets": list_offsets,
+    "Fetch": fetch,
+    "DescribeProducers": describe_producers,
+}

@@ -48,6 +48,7 @@ APIS: dict[str, tuple[int, int, int]] = {
     "TxnOffsetCommit": (28, 0, 5),
     "DescribeConfigs": (32, 1, 4),
     "SaslAuthenticate": (36, 0, 2),
+    "DescribeProducers": (61, 0, 0),
 }
 _NEWEST_WITHOUT_TOPIC_IDS = {"Fetch": 12, "Metadata": 9, "CreateTopics": 6, "Produce": 9}
 _NEWEST_WITHOUT_LEADER_EPOCHS = {"Fetch": 8, "Metadata": 6, "ListOffsets": 3, "OffsetCommit": 5, "OffsetFetch": 4}
@@ -84,6 +85,7 @@ def api_versions(broker: SimulatedBroker, version: int, request: Any) -> Reply:
             "max_version": max(oldest, min(newest, *(limit.get(name, newest) for limit in limits))),
         }
         for name, (key, oldest, newest) in APIS.items()
+        if settings.newest_versions.get(name, newest) >= 0
     ]
     newest = next(each["max_version"] for each in ranges if each["api_key"] == 18)
     if version > newest:  # the response has version 0, with the versions of ApiVersions only (KIP-511)

@@ -62,9 +62,9 @@ def test_kafka_release_identifies_each_release(version: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_supported_brokers_support_each_request(api: ApiMessageType) -> None:
-    """From 1.0 on, the oldest release with SASL; creating and describing topics requires 2.5."""
-    for_sink_state = (messages.CREATE_TOPICS, messages.DESCRIBE_CONFIGS)
-    oldest = (2, 5) if api in for_sink_state else (1, 0)
+    """From 1.0 on, the oldest release with SASL; other releases introduced some requests."""
+    releases = {messages.CREATE_TOPICS: (2, 5), messages.DESCRIBE_CONFIGS: (2, 5), messages.DESCRIBE_PRODUCERS: (2, 8)}
+    oldest = releases.get(api, (1, 0))
     for version in sorted(version for version in BROKER_API_VERSIONS if version >= oldest):
         assert negotiate_version(api.key, api.name, api.versions, BROKER_API_VERSIONS[version], "b:1") in range(99)
 

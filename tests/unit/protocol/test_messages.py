@@ -73,6 +73,7 @@ def test_supported_versions_of_all_messages() -> None:
         "EndTxn": Versions(0, 5),
         "CreateTopics": Versions(4, 7),
         "DescribeConfigs": Versions(1, 4),
+        "DescribeProducers": Versions(0, 0),
     }
 
 

@@ -1,0 +1,54 @@
+"""DescribeProducers: the open transactions of partitions, as their leaders have them (KIP-664, Kafka 2.8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.client.leader_requests import LeaderRequestEntry, LeaderResponse
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
+from pyspark_kafka_direct.protocol.messages import DESCRIBE_PRODUCERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.deadline import Deadline
+
+
+class DescribeProducersRequest:
+    """Fetches open transactions; a partition whose producers the principal may not describe has none."""
+
+    operation = "describing producers"
+
+    def is_slow(self, values: Iterable[None]) -> bool:
+        return False
+
+    def submit(self, connection: Connection, entries: Sequence[LeaderRequestEntry[None]], deadline: Deadline) -> None:
+        topics: dict[str, list[int]] = {}
+        for entry in entries:
+            topics.setdefault(entry.partition.topic, []).append(entry.partition.partition)
+        request = {"topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]}
+        connection.submit(DESCRIBE_PRODUCERS, request, deadline)
+
+    def complete(
+        self, connection: Connection, entries: Sequence[LeaderRequestEntry[None]], deadline: Deadline
+    ) -> LeaderResponse[tuple[OpenTransaction, ...]]:
+        response = connection.complete(DESCRIBE_PRODUCERS, deadline)
+        results: dict[TopicPartition, tuple[OpenTransaction, ...]] = {entry.partition: () for entry in entries}
+        error_codes: dict[TopicPartition, int] = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                if partition not in results:
+                    continue
+                if each.error_code != ErrorCode.NONE and error_code_info(each.error_code).retriable:
+                    error_codes[partition] = each.error_code
+                    continue
+                results[partition] = tuple(
+                    OpenTransaction(producer.producer_id, producer.producer_epoch, producer.current_txn_start_offset)
+                    for producer in each.active_producers
+                    if producer.current_txn_start_offset >= 0
+                )
+        return LeaderResponse({tp: found for tp, found in results.items() if tp not in error_codes}, error_codes)
