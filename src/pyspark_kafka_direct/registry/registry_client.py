@@ -47,6 +47,7 @@ _URL_OPTION: Final = "schema.registry.url"
 _MAX_ID: Final = 2**31 - 1
 _TRANSIENT_STATUSES: Final = (408, 429)  # and 5xx
 _MISSING: Final = range(40400, 40500)  # error codes: no such subject, version or schema
+_GUIDS: Final = "/schemas/guids/"
 
 
 @lru_cache(maxsize=16)
@@ -75,7 +76,7 @@ class RegistryClient:
 
     def schema_by_guid(self, guid: UUID) -> ResolvedSchema:
         """Return the schema with a GUID and its references: a request for each, once per process."""
-        return self._cached_schema(guid, f"Schema {guid}", f"/schemas/guids/{guid}")
+        return self._cached_schema(guid, f"Schema {guid}", f"{_GUIDS}{guid}")
 
     def schema_of_subject(self, subject: str, version: int | str = LATEST_VERSION) -> ResolvedSchema:
         """Return a version of a subject, by default the latest one, which is requested each time."""
@@ -184,7 +185,21 @@ class RegistryClient:
             raise SchemaRegistryUnavailableError(f"returned HTTP {response.status}{message}")
         if response.status == 404 and code in _MISSING:
             raise SchemaNotFoundError(f"does not have it (error {code}{message})")
+        if response.status == 404 and request.path.startswith(_GUIDS) and self._has_ids(url, attempt):
+            raise SchemaNotFoundError("does not find schemas by GUIDs, only by ids (HTTP 404)")
         raise SchemaRegistryError(f"returned HTTP {response.status}{message}; {_advice(response.status)}")
+
+    def _has_ids(self, url: str, deadline: Deadline) -> bool:
+        """Return whether the path in the URL is right: registries without GUIDs do not have their path."""
+        try:
+            self._send(url, HttpRequest("GET", "/schemas/ids/0"), deadline)
+        except SchemaNotFoundError:
+            return True
+        except SchemaRegistryUnavailableError:
+            raise
+        except SchemaRegistryError:
+            return False
+        return True
 
     def _secrets(self, headers: Mapping[str, str]) -> list[str]:
         """Return what a registry could return of the credentials."""

@@ -66,6 +66,35 @@ def test_a_schema_is_requested_once_by_its_guid(registry: FakeRegistry) -> None:
     assert registry.paths == [f"GET /schemas/guids/{guid}"]
 
 
+@pytest.mark.parametrize("content", [None, {"error_code": 404, "message": "HTTP 404 Not Found"}])
+def test_a_registry_without_guids_has_none_of_them(registry: FakeRegistry, content: Any) -> None:
+    """Apicurio returns an empty body, and old registries of Confluent an error code without a meaning."""
+    registry.fault = lambda request: Reply(404, content) if "guids" in request.path else None
+    reader = client(registry)
+    with pytest.raises(
+        SchemaNotFoundError, match=r"Schema 00.*: the registry localhost:\d+ does not find schemas by GU"
+    ):
+        reader.schema_by_guid(UUID(int=1))
+    assert reader.schema_by_id(registry.add("t-value", LONG)).text == LONG
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "message"),
+    [
+        (404, SchemaRegistryError, r"returned HTTP 404; check the path in schema\.registry\.url"),
+        (403, SchemaRegistryError, r"returned HTTP 404; check the path in schema\.registry\.url"),
+        (503, SchemaRegistryUnavailableError, "returned HTTP 503"),
+    ],
+)
+def test_a_guid_is_not_missing_if_the_registry_does_not_have_ids_either(
+    registry: FakeRegistry, status: int, error: type[SchemaRegistryError], message: str
+) -> None:
+    registry.fault = lambda request: Reply(404 if "guids" in request.path else status)
+    with pytest.raises(SchemaRegistryError, match=message) as caught:
+        client(registry).schema_by_guid(UUID(int=1))
+    assert type(caught.value) is error
+
+
 def test_versions_of_a_subject(registry: FakeRegistry) -> None:
     ids = [registry.add("a/b-value", schema) for schema in (LONG, '"int"')]
     reader = client(registry)
