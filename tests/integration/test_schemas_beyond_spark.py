@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
     from tests.conftest import MakeTopic
     from tests.fake_registry import FakeRegistry
 
@@ -89,7 +88,7 @@ def test_a_producer_adds_columns_while_streams_run(spark: SparkSession, topics: 
     topics.write(KEY, OLD, id=1)
     selected = "topic string, key struct<id bigint>, value struct<id bigint>"
     names: list[str] = []
-    queries: list[StreamingQuery] = []
+    queries: list[Any] = []
     for schema in (None, selected):
         reader = spark.readStream.format("kafka-direct").options(**topics.options)
         frame = (reader.schema(schema) if schema else reader).load()
