@@ -100,8 +100,8 @@ _LOG_INTRODUCTION: Final = f"""\
 {_NOTICE}
 
 The parameters of `KafkaBasedLog` are [client settings](client-settings.md), with or without `kafka.`, and the data
-source options in *italics*. A log ignores other data source options with a warning. A value can be a string, an
-integer, a boolean, a list of strings, a class, or `None`, which means "not given". `acks` must be `all`, so that
+source options in *italics*. A log rejects other data source options. A value can be a string, an integer, a
+boolean, a list of strings, a class, or `None`, which means "not given". `acks` must be `all`, so that
 acknowledged records are not lost. This page omits the settings of connections, which are the same in every API.
 """
 
@@ -312,6 +312,8 @@ def _unsupported_rows(
     for option in options:
         for policy, policy_apis in _policies(option, apis):
             outcome = "Rejected" if policy.reject else "Ignored with a warning"
+            if policy.rejected_values:
+                outcome += f", but {_code_list(policy.rejected_values)} is rejected"
             api_suffix = "" if policy_apis == list(apis) else f" ({_api_list(policy_apis)})"
             yield f"`{table.key_for(option, source)}`", f"{outcome}{api_suffix}: {policy.reason}."
 

@@ -45,11 +45,16 @@ class ConfigSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedPolicy:
-    """What to do with an option in an API that does not apply it: ignore it with a warning, or reject it."""
+    """What to do with an option in an API that does not apply it: ignore it with a warning, or reject it.
+
+    It is rejected if the API could otherwise read or write other records than the user wants, with a weaker guarantee,
+    in another order, or less securely. Options that Spark's own connector ignores, too, are ignored.
+    """
 
     reason: str  # or what to set instead
     _: KW_ONLY
     reject: bool = False
+    rejected_values: tuple[str, ...] = ()  # although other values are ignored
     # Values with the effect that the API has anyway: they are accepted silently. A leading `*` is a wildcard.
     accepted_values: tuple[str, ...] = ()
     reasons_by_prefix: tuple[tuple[str, str], ...] = ()  # more specific reasons, by the prefix of the value
@@ -62,6 +67,10 @@ class UnsupportedPolicy:
             for accepted in self.accepted_values
         )
 
+    def rejects(self, value: str) -> bool:
+        """Return whether the value is an error; case does not matter."""
+        return self.reject or value.strip().lower() in self.rejected_values
+
     def reason_for(self, value: str) -> str:
         """Return the most specific reason for a value."""
         reasons = (reason for prefix, reason in self.reasons_by_prefix if value.strip().startswith(prefix))
@@ -70,7 +79,7 @@ class UnsupportedPolicy:
 
 READS_ONLY: Final = UnsupportedPolicy("it applies to reads only")
 WRITES_ONLY: Final = UnsupportedPolicy("it applies to writes only")
-DATA_SOURCE_ONLY: Final = UnsupportedPolicy("it is a data source option and does not apply to a log")
+DATA_SOURCE_ONLY: Final = UnsupportedPolicy("it is a data source option and does not apply to a log", reject=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def parse_config(
         elif match.source_key is None or api not in option.apis:
             policy = table.other_source_policy(option) if match.source_key is None else option.unsupported_policy(api)
             if not policy.accepts(value):
-                if policy.reject:
+                if policy.rejects(value):
                     raise option_messages.unsupported_option(source, display_name, policy, value)
                 warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
         else:

@@ -39,6 +39,10 @@ _TOPIC: Final = Text(
 _NON_EMPTY: Final = Text(pattern=re.compile(r".*\S.*", re.DOTALL), expected="a non-empty string")
 _USE_SUBSCRIBE: Final = UnsupportedPolicy("it names the topic to write to; to read a topic, set subscribe")
 
+_NO_GUARANTEE_OF_READS: Final = UnsupportedPolicy(
+    "it applies to writes only; without it there, a write is at-least-once", rejected_values=("exactly-once",)
+)
+
 _NO_TRANSACTIONS_OF_LOG: Final[dict[Api, UnsupportedPolicy]] = {"log": UnsupportedPolicy(NO_TRANSACTIONS_OF_LOG_REASON)}
 
 _producer: Final = partial(ConfigOption, role="produce", apis=PRODUCER_APIS, client=True)
@@ -83,6 +87,7 @@ SINK_OPTIONS: Final = (
     _sink("topic", _TOPIC, defined_by_spark=True, unsupported=dict.fromkeys(READ_APIS, _USE_SUBSCRIBE),
         doc="The topic to write to. It takes precedence over the column `topic`, which is required otherwise."),
     _sink("deliveryGuarantee", Enum(("at-least-once", "exactly-once")), "at-least-once",
+        unsupported=dict.fromkeys(READ_APIS, _NO_GUARANTEE_OF_READS),
         doc="`at-least-once`: rerun tasks write their rows again. `exactly-once`: each batch is written in one "
             "transaction, and never twice; in a continuous query, each task writes one transaction per epoch."),
     _sink("transactionalIdPrefix", _NON_EMPTY,

@@ -271,6 +271,11 @@ def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[Star
             )
         return _STARTS_BY_FALLBACK[parsed.get_string(_FALLBACK_OPTION) or "error"], group
     warn_if_given("group.id", NO_GROUP_REASON)
+    fallback = parsed.given_names.get(_FALLBACK_OPTION)
+    has_start = any(name in parsed.given_names for name in _START_OPTIONS)
+    if fallback and not has_start and parsed.get_string(_FALLBACK_OPTION) != "latest":
+        # The stream would start at latest, and skip the existing records.
+        raise OptionError(f"{fallback} needs startingOffsets=committed; set it, or remove {fallback}")
     reason = f"{timestamp_option} takes precedence" if is_committed else "startingOffsets is not committed"
     warn_if_given(_FALLBACK_OPTION, reason)
     return _parse_start(parsed, warnings), None

@@ -66,7 +66,14 @@ def _in_params(reason: str) -> _Policies:
 
 MICRO_BATCH_ONLY: Final = UnsupportedPolicy("it applies to micro-batches, and a batch query has none")
 _NO_BATCHES: Final[_Policies] = {"batch": MICRO_BATCH_ONLY}
-_USE_STRATEGY: Final = _in_params("the consumer strategy or the list of offset ranges defines what is read")
+_USE_STRATEGY: Final[_Policies] = {
+    "direct": UnsupportedPolicy(
+        "the consumer strategy defines what is read: it starts at its offsets, at startingTimestamp, at committed "
+        "offsets, or as auto.offset.reset says",
+        reject=True,
+    ),
+    "rdd": UnsupportedPolicy("the list of offset ranges defines what is read"),
+}
 _USE_API_TIMEOUT: Final = _in_params("kafka.default.api.timeout.ms limits requests for offsets")
 _ONE_TASK: Final[_Policies] = {
     "continuous": UnsupportedPolicy("a continuous query has one task per topic-partition, up to tasksMax"),
@@ -90,10 +97,12 @@ _WAITS_UNTIL_STOP: Final[_Policies] = {
     "continuous": UnsupportedPolicy("a continuous query waits for records until it stops")
 }
 _LOG_RESUMES: Final[_Policies] = {
-    "log": UnsupportedPolicy("a log resumes at the next available record after lost records")
+    "log": UnsupportedPolicy(
+        "a log resumes at the next available record after lost records", reject=True, accepted_values=("false",)
+    )
 }
 # Spark does not reject endingTimestamp in a stream either.
-_NO_END_IGNORED: Final = {api: replace(policy, reject=False) for api, policy in _NO_END.items()}
+_NO_END_IGNORED: Final[_Policies] = {**_NO_END, "stream": replace(_NO_END["stream"], reject=False)}
 _NO_MICRO_BATCHES: Final[_Policies] = {
     **_NO_BATCHES,
     "continuous": UnsupportedPolicy(
@@ -165,7 +174,11 @@ SOURCE_OPTIONS: Final = (
             "monitoring tools show the query. A failed commit only causes a warning. Use a separate group for each "
             "query."),
     _group("committedOffsetsFallback", Enum(("error", "earliest", "latest")), "error",
-        unsupported={**_NO_BATCHES, **_in_params("set auto.offset.reset instead")},
+        unsupported={
+            **_NO_BATCHES,
+            **_in_params("set auto.offset.reset instead"),
+            "direct": UnsupportedPolicy("set auto.offset.reset instead", reject=True),
+        },
         doc="With `startingOffsets=committed`: where partitions without a committed offset start: `earliest`, `latest` "
             "or `error`."),
     _spark("minPartitions", POSITIVE_INT32, apis=RANGE_APIS, unsupported=_ONE_TASK,

@@ -38,6 +38,7 @@ def _unsupported(
     role: Role = "connect",
     apis: tuple[Api, ...] = APIS,
     reject: bool = False,
+    rejected_by: tuple[Api, ...] = (),
     aliases: tuple[str, ...] = (),
     accepted_values: tuple[str, ...] = (),
     reasons_by_prefix: tuple[tuple[str, str], ...] = (),
@@ -48,8 +49,8 @@ def _unsupported(
         reason, reject=reject, accepted_values=accepted_values, reasons_by_prefix=reasons_by_prefix
     )
     policies = {
-        **dict.fromkeys(apis, policy),
-        **{api: replace(policy, reason=own_reason) for api, own_reason in (reasons or {}).items()},
+        api: replace(policy, reason=(reasons or {}).get(api, reason), reject=reject or api in rejected_by)
+        for api in dict.fromkeys((*apis, *(reasons or {})))
     }
     return [
         ConfigOption(
@@ -128,8 +129,9 @@ _CONNECTION: Final = (
               "receive.message.max.bytes max.in.flight socket.blocking.max.ms socket.keepalive.enable "
               "socket.nagle.disable socket.max.fails broker.address.ttl "
               "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse "
-              "topic.metadata.propagation.max.ms topic.blacklist enable.random.seed",
+              "topic.metadata.propagation.max.ms enable.random.seed",
         "it configures a Kafka client that this package does not use"),
+    *_rejected("topic.blacklist", "topics cannot be excluded; use a subscribePattern that does not match them"),
     *_rejected("plugin.library.paths", "librdkafka plug-ins cannot be loaded; remove the setting"),
     *_rejected("config.providers",
         "Java config providers cannot run here; resolve the values before you set the options"),
@@ -148,10 +150,15 @@ _TLS: Final = (
     *_rejected("ssl.providers", "OpenSSL providers are not supported; set the key as PEM or PKCS12"),
     *_rejected("ssl.ca.certificate.stores",
         "export the CAs to a PEM file and set kafka.ssl.truststore.location"),
-    *_ignored("ssl.provider security.providers ssl.keymanager.algorithm ssl.trustmanager.algorithm "
-              "ssl.secure.random.implementation ssl.engine.id",
+    *_ignored("ssl.provider security.providers ssl.keymanager.algorithm ssl.secure.random.implementation "
+              "ssl.engine.id",
         "it names Java code, which cannot run here"),
-    *_ignored("ssl.curves.list ssl.sigalgs.list", "OpenSSL chooses them"),
+    *_rejected("ssl.trustmanager.algorithm",
+        "Java code cannot verify certificates here; OpenSSL verifies them as PKIX does",
+        accepted_values=("PKIX", "SunX509", "X.509")),
+    *_rejected("ssl.curves.list ssl.sigalgs.list",
+        "Python's ssl module cannot restrict them; restrict them in the configuration file of OpenSSL (Groups and "
+        "SignatureAlgorithms), and remove the setting"),
 )
 
 _SASL: Final = (
@@ -205,7 +212,8 @@ _CONSUMER: Final = (
         }),
     *_fetch("exclude.internal.topics",
         "subscribePattern never matches internal topics; to read one, name it in subscribe or assign",
-        accepted_values=("true",), reasons={"log": "a log reads one topic, which can be internal"}),
+        accepted_values=("true",), rejected_by=("direct",),
+        reasons={"log": "a log reads one topic, which can be internal"}),
     *_fetch("max.poll.records max.poll.interval.ms queued.min.messages queued.max.messages.kbytes "
             "fetch.queue.backoff.ms fetch.error.backoff.ms consume.callback.max.messages enable.partition.eof",
         "there is no poll loop; each task fetches its offset range in Arrow batches",
@@ -228,7 +236,8 @@ _PRODUCER: Final = (
     *_produce("partitioner.class",
         "Java classes cannot run here. Partitions are chosen like in Java's default partitioner; for any other "
         "choice, add the column partition, or replace UniformStickyPartitioner by kafka.partitioner.ignore.keys",
-        reject=True, accepted_values=("org.apache.kafka.clients.producer.internals.DefaultPartitioner",),
+        reject=True, aliases=("partitioner",),
+        accepted_values=("org.apache.kafka.clients.producer.internals.DefaultPartitioner", "murmur2_random"),
         reasons={"log": "Java classes cannot run here. Partitions are chosen like in Java's default partitioner"}),
     *_produce("transaction.two.phase.commit.enable", "each transaction ends with its batch", reject=True,
         accepted_values=("false",), reasons={"log": NO_TRANSACTIONS_OF_LOG_REASON}),
@@ -247,8 +256,9 @@ _PRODUCER: Final = (
     *_produce("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms",
         "rows without a key go to one partition for 16 KiB, or for a smaller batch.size",
         reasons={"log": "records without a key go to one partition until its record batch is full"}),
-    *_produce("enable.gapless.guarantee", "a failed task is rerun with all of its rows",
-        reasons={"log": "the future of each record reports whether it was written"}),
+    *_produce("enable.gapless.guarantee", "a failed task is rerun with all of its rows", rejected_by=("log",),
+        accepted_values=("false",),
+        reasons={"log": "a log continues after a failed record, whose future reports the error"}),
 )
 # fmt: on
 
@@ -261,8 +271,9 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         reject=True,
     )
     pass_decoder = UnsupportedPolicy(
-        f"Java deserializers cannot run here. Keys and values are bytes unless you pass a Python function as "
-        f"{part}Decoder, for example {part}Decoder=bytes.decode for strings",
+        f"Java deserializers cannot run here; remove it. Keys and values are bytes unless you pass a Python function "
+        f"as {part}Decoder, for example {part}Decoder=bytes.decode for strings",
+        reject=True,
         accepted_values=_byte_array_classes("Deserializer"),
     )
     encode = UnsupportedPolicy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.value_types import Enum
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import listed
@@ -20,9 +21,11 @@ class UnusedOptions:
         self._names: dict[str, list[str]] = {}  # what the options need, to their names
 
     def add(self, name: str, need: str) -> None:
-        """Add an option if it is given; the value ``none`` or ``false`` says what happens without it."""
-        if name in self._parsed.given_names and self._parsed.values[name] not in ("none", False):
-            self._names.setdefault(need, []).append(self._shown(name))
+        """Add an option if it is given, unless its value says what happens without it."""
+        if name in self._parsed.given_names:
+            neutral = ("none", False, self._parsed.table.by_name[name].default)
+            if name.startswith(REGISTRY_PREFIX) or self._parsed.values[name] not in neutral:
+                self._names.setdefault(need, []).append(self._shown(name))
 
     def check(self) -> None:
         """Raise an error if there are any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,9 @@ from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.kafka_params import KafkaParameters, parse_kafka_params
 from pyspark_kafka_direct.planning.offset_specs import GlobalTimestamp
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.config_option import Api
 
 SERVERS = {"bootstrap.servers": "a:9092,b:9093"}
 STRING = "org.apache.kafka.common.serialization.StringDeserializer"
@@ -99,19 +102,30 @@ def test_an_overridden_offset_reset_is_logged_once(
 
 
 def test_each_override_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    params: dict[str, object] = {
-        **SERVERS,
-        "enable.auto.commit": "True",
-        "receive.buffer.bytes": 100,
-        "value.deserializer": STRING,
-    }
+    params: dict[str, object] = {**SERVERS, "enable.auto.commit": "True", "receive.buffer.bytes": 100}
     for _ in range(3):
         assert parse_kafka_params(params).executor_connection.receive_buffer_bytes == 65536
     warnings = logged_warnings(caplog)
-    assert len(warnings) == 3
-    assert any("valueDecoder" in warning for warning in warnings)
+    assert len(warnings) == 2
     assert any("enable.auto.commit is overridden to false" in warning for warning in warnings)
     assert any("receive.buffer.bytes=100 is increased to 65536" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("api", ["direct", "rdd"])
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_another_deserializer_is_rejected(part: str, api: Api) -> None:
+    """Otherwise, the program would compare bytes with what it expects."""
+    with pytest.raises(OptionError, match=f"{part}.deserializer cannot be used here: .*{part}Decoder=bytes.decode"):
+        parse_kafka_params({**SERVERS, f"{part}.deserializer": STRING}, api)
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets", "endingTimestamp", "subscribe", "offsetRanges"])
+def test_a_strategy_defines_what_is_read(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(OptionError, match=f"{name} cannot be used here: the consumer strategy .* auto.offset.reset"):
+        parse_kafka_params({**SERVERS, name: "5"})
+    parse_kafka_params({**SERVERS, name: "5"}, "rdd")
+    (warning,) = logged_warnings(caplog)
+    assert warning == f"the parameter {name} is ignored: the list of offset ranges defines what is read"
 
 
 @pytest.mark.parametrize("value", [BYTES, type("ByteArrayDeserializer", (), {})])

@@ -75,6 +75,7 @@ def test_values_that_kafka_connect_sets_cause_no_warning() -> None:
         enable_auto_commit=False,
         allow_auto_create_topics=False,
         retries=2147483647,
+        failOnDataLoss="false",
     )
     assert settings.warnings == ()
     assert settings.produce == ProducerSettings(max_in_flight=1)
@@ -88,6 +89,13 @@ def test_values_that_kafka_connect_sets_cause_no_warning() -> None:
         ("key.serializer", f"{JAVA}StringSerializer", "the keys of a log are bytes"),
         ("value.deserializer", f"{JAVA}StringDeserializer", "the values of a log are bytes"),
         ("interceptor.classes", "x.Y", "Java interceptors cannot run here"),
+        ("failOnDataLoss", "true", "a log resumes at the next available record"),
+        ("startingOffsets", "latest", "it is a data source option and does not apply to a log"),
+        ("deliveryGuarantee", "exactly-once", "it is a data source option and does not apply to a log"),
+        ("valueFormat", "json", "it is a data source option and does not apply to a log"),
+        ("valueFraming", "confluent", "it is a data source option and does not apply to a log"),
+        ("valueSchemaId", "7", "it is a data source option and does not apply to a log"),
+        ("enable.gapless.guarantee", "true", "a log continues after a failed record"),
     ],
 )
 def test_settings_that_contradict_a_log_are_rejected(name: str, value: str, reason: str) -> None:
@@ -109,9 +117,6 @@ def test_acks_must_be_all(acks: object) -> None:
         ("max.poll.records", "5", "records arrive in Arrow batches"),
         ("linger.ms", "5", "records are sent immediately"),
         ("client.rack", "r", "a log reads from partition leaders"),
-        ("failOnDataLoss", "true", "resumes at the next available record"),
-        ("startingOffsets", "latest", "it is a data source option and does not apply to a log"),
-        ("deliveryGuarantee", "exactly-once", "it is a data source option and does not apply to a log"),
         ("transaction.timeout.ms", "5", "a log writes without transactions, and an offset store configures its own"),
     ],
 )

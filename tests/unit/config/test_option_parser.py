@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_kafka_direct.config.config_option import (
+    APIS,
     READ_APIS,
     SOURCE_APIS,
     ConfigOption,
@@ -196,8 +197,36 @@ def test_unsupported_options_are_rejected_or_ignored() -> None:
 
 def test_unsupported_policies_depend_on_the_api() -> None:
     assert "DataFrame operations" in error(kafka_key_deserializer="x")
-    assert "keyDecoder" in parameters({"key.deserializer": "x"}).warnings[0]
+    with pytest.raises(OptionError, match="keyDecoder"):
+        parameters({"key.deserializer": "x"})
     assert parameters({"key.deserializer": "org.apache.kafka.x.ByteArrayDeserializer"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("apis", "name", "value", "harmless"),
+    [
+        (SOURCE_APIS, "deliveryGuarantee", " Exactly-Once", None),
+        (("continuous",), "endingTimestamp", "5", None),
+        (APIS, "kafka.topic.blacklist", "secret.*", None),
+        (APIS, "kafka.ssl.curves.list", "X25519", None),
+        (APIS, "kafka.ssl.sigalgs.list", "ECDSA+SHA256", None),
+        (APIS, "kafka.ssl.trustmanager.algorithm", "Pinned", "PKIX"),
+        (("sink", "log"), "kafka.partitioner", "consistent_random", "murmur2_random"),
+        (("direct",), "kafka.exclude.internal.topics", "false", "true"),
+        (("log",), "kafka.enable.gapless.guarantee", "true", "false"),
+        (("direct", "rdd", "log"), "value.deserializer", "x.StringDeserializer", "x.ByteArrayDeserializer"),
+    ],
+)
+def test_an_option_is_rejected_if_without_it_the_result_is_another_one(
+    apis: tuple[Api, ...], name: str, value: str, harmless: str | None
+) -> None:
+    for api in apis:
+        source = ConfigSource.OPTION if api in (*SOURCE_APIS, "sink") else ConfigSource.PARAMETER
+        given = {"kafka.bootstrap.servers": "b:1"}
+        with pytest.raises(OptionError, match=f"{name} cannot be used here"):
+            parse_config({**given, name: value}, api=api, source=source)
+        if harmless is not None:
+            assert parse_config({**given, name: harmless}, api=api, source=source).warnings == ()
 
 
 def test_accepted_values() -> None:

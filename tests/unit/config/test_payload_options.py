@@ -178,6 +178,8 @@ def test_options_of_a_registry_that_is_not_needed_are_warned_of() -> None:
     assert warnings(AVRO) == []
     for framing in ("none", "single-object"):  # that is what is read
         assert parse_batch_options({**BASE, **WITHOUT_REGISTRY, "valueFraming": framing}).warnings == ()
+    defaults = {"keySubjectNameStrategy": "topic", "keySchemaVersion": "latest", "schemaEvolutionMode": "NONE"}
+    assert parse_batch_options({**BASE, **defaults, "keyFraming": "none"}).warnings == ()
     given = {**AVRO, "valueSchema": "x", "valueSubject": "s", "valueSchemaVersion": "3"}
     assert parse_batch_options(given).warnings == (
         "the option valueSubject is ignored: valueSchema is the schema to read with",
@@ -242,6 +244,10 @@ NEEDS_TYPED = "JSON, Avro or Protobuf; set keyFormat=json, avro or protobuf, or 
                 "schema.registry.ssl.keystore.password": "hunter2",
             },
             [f"basic.auth.user.info, schema.registry.ssl.keystore.password need {NEEDS_REGISTRY} them"],
+        ),
+        (
+            {"schema.registry.ssl.endpoint.identification.algorithm": "none"},
+            [f"schema.registry.ssl.endpoint.identification.algorithm=none needs {NEEDS_REGISTRY} it"],
         ),
         (
             {**WITHOUT_REGISTRY, "valueSchemaId": "7", "schema.registry.url": "http://r"},

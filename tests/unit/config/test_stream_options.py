@@ -52,6 +52,11 @@ def test_a_start_from_committed_offsets() -> None:
     assert options.warnings == ()
     assert parse(commitGroupId="g").start_group_id is None
     assert parse(startingOffsets="committed", startingTimestamp="5").start == GlobalTimestamp(5)
+    for fallback in ("earliest", "error"):  # the stream would start at latest
+        with pytest.raises(OptionError, match="committedOffsetsFallback needs startingOffsets=committed"):
+            parse(committedOffsetsFallback=fallback, commitGroupId="g")
+    explicit = parse(committedOffsetsFallback="earliest", startingOffsets="latest")
+    assert explicit.warnings == ("the option committedOffsetsFallback is ignored: startingOffsets is not committed",)
     assert parse(committedOffsetsFallback="latest").warnings == (
         "the option committedOffsetsFallback is ignored: startingOffsets is not committed",
     )
