@@ -44,7 +44,11 @@ about an invalid value names the option, the value and the allowed values. Blank
 
 An unknown name is rejected if it differs by one letter from one of these options (`startingOffset`), or by two from a
 long one, because ignoring it could skip records. Other unknown options are ignored with a warning. Reads ignore options
-for writing with a warning, and writes ignore options for reading.
+for writing with a warning, and writes ignore options for reading, as in Spark's connector.
+
+An option is rejected instead if the query would otherwise read or write other data than the option says, or with a
+weaker guarantee. Examples are `valueFraming` without a format that has schema ids, `valueSubject` without a registry,
+and `deliveryGuarantee=exactly-once` in a read. One error names all options of keys and values that have no effect.
 
 *batch* and *stream* are queries of the data source. *continuous* is the input of a [continuous query](continuous.md)
 (`read(...)`). The output of a continuous query takes the options for writing.
@@ -91,7 +95,7 @@ _PARAMS_INTRODUCTION: Final = f"""\
 This page lists the parameters of the direct stream (*direct*) and of `createRDD` (*rdd*), except
 [client settings](client-settings.md) that apply everywhere. In `kafkaParams`, a name can be prefixed with `kafka.`, and
 a value can be a string, an integer, a boolean, a list of strings, a class, or `None`, which means "not given". Both
-ignore settings for writing with a warning.
+ignore settings for writing with a warning, but reject `deliveryGuarantee=exactly-once`.
 """
 
 _LOG_INTRODUCTION: Final = f"""\

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, REGISTRY_TABLE, parse_payload_arguments
 from pyspark_kafka_direct.errors import OptionError
@@ -258,12 +259,10 @@ def infer_schema(
 
 
 def _parse_options(options: Mapping[str, str]) -> tuple[str, str]:
-    for name in options:
-        if name.lower() not in _FROM_JSON_OPTIONS:
-            raise OptionError(
-                f"from_json: the option {name} is not supported; use mode and columnNameOfCorruptRecord, or Spark's "
-                "from_json"
-            )
+    unsupported = [name for name in options if name.lower() not in _FROM_JSON_OPTIONS]
+    if unsupported:
+        advice = "; use mode and columnNameOfCorruptRecord, or Spark's from_json"
+        raise option_messages.unsupported_by_function("from_json", unsupported, advice)
     try:
         settings = parse_payload_arguments({**options, "valueFormat": "json"}, modes=_MODES).settings
     except OptionError as error:

@@ -5,6 +5,7 @@ It does not access the network or files. Import it on the driver only; the typed
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
@@ -55,8 +56,9 @@ def parse_connection(parsed: ParsedConfig) -> tuple[ConnectionSettings, tuple[st
     try:
         security, warnings = parse_security(parsed)
     except OptionError as error:
+        unknown = chain.from_iterable(parsed.unknown.values())
         # A missing option may be given under a misspelled name, and the warning about it is not logged after an error.
-        raise OptionError(" ".join([error.message, *(f"({warning})" for warning in parsed.unknown_warnings)])) from None
+        raise OptionError(" ".join([error.message, *(f"({warning})" for warning in unknown)])) from None
     connection = ConnectionSettings(
         bootstrap_servers=_bootstrap_servers(parsed),
         security=security,

@@ -7,8 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_kafka_direct.config.config_option import ConfigSource, UnsupportedPolicy
 
 _log = logging.getLogger("pyspark_kafka_direct.config")
@@ -37,6 +40,12 @@ def duplicate_option(first: str, second: str) -> OptionError:
     if first == second:
         return OptionError(f"{first} is given twice with different values; set it once")
     return OptionError(f"{first} and {second} are the same setting, but their values differ; set only one of them")
+
+
+def unsupported_by_function(function: str, names: Sequence[str], advice: str) -> OptionError:
+    """Return the error about all options that a function for DataFrames does not have."""
+    are = "the option {} is" if len(names) == 1 else "the options {} are"
+    return OptionError(f"{function}: {are.format(listed(names))} not supported{advice}")
 
 
 def missing_option(name: str, expected: str, hint: str) -> OptionError:

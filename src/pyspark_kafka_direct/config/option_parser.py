@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -42,7 +41,7 @@ class ParsedConfig:
     given_names: Mapping[str, str]  # the table's names to the names that the user gave, for the options that apply
     strings: Mapping[str, str] = dataclasses.field(repr=False)  # the given values by the table's names; may be secrets
     warnings: tuple[str, ...]  # about ignored and unknown options; they never contain a value
-    unknown_warnings: tuple[str, ...]  # the part of `warnings` about unknown options
+    unknown: Mapping[str, Sequence[str]]  # unknown names to the part of `warnings` about them
     prefix: str = ""  # of the table's names, which the names of this config lack
 
     def name_of(self, option_name: str) -> str:
@@ -141,8 +140,7 @@ def parse_config(
     for option in required_options:
         if not values.get(option.name):
             raise _missing_option(table, source, option, unknown_names)
-    unknown_warnings = tuple(itertools.chain.from_iterable(unknown_names.values()))
-    return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown_warnings)
+    return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown_names)
 
 
 @functools.lru_cache(maxsize=64)

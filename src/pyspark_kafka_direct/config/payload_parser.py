@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.function_options import check_function_options
 from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import NO_PROTOBUF, PayloadSettings, ProtobufSource
@@ -97,6 +98,7 @@ def parse_payloads(
                 f"{parsed.name_of(f'{side}Message')} is a message type of Protobuf, and {side}Format is "
                 f"{payload_format}; set {side}Format=protobuf"
             )
+    check_function_options(parsed, formats)
     if not any(payload_format in _TYPED_FORMATS for payload_format in formats.values()):
         warnings.extend(
             option_messages.ignored_warning(

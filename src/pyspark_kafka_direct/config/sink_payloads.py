@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.function_options import check_function_options
 from pyspark_kafka_direct.config.registry_parser import (
     NEEDS_REGISTRY,
     REGISTRY_URL,
@@ -73,6 +74,7 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
     formats = {side: _format(parsed, side) for side in SIDES}
     sides = tuple(side for side in SIDES if formats[side] in _SCHEMA_FORMATS or _has_json_ids(parsed, side))
+    check_function_options(parsed, formats)
     registry = parse_registry(parsed, security, warnings)
     _check_unused_options(parsed, sides, has_registry=registry is not None)
     if not sides:

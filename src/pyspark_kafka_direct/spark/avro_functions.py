@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.column_encoder import WriteSettings
 
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
-_REGISTRY_TABLE: Final = OptionTable(
+_READ_TABLE: Final = OptionTable(REGISTRY_OPTIONS)
+_WRITE_TABLE: Final = OptionTable(
     (*REGISTRY_OPTIONS, *(option for option in SUBJECT_OPTIONS if option.name == AUTO_REGISTER))
 )
 _COLUMN: Final = "value"
@@ -54,7 +55,7 @@ def parse_from_avro(
     mode = own.get("mode", "FAILFAST").upper()
     if mode not in _MODES:
         raise OptionError(f"from_avro: mode must be {' or '.join(_MODES)}, got {mode!r}")
-    registry, _ = _parse_registry("from_avro", options, subject, address, ("mode", "avroschema"))
+    registry, _ = _parse_registry("from_avro", options, subject, address, _READ_TABLE, ("mode", "avroSchema"))
     settings = _decoder_settings(writer or None, own.get("avroschema"), subject, registry)
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
@@ -88,7 +89,7 @@ def parse_to_avro(
     from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
     from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
-    registry, auto_register = _parse_registry("to_avro", options, subject, address, ())
+    registry, auto_register = _parse_registry("to_avro", options, subject, address, _WRITE_TABLE, ())
     given = _parse("to_avro", schema) if schema else None
     if registry is None:
         return None if given is None else AvroWriteSettings(schema=given)
@@ -119,30 +120,39 @@ def to_avro_function(settings: WriteSettings | None) -> Callable[[pa.Array], pa.
 
 
 def _parse_registry(
-    function: str, options: Mapping[str, str], subject: str | None, address: str | None, own: tuple[str, ...]
+    function: str,
+    options: Mapping[str, str],
+    subject: str | None,
+    address: str | None,
+    table: OptionTable,
+    own: tuple[str, ...],  # options that are not those of the registry
 ) -> tuple[RegistrySettings | None, bool]:
     """Return the settings of the registry, and whether schemas are registered."""
-    others = {name: value for name, value in options.items() if name.lower() not in own}
+    own_names = [name.lower() for name in own]
+    others = {name: value for name, value in options.items() if name.lower() not in own_names}
     if address is None:
         if subject is not None:
             raise OptionError(f"{function}: the subject needs schemaRegistryAddress, the URL of the registry")
         if others:
-            allowed = "; use mode and avroSchema" if own else ""
-            raise OptionError(
-                f"{function}: the option {next(iter(others))} is not supported without schemaRegistryAddress{allowed}"
+            advice = f"; use {' and '.join(own)}" if own else ""
+            raise option_messages.unsupported_by_function(
+                function, [*others], f" without schemaRegistryAddress{advice}"
             )
         return None, False
     given = {name.removeprefix(_OTHER_PREFIX): value for name, value in others.items()}
     warnings: list[str] = []
     try:
         given["schema.registry.url"] = address
-        parsed = parse_config(given, api="sink", source=ConfigSource.OPTION, table=_REGISTRY_TABLE)
+        parsed = parse_config(given, api="sink", source=ConfigSource.OPTION, table=table)
         registry = parse_registry(parsed, PLAINTEXT, warnings)
     except OptionError as error:
         raise OptionError(f"{function}: {error}") from None
+    if parsed.unknown:
+        allowed = (*own, "schema.registry.*", *([AUTO_REGISTER] if AUTO_REGISTER in table.by_name else []))
+        raise option_messages.unsupported_by_function(function, [*parsed.unknown], f"; use {', '.join(allowed)}")
     for warning in (*parsed.warnings, *warnings):
         option_messages.warn_once(f"{function}: {warning}")
-    return registry, parsed.get_boolean(AUTO_REGISTER)
+    return registry, parsed.values.get(AUTO_REGISTER) is True
 
 
 def _decoder_settings(

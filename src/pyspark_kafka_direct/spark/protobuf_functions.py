@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import DataType
 
+from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.payload_encoders import FunctionEncoder
@@ -51,7 +52,7 @@ def to_protobuf_function(
     from pyspark_kafka_direct.formats.protobuf.write_settings import ProtobufWriteSettings
 
     if options:
-        raise OptionError(f"to_protobuf: the option {next(iter(options))} is not supported; there are no options")
+        raise option_messages.unsupported_by_function("to_protobuf", [*options], "; there are no options")
     source = ProtobufSource(base64.b64encode(_read("to_protobuf", path, descriptors)).decode(), message_name)
     try:
         source_schema(source).message(message_name)
@@ -81,17 +82,17 @@ def _read(function: str, path: str | None, descriptors: bytes | None) -> bytes:
 def _parse_protobuf_options(options: Mapping[str, str]) -> tuple[str, dict[str, bool]]:
     """Return the mode, and the options that are true or false."""
     mode, flags = "FAILFAST", dict.fromkeys(_PROTOBUF_FLAGS, False)
+    unsupported = [name for name in options if name.lower() not in ("mode", *_PROTOBUF_FLAGS)]
+    if unsupported:
+        advice = f"; use mode, {', '.join(_PROTOBUF_FLAGS)}"
+        raise option_messages.unsupported_by_function("from_protobuf", unsupported, advice)
     for name, value in options.items():
         if name.lower() == "mode":
             mode = value.upper()
-        elif name.lower() in flags and value.lower() in ("true", "false"):
+        elif value.lower() in ("true", "false"):
             flags[name.lower()] = value.lower() == "true"
-        elif name.lower() in flags:
-            raise OptionError(f"from_protobuf: {name} must be true or false, got {value!r}")
         else:
-            raise OptionError(
-                f"from_protobuf: the option {name} is not supported; use mode, {', '.join(_PROTOBUF_FLAGS)}"
-            )
+            raise OptionError(f"from_protobuf: {name} must be true or false, got {value!r}")
     if mode not in _MODES:
         raise OptionError(f"from_protobuf: mode must be {' or '.join(_MODES)}, got {mode!r}")
     return mode, flags

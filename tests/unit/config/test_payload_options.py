@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from pyspark_kafka_direct.config.read_options import (
     parse_continuous_options,
     parse_stream_options,
 )
+from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 from pyspark_kafka_direct.errors import OptionError
 
@@ -309,6 +312,32 @@ def test_the_id_of_a_schema_replaces_a_registry(options: dict[str, str], expecte
 def test_ids_that_no_schema_has(value: str) -> None:
     with pytest.raises(OptionError, match=r"^valueSchemaId must be .*integer from 0 to 2147483647"):
         parse_batch_options({**BASE, **WITHOUT_REGISTRY, "valueSchemaId": value})
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "names"),
+    [
+        ("json", ["timestampFormat", "timeZone"]),
+        ("avro", ["positionalFieldMatching", "avroSchema"]),
+        ("protobuf", ["emit.default.values", "kafka.enums.as.ints"]),
+    ],
+)
+def test_options_of_sparks_functions_are_rejected(payload_format: str, names: list[str]) -> None:
+    """Otherwise, values would differ from those of the function."""
+    given = {name.lower(): "true" for name in names}
+    with pytest.raises(OptionError) as raised:
+        parse_stream_options({**BASE, "keyFormat": payload_format, "keySchema": "a int", **given})
+    shown = ", ".join(given)
+    assert f"keyFormat={payload_format} does not have {shown}, which from_{payload_format}" in raised.value.message
+    sink = {"kafka.bootstrap.servers": "b:9092", "keyFormat": payload_format, **given}
+    with pytest.raises(OptionError, match=f"keyFormat={payload_format} does not have {re.escape(shown)}"):
+        parse_sink_options(sink, streaming=True)
+    other = "avro" if payload_format == "json" else "json"
+    for value_format in ("binary", "string", other):  # Spark and wrappers pass options of other formats
+        options = {**BASE, "valueFormat": value_format, "valueSchema": "a int", **given}
+        if value_format in ("binary", "string"):
+            del options["valueSchema"]
+        assert len(parse_stream_options(options).warnings) == len(names)
 
 
 FORMATS = st.sampled_from(["binary", "string", "json", "avro", "protobuf", "decoders:make"])
