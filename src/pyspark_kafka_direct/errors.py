@@ -66,6 +66,8 @@ class KafkaDirectError(Exception):
         broker: The broker as ``host:port``.
     """
 
+    confirmation_seconds: float = 0.0  # that brokers need to confirm the data loss of which the error is evidence
+
     def __init__(
         self,
         message: str,

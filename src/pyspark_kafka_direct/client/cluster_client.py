@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import call_any_broker
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline, LossConfirmation, Retry
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL, ListOffsetsRequest, call_leaders
 from pyspark_kafka_direct.client.metadata import (
     Node,
@@ -26,7 +26,13 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, STALE_EPOCH_SHARE, EpochFloors, Presence
+from pyspark_kafka_direct.planning.data_loss import (
+    CONFIRMATION_SECONDS,
+    EpochFloors,
+    Presence,
+    confirmation_seconds,
+    lost_epochs_seconds,
+)
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.metadata import ClusterMetadata
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, IsolationLevel
+    from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.planning.data_loss import TopicReport
     from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 
@@ -77,6 +84,9 @@ class ClusterClient:
         self._cached_topics: dict[str, _CachedTopic] = {}  # by name
         self._epoch_floors = EpochFloors()
         self._epoch_witnesses = Witnesses(self)
+        self._replica_witnesses = ReplicaWitnesses(self)
+        self._witnessed_topics: frozenset[str] = frozenset()
+        self._witnessed_at = 0.0  # the monotonic time of their last responses
         self._was_reached = False
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
         self._was_called = False  # whether a broker was called with this shift
@@ -140,8 +150,8 @@ class ClusterClient:
         """Accept no leader of an epoch lower than the highest that the replicas' brokers report: it was deposed."""
         if not names:
             return
-        retry = self._retry(deadline or self.deadline())
-        witnesses = ReplicaWitnesses(self)
+        retry = self._retry(deadline)
+        witnesses = self._replica_witnesses_of(names)
         while True:
             try:
                 topics = self._known_topics(names)
@@ -149,6 +159,7 @@ class ClusterClient:
                     TopicPartition(name, each) for name in topics for each in topics[name].partitions
                 ]
                 _, unresolved = witnesses.request_reports(dict.fromkeys(names), replicated, retry.deadline)
+                self._witnessed_at = self.pool.system.monotonic()
                 if unresolved is None:
                     return
                 unresolved.add_note("Until this broker responds, it may be the leader, so no data loss is assumed.")
@@ -202,6 +213,16 @@ class ClusterClient:
             code = ErrorCode.FENCED_LEADER_EPOCH
             raise error_for(code, "fetching", topic=partition.topic, partition=partition.partition, broker=broker)
 
+    def confirmation_seconds(self, error: KafkaDirectError) -> float:
+        """Return how long brokers need to confirm the loss of which an error is evidence; 0 if it is none."""
+        seconds = confirmation_seconds(error)
+        if error.topic is None or error.partition is None:
+            return seconds
+        with self._lock:
+            is_deposed = self._epoch_floors.has_only_stale(TopicPartition(error.topic, error.partition))
+        # Without a leader of a known epoch, the cluster may have lost its epochs.
+        return max(seconds, lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000)) if is_deposed else seconds
+
     def replica_witnesses(self) -> ReplicaWitnesses:
         """Return the witnesses that confirm the leaders of partitions."""
         return ReplicaWitnesses(self)
@@ -219,8 +240,9 @@ class ClusterClient:
             BrokerError: No broker responded, or brokers contradict each other until the deadline.
         """
         if deadline is None:
-            deadline = self.deadline(max(self.settings.default_api_timeout_ms / 1000, 2 * CONFIRMATION_SECONDS))
-        presences = self.absence_check(suspects).wait(deadline)
+            presences = self.absence_check(suspects).wait(self.deadline(), LossConfirmation())
+        else:
+            presences = self.absence_check(suspects).wait(deadline)
         return {tp for tp, presence in presences.items() if presence is not Presence.PRESENT}
 
     def partition(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> PartitionMetadata:
@@ -229,14 +251,13 @@ class ClusterClient:
 
     def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
         """Return the leader of a partition; wait for one if there is none."""
-        deadline = deadline or self.deadline()
         retry = self._retry(deadline)
-        leader = self.leaders([partition], deadline)[partition]
+        leader = self.leaders([partition], retry.deadline)[partition]
         while leader is None:
             topic, index = partition
             operation = "finding its leader"
             retry.wait_or_raise(error_for(ErrorCode.LEADER_NOT_AVAILABLE, operation, topic=topic, partition=index))
-            leader = self.leaders([partition], deadline, refresh_retry=retry)[partition]
+            leader = self.leaders([partition], retry.deadline, refresh_retry=retry)[partition]
         return leader.node
 
     def leaders(
@@ -289,7 +310,7 @@ class ClusterClient:
         # By timestamp: the first offset whose record has this timestamp or a later one, or -1 if there is none.
         request = ListOffsetsRequest(isolation_level, self.settings.request_timeout_ms)
         ordered_positions = dict(sorted(positions.items()))  # callers pass sets, whose order differs between processes
-        offsets = call_leaders(self, request, ordered_positions, self._retry(deadline or self.deadline()))
+        offsets = call_leaders(self, request, ordered_positions, self._retry(deadline))
         return {partition: offsets[partition] for partition in positions}
 
     def log_bounds(
@@ -388,6 +409,7 @@ class ClusterClient:
         required: Callable[[str], bool] | None = None,  # among all topics; None: each
     ) -> dict[str, TopicMetadata]:
         """Fetch metadata of topics (None: all), and retry until the deadline; missing topics are omitted."""
+        is_own_retry = retry is None
         if retry is None:
             retry_deadline = (
                 deadline if self._was_reached else deadline.limited_to(self.settings.connect_timeout_ms / 1000)
@@ -401,7 +423,8 @@ class ClusterClient:
             except TransientBrokerError as transient_error:
                 retry.wait_or_raise(transient_error)
                 continue
-            retry.deadline = deadline
+            if is_own_retry:
+                retry.deadline = deadline
             topics = self._update_cache(metadata, names)
             if names is not None:
                 self._drop_lost_epochs(metadata.topics.values(), deadline)
@@ -480,8 +503,7 @@ class ClusterClient:
         if not stale_since:
             return
         self.use_next_broker()
-        seconds = max(STALE_EPOCH_SHARE * self.settings.default_api_timeout_ms / 1000, CONFIRMATION_SECONDS)
-        confirmed_before = now - seconds
+        confirmed_before = now - lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000)
         suspects = [suspect for suspect, since in stale_since.items() if since <= confirmed_before]
         if not suspects:
             return
@@ -506,7 +528,18 @@ class ClusterClient:
                         epoch,
                     )
 
-    def _retry(self, deadline: Deadline) -> Retry:
+    def _replica_witnesses_of(self, names: Collection[str]) -> ReplicaWitnesses:
+        """Return those of a call about these topics shortly before, which know since when a broker does not respond."""
+        with self._lock:
+            is_continued = self.pool.system.monotonic() <= self._witnessed_at + CONFIRMATION_SECONDS
+            if not is_continued or self._witnessed_topics != set(names):
+                self._witnessed_topics, self._replica_witnesses = frozenset(names), ReplicaWitnesses(self)
+            return self._replica_witnesses
+
+    def _retry(self, deadline: Deadline | None) -> Retry:
+        """Return the retries until a caller's deadline, or until the own one, which does not end a confirmation."""
         interval = self._retry_interval
         backoff = Backoff.of(self.settings) if interval is None else Backoff(interval, interval)
-        return Retry(deadline, self._retries, backoff)
+        if deadline is not None:
+            return Retry(deadline, self._retries, backoff)
+        return Retry(self.deadline(), self._retries, backoff, confirmation_seconds=self.confirmation_seconds)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.system import SYSTEM, System, with_jitter
 from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.planning.data_loss import (
+    CONFIRMATION_SECONDS,
+    CONFIRMATION_STEP_SECONDS,
+    confirmation_timeout,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
+
+
+_MIN_CONFIRMATION_PAUSE = 0.1  # seconds; fetchOffset.retryIntervalMs may be 0
 
 
 class Cancellation:
@@ -65,7 +75,46 @@ class Deadline:
     def limited_to(self, seconds: float) -> Deadline:
         """Return this deadline or ``seconds`` from now, whichever comes first."""
         limited_at = self.system.monotonic() + seconds
-        return self if self.at <= limited_at else (Deadline(limited_at, self.setting, self.system, self.cancellation))
+        return self if self.at <= limited_at else replace(self, at=limited_at)
+
+
+class LossConfirmation:
+    """The time in which brokers confirm or refute a data loss, from the first evidence on.
+
+    A user's timeout that is shorter does not end it.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0  # of the first evidence, on the monotonic clock
+        self._timeout = 0.0  # seconds; 0: there is no evidence
+
+    @property
+    def is_running(self) -> bool:
+        return self._timeout > 0
+
+    def add_evidence(self, seconds: float, now: float) -> None:
+        """Add evidence of a loss whose confirmation takes so many seconds; 0: it is no evidence."""
+        if seconds:
+            self._since = self._since if self.is_running else now
+            self._timeout = max(self._timeout, confirmation_timeout(seconds))
+
+    def extend(self, deadline: Deadline) -> Deadline:
+        """Return the user's deadline, or that of the confirmation if it is later."""
+        if not self.is_running or self._since + self._timeout <= deadline.at:
+            return deadline
+        return replace(deadline, at=self._since + self._timeout)
+
+    def limit_pause(self, seconds: float) -> float:
+        """Return a pause that leaves time for several requests for evidence."""
+        return min(seconds, CONFIRMATION_STEP_SECONDS) if self.is_running else seconds
+
+    @property
+    def note(self) -> str:
+        """What the error of an expired deadline adds."""
+        return (
+            f"The brokers had {self._timeout:g} s to confirm or refute a data loss, which takes at least "
+            f"{CONFIRMATION_SECONDS:g} s."
+        )
 
 
 class Backoff(NamedTuple):
@@ -91,14 +140,36 @@ NO_BACKOFF = Backoff(0.0, 0.0)
 
 
 class Retry:
-    """Counts the tries of one operation and pauses between them."""
+    """Counts the tries of one operation and pauses between them.
 
-    def __init__(self, deadline: Deadline, retries: int | None, backoff: Backoff = NO_BACKOFF) -> None:
-        self.deadline = deadline  # the caller may replace it
+    Errors that are evidence of a data loss neither count nor have to end before the deadline: brokers have their own
+    time to confirm or refute a loss, and a user's shorter timeout must not end it.
+    """
+
+    def __init__(
+        self,
+        deadline: Deadline,
+        retries: int | None,
+        backoff: Backoff = NO_BACKOFF,
+        *,
+        confirmation_seconds: Callable[[KafkaDirectError], float] | None = None,  # None: the caller confirms losses
+    ) -> None:
+        self._user_deadline = deadline
         self._retries = retries  # None: as many as fit before the deadline
         self._backoff = backoff
+        self._confirmation_seconds = confirmation_seconds
+        self._confirmation = LossConfirmation()
         self._error_to_raise: KafkaDirectError | None = None
         self.tries = 1  # including the current one
+
+    @property
+    def deadline(self) -> Deadline:
+        """The user's deadline, or that of the confirmation of a loss if it is later."""
+        return self._confirmation.extend(self._user_deadline)
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline) -> None:
+        self._user_deadline = deadline
 
     @property
     def is_last_try(self) -> bool:
@@ -111,10 +182,18 @@ class Retry:
         if self._error_to_raise is None or not isinstance(error, BrokerTimeoutError):
             self._error_to_raise = error
         system = self.deadline.system
-        pause = self._backoff.pause(self.tries - 1, system)
+        seconds = 0.0 if self._confirmation_seconds is None else self._confirmation_seconds(error)
+        self._confirmation.add_evidence(seconds, system.monotonic())
+        pause = self._confirmation.limit_pause(self._backoff.pause(self.tries - 1, system))
+        if seconds:
+            pause = max(pause, _MIN_CONFIRMATION_PAUSE)
+            if self._retries is not None:
+                self._retries += 1
         if self.is_last_try or pause >= self.deadline.remaining():
             if self.tries > 1:
                 self._error_to_raise.add_note(f"Tried {self.tries} times.")
+            if self._confirmation.is_running:
+                self._error_to_raise.add_note(self._confirmation.note)
             try:
                 raise self._error_to_raise
             finally:  # no cycle of the error and its traceback, which retains what the callers have

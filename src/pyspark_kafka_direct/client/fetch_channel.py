@@ -95,7 +95,9 @@ class FetchChannel:
         """Request records from ``offset`` on, without waiting for them."""
         settings = self._settings
         byte_limit = min(settings.max_partition_fetch_bytes if max_bytes is None else max_bytes, _MAX_RESPONSE_BYTES)
-        wait_ms = settings.fetch_max_wait_ms if max_wait_ms is None else min(max_wait_ms, settings.fetch_max_wait_ms)
+        wait_ms = _longest_wait_ms(self.connection, settings)
+        if max_wait_ms is not None:
+            wait_ms = min(max_wait_ms, wait_ms)
         self._requested_partition = FetchRequestPartition(
             self._topic, self._topic_id, self._partition, offset, byte_limit, leader_epoch, last_fetched_epoch
         )
@@ -130,9 +132,8 @@ class MultiPartitionFetchChannel:
         settings = self._settings
         self._version = self._version_by_topic_ids[all(partition.topic_id is not None for partition in partitions)]
         self._requested_partitions = partitions
-        # The broker must respond before request.timeout.ms, and wait for at least one byte, or fetches would busy-loop.
-        wait_ms = min(settings.fetch_max_wait_ms, self.connection.settings.request_timeout_ms // 2)
-        limits = _fetch_limits(settings, wait_ms, "")
+        # The broker must wait for at least one byte, or fetches would busy-loop.
+        limits = _fetch_limits(settings, _longest_wait_ms(self.connection, settings), "")
         _send(self.connection, self._version, partitions, limits._replace(min_bytes=max(limits.min_bytes, 1)), deadline)
 
     def response(self, deadline: Deadline) -> FetchResponseData:
@@ -144,6 +145,11 @@ def _negotiate_fetch_version(connection: Connection, *, topic_ids: bool) -> int:
     return negotiate_version(
         API_KEY, "Fetch", (OLDEST_VERSION, newest_version), connection.api_versions, connection.broker
     )
+
+
+def _longest_wait_ms(connection: Connection, settings: FetchSettings) -> int:
+    """Return how long a broker may wait for records: it must respond before ``request.timeout.ms``."""
+    return min(settings.fetch_max_wait_ms, connection.settings.request_timeout_ms // 2)
 
 
 def _fetch_limits(settings: FetchSettings, max_wait_ms: int, rack: str) -> FetchLimits:

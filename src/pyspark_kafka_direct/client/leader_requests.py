@@ -84,20 +84,19 @@ def call_leaders(
     cluster: LeaderLookup, request: LeaderRequest[_V, _R], values: Mapping[TopicPartition, _V], retry: Retry
 ) -> dict[TopicPartition, _R]:
     """Call all leaders, and retry the partitions that moved, with new metadata, until the retries are exhausted."""
-    deadline = retry.deadline
     results: dict[TopicPartition, _R] = {}
     pending_values = dict(values)
-    leaders = cluster.leaders(pending_values, deadline)
+    leaders = cluster.leaders(pending_values, retry.deadline)
     while pending_values:
         # The first tries have short timeouts, because an unresponsive leader may be replaced by another broker.
         use_full_timeout = retry.is_last_try or request.is_slow(pending_values.values())
         max_seconds = math.inf if use_full_timeout else attempt_timeout(cluster.settings, retry.tries)
-        received, failures = _call_each_leader(cluster, request, pending_values, leaders, deadline, max_seconds)
+        received, failures = _call_each_leader(cluster, request, pending_values, leaders, retry.deadline, max_seconds)
         results.update(received)
         pending_values = {partition: value for partition, value in pending_values.items() if partition not in received}
         if pending_values:
             retry.wait_or_raise(next(iter(failures.values())))
-            leaders = cluster.leaders(pending_values, deadline, refresh_retry=retry)
+            leaders = cluster.leaders(pending_values, retry.deadline, refresh_retry=retry)
     return {partition: results[partition] for partition in values}
 
 

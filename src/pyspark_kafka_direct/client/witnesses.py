@@ -16,6 +16,7 @@ from pyspark_kafka_direct.client.metadata import (
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, ProtocolError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
+    CONFIRMATION_STEP_SECONDS,
     MAX_WITNESSES,
     AbsenceEvidence,
     Presence,
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.deadline import Deadline, LossConfirmation
     from pyspark_kafka_direct.client.metadata import ClusterMetadata, Node, TopicMetadata
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
-
-_STEP_SECONDS = 1.0
 
 
 class WitnessLookup(Protocol):
@@ -128,6 +127,8 @@ class Witnesses:
         counting = (node_id for node_id, since in self._unresolved_since.items() if now < since + seconds)
         first = next((unresolved[node_id] for node_id in counting), None)
         self._tries = 1 if first is None else self._tries + 1
+        if first is not None:
+            first.confirmation_seconds = 2 * seconds  # the last request to the broker can take as long as all before it
         return first
 
 
@@ -221,6 +222,12 @@ class AbsenceCheck:
         self._is_first = True
         self._unresolved: TransientBrokerError | None = None
 
+    @property
+    def confirmation_seconds(self) -> float:
+        """How long brokers need to confirm the loss: longer while one that accepts connections does not respond."""
+        unresolved = 0.0 if self._unresolved is None else self._unresolved.confirmation_seconds
+        return max(unresolved, *(evidence.confirmation_seconds for evidence in self._evidence.values()))
+
     def new_topic_id(self, tp: TopicPartition) -> UUID | None:
         """Return the id of the topic that replaced the partition's, after ``Presence.RECREATED``."""
         return self._evidence[tp].new_topic_id
@@ -246,13 +253,21 @@ class AbsenceCheck:
             return presences
         return {tp: each if each is Presence.PRESENT else Presence.UNCONFIRMED for tp, each in presences.items()}
 
-    def wait(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
+    def wait(
+        self,
+        deadline: Deadline,
+        confirmation: LossConfirmation | None = None,  # which a shorter deadline does not end
+    ) -> dict[TopicPartition, Presence]:
         """Repeat the steps until each partition is known to be present or missing.
 
         Raises:
             BrokerError: No broker responds, or brokers contradict each other, until the deadline.
         """
+        system, user_deadline = self._cluster.pool.system, deadline
         while True:
+            if confirmation is not None:
+                confirmation.add_evidence(self.confirmation_seconds, system.monotonic())
+                deadline = confirmation.extend(user_deadline)
             failure: TransientBrokerError
             try:
                 presences = self.step(deadline)
@@ -268,9 +283,9 @@ class AbsenceCheck:
                     topic=unconfirmed[0].topic,
                     partition=unconfirmed[0].partition,
                 )
-            if deadline.remaining() <= _STEP_SECONDS:
+            if deadline.remaining() <= CONFIRMATION_STEP_SECONDS:
                 raise failure
-            self._cluster.pool.system.sleep(_STEP_SECONDS)
+            system.sleep(CONFIRMATION_STEP_SECONDS)
 
 
 class ReplicaReports(NamedTuple):

@@ -230,15 +230,17 @@ SOURCE_OPTIONS: Final = (
     _fetch("kafkaConsumer.pollTimeoutMs", POSITIVE_INT64, "120000", field="poll_timeout_ms",
         apis=(*RANGE_APIS, *PARAMS_APIS), api_defaults=dict.fromkeys(PARAMS_APIS), unsupported=_WAITS_UNTIL_STOP,
         defined_by_spark=True,
-        doc="How long a task waits for records that must exist."),
+        doc="How long a task waits for records that must exist. It does not limit the time in which brokers confirm a "
+            "data loss, at least 5 s."),
     _spark("fetchOffset.numRetries", POSITIVE_INT32, field="offset_fetch_attempts", unsupported=_USE_API_TIMEOUT,
         doc="Maximum attempts to fetch offsets. By default, attempts are limited by `kafka.default.api.timeout.ms` "
             "(60 s), which covers the restart of a broker; Spark's own source fails after 3 attempts. In a stream, "
             "also the number of responses (3 by default) that must confirm that a partition was deleted or that its "
-            "end offset decreased."),
+            "end offset decreased. Attempts that end with evidence of a data loss are not counted until brokers have "
+            "confirmed it, at least 5 s."),
     _spark("fetchOffset.retryIntervalMs", INT64, field="offset_fetch_retry_interval_ms", unsupported=_USE_API_TIMEOUT,
         doc="Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`, and is one second while a "
-            "loss is being confirmed."),
+            "loss is being confirmed. While brokers contradict each other, it is at least 0.3 s."),
     _source("oauthTokenProvider", FACTORY, role="connect", apis=APIS,
         doc="`module:factory` that returns a provider of OAUTHBEARER tokens. It is imported on the driver and the "
             "executors, and must be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the "

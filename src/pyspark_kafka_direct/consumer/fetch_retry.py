@@ -1,12 +1,17 @@
-"""Retry timeout and backoff of the fetches of one offset range."""
+"""Retry timeout and backoff of the fetches of one offset range.
+
+Brokers have their own time to confirm or refute a data loss. It starts with the first evidence, and a shorter timeout
+of the user does not end it: otherwise the read could neither skip lost records nor report them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.client.deadline import Backoff, Deadline
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline, LossConfirmation
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.planning.data_loss import confirmation_seconds
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
@@ -29,9 +34,27 @@ class FetchRetry:
 
     def reset(self) -> None:
         """Restart the timeout and the backoff, because records arrived or were passed to the caller."""
-        self.deadline = Deadline.after(self._timeout, _POLL_TIMEOUT_OPTION, system=self._system)
+        self._user_deadline = Deadline.after(self._timeout, _POLL_TIMEOUT_OPTION, system=self._system)
+        self._confirmation = LossConfirmation()
         self._tries = 0
         self._last_error: KafkaDirectError | None = None
+
+    @property
+    def deadline(self) -> Deadline:
+        """The user's deadline, or that of the confirmation of a loss if it is later."""
+        return self._confirmation.extend(self._user_deadline)
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline) -> None:
+        self._user_deadline = deadline
+
+    def add_evidence(self, seconds: float) -> None:
+        """Add evidence of a loss whose confirmation takes so many seconds; 0: it is no evidence."""
+        self._confirmation.add_evidence(seconds, self._system.monotonic())
+
+    def reject_evidence(self) -> None:
+        """Return to the user's deadline, because nothing is lost."""
+        self._confirmation = LossConfirmation()
 
     def raise_if_expired(self, broker: str | None) -> None:
         """Raise BrokerTimeoutError, caused by the last error, if the timeout has passed."""
@@ -40,7 +63,8 @@ class FetchRetry:
         last_error = self._last_error
         raise BrokerTimeoutError(
             f"No records arrived for {self._timeout:g} s (option {_POLL_TIMEOUT_OPTION})"
-            + ("." if last_error is None else f"; the last error: {last_error.message}"),
+            + ("." if last_error is None else f"; the last error: {last_error.message}")
+            + (f" {self._confirmation.note}" if self._confirmation.is_running else ""),
             topic=self._partition.topic,
             partition=self._partition.partition,
             offset=None if last_error is None else last_error.offset,
@@ -52,9 +76,10 @@ class FetchRetry:
             self._last_error is None or not self.deadline.expired
         ):  # an error caused by the expired deadline is not the reason
             self._last_error = error
+        self.add_evidence(confirmation_seconds(error))
 
     def back_off(self) -> None:
         """Sleep before the next fetch; the delay doubles with each call until ``reset``."""
         pause = self._backoff.pause(self._tries, self._system)
         self._tries += 1
-        self._system.sleep(min(pause, self.deadline.remaining()))
+        self._system.sleep(min(self._confirmation.limit_pause(pause), self.deadline.remaining()))

@@ -32,9 +32,11 @@ from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
+    UNPROVEN_GAP_SECONDS,
     GapDecision,
     LeaderLogState,
     Presence,
+    confirmation_seconds,
     evaluate_gap,
     evaluate_loss,
     evaluate_truncation,
@@ -205,11 +207,13 @@ class Fetcher:
             case OffsetGap():
                 self._handle_gap(position, action)
             case LogTruncated(offset):
+                self._retry.add_evidence(CONFIRMATION_SECONDS)
                 self._replica.check_leader(self._retry.deadline)  # raises if only a deposed leader lacks the records
                 self._resume_after_truncation(position, offset)
 
     def _check_leader_log(self, position: int, error: KafkaDirectError) -> None:
         """Resume by the start and end of the leader's log, once enough responses confirm an end before the record."""
+        self._retry.add_evidence(confirmation_seconds(error))
         log = self._replica.fetch_log_state(self._retry.deadline)
         if log.is_end_unconfirmed(
             needed_end=position + 1,  # the range contains the record at the position
@@ -239,6 +243,7 @@ class Fetcher:
 
     def _handle_unknown_topic(self, position: int, error: KafkaDirectError) -> None:
         """Retry after a missing topic or partition or another topic id; once confirmed, handle it as data loss."""
+        self._retry.add_evidence(confirmation_seconds(error))
         self._replica.release()
         self._no_data_since = None
         if self._absence_check is None:
@@ -257,13 +262,19 @@ class Fetcher:
         """Skip offsets below the high watermark without records, once that is proven or has lasted long enough."""
         if self._no_data_since is None:
             self._no_data_since = self._system.monotonic()
+            self._retry.add_evidence(CONFIRMATION_SECONDS)
         # Only until the last request was sent, because its response may have taken long.
         no_data_seconds = self._system.monotonic() - self._fetch_seconds - self._no_data_since
         if no_data_seconds < CONFIRMATION_SECONDS:  # too early, wherever the local log begins
             self._back_off(gap.error)
             return
-        decision = evaluate_gap(position, self._replica.local_log_start(self._retry.deadline), no_data_seconds)
+        local_log_start = self._replica.local_log_start(self._retry.deadline)
+        decision = evaluate_gap(position, local_log_start, no_data_seconds)
         if decision is GapDecision.RETRY:
+            if local_log_start is None:
+                self._retry.add_evidence(UNPROVEN_GAP_SECONDS)
+            else:
+                self._retry.reject_evidence()  # the records are in tiered storage
             self._back_off(gap.error)
             return
         self._replica.check_leader(self._retry.deadline)
@@ -359,6 +370,7 @@ class ReadReplica:
         self._planned_leader = planned_leader
         if planned_leader is not None:
             self._cluster.raise_epoch_floor(partition, topic_id, planned_leader.epoch)
+        self._absence_check: AbsenceCheck | None = None  # the last one
         self._channel: FetchChannel | None = None
         self._in_flight_offset: int | None = None
         self._preferred_replica: int | None = None
@@ -420,7 +432,8 @@ class ReadReplica:
 
     def absence_check(self) -> AbsenceCheck:
         """Return a check whether the partition, with the planned topic id, is missing."""
-        return self._cluster.absence_check({self._partition: self._topic_id})
+        self._absence_check = self._cluster.absence_check({self._partition: self._topic_id})
+        return self._absence_check
 
     def switch_to_replica(self, broker_id: int) -> None:
         self.release()
@@ -476,9 +489,13 @@ class ReadReplica:
         metadata = self._cluster.topics([topic], deadline=deadline).get(topic)
         missing = topic_error(self._partition, self._topic_id, topic_report(-1, metadata))
         if missing is not None:
+            if self._absence_check is not None:
+                missing.confirmation_seconds = self._absence_check.confirmation_seconds
             raise missing
         leader = self._cluster.leaders([self._partition], deadline)[self._partition]
         if leader is None:
-            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "finding its leader", topic=topic, partition=partition)
+            error = error_for(ErrorCode.LEADER_NOT_AVAILABLE, "finding its leader", topic=topic, partition=partition)
+            error.confirmation_seconds = self._cluster.confirmation_seconds(error)
+            raise error
         self._leader_epoch = leader.epoch
         return leader.node

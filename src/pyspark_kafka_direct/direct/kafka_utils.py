@@ -15,7 +15,11 @@ from pyspark_kafka_direct.direct.kafka_record import check_decoders
 from pyspark_kafka_direct.direct.location_strategies import PREFER_CONSISTENT, LocationStrategy, preferred_hosts
 from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
-from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES, contradicting_metadata_error
+from pyspark_kafka_direct.planning.offset_reader import (
+    MAX_METADATA_RESPONSES,
+    contradicting_metadata_error,
+    contradiction_pause,
+)
 from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
@@ -163,6 +167,7 @@ def _fetch_topics(
         missing = dict.fromkeys(set(partitions).difference(existing_partitions(topics, partitions)))
         if not missing or not confirm_missing or missing.keys() <= cluster.confirm_missing(missing):
             return topics
+        cluster.pool.system.sleep(contradiction_pause(0.0))  # `confirm_missing` has chosen another broker
     raise contradicting_metadata_error(partitions)
 
 

@@ -27,6 +27,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     are_topic_ids_current,
     contradicting_metadata_error,
+    contradiction_pause,
 )
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
 from pyspark_kafka_direct.planning.offset_specs import SpecificTimestamps
@@ -110,6 +111,7 @@ class StreamClusterView:
             offsets = self._resolve_starting_offsets(requested)
             if are_topic_ids_current(topic_ids, self.known_topic_ids):
                 return StreamPosition(offsets, self.known_topic_ids(names))
+            self.wait()
         raise contradicting_metadata_error(requested)
 
     def assigned(self, tracked: Collection[TopicPartition]) -> dict[TopicPartition, UUID | None]:
@@ -175,7 +177,7 @@ class StreamClusterView:
         """Pause before a retry, and use another broker for it."""
         cluster = self._client.cluster
         cluster.use_next_broker()
-        cluster.pool.system.sleep(cluster.settings.retry_backoff_max_ms / 1000)
+        cluster.pool.system.sleep(contradiction_pause(cluster.settings.retry_backoff_max_ms / 1000))
 
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""

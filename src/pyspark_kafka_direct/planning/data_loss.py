@@ -50,11 +50,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
     from uuid import UUID
 
+    from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_specs import ResolvedOffset
 
 MAX_WITNESSES: Final = 3  # how many brokers get a request at once
 CONFIRMATION_SECONDS: Final = 5.0  # metadata of a healthy broker lags by less
+CONFIRMATION_STEP_SECONDS: Final = 1.0  # the longest pause between two requests for evidence
 UNPROVEN_GAP_SECONDS: Final = 60.0  # other brokers return nothing while they fetch old records from slow storage
 
 # A leader older than Kafka 2.2 returns too low a log end right after its election. So a log end before the fetch offset
@@ -66,6 +68,23 @@ STALE_ENDS_TO_CONFIRM: Final = 5
 STALE_EPOCH_SHARE: Final = 0.5
 
 MAX_EPOCH_FLOORS: Final = 20_000
+
+_CONFIRMATION_SLACK: Final = CONFIRMATION_SECONDS  # for requests, and pauses between them
+
+
+def confirmation_seconds(error: KafkaDirectError) -> float:
+    """Return how long brokers need to confirm the loss of which an error is evidence; 0 if it is none."""
+    return max(CONFIRMATION_SECONDS if isinstance(error, TopicNotFoundError) else 0.0, error.confirmation_seconds)
+
+
+def confirmation_timeout(seconds: float) -> float:
+    """Return the timeout of a confirmation that needs so many seconds; a user's timeout does not limit it."""
+    return seconds + _CONFIRMATION_SLACK if seconds else 0.0
+
+
+def lost_epochs_seconds(api_timeout: float) -> float:
+    """Return for how long all brokers have to report lower leader epochs until these are accepted."""
+    return max(STALE_EPOCH_SHARE * api_timeout, CONFIRMATION_SECONDS)
 
 
 class EpochFloors:
@@ -105,6 +124,10 @@ class EpochFloors:
             self._stale_since.pop((topic_id, tp), None)
             return None
         return self._stale_since.setdefault((topic_id, tp), now)
+
+    def has_only_stale(self, tp: TopicPartition) -> bool:
+        """Return whether the last received epoch of the partition was stale."""
+        return any(stale == tp for _, stale in self._stale_since)
 
     def highest_if_all_stale(
         self, tp: TopicPartition, topic_id: UUID, reports: Collection[TopicReport], broker_count: int
@@ -164,6 +187,7 @@ class AbsenceEvidence:
         self._tp = tp
         self._topic_id = topic_id
         self._absent_since: float | None = None
+        self._first_absent_at: float | None = None
         self._last: tuple[Presence, UUID | None] | None = None
         self.new_topic_id: UUID | None = None  # of the recreated topic
 
@@ -171,17 +195,25 @@ class AbsenceEvidence:
         """Add the reports that different brokers gave at one time; there must be at least one."""
         reports = list(reports)
         if any(report.has(self._tp.partition, self._topic_id) for report in reports):
-            self._absent_since = self._last = None
+            self._absent_since = self._first_absent_at = self._last = None
             return Presence.PRESENT
         statements = {self._statement(report) for report in reports}
         statement = statements.pop() if len(statements) == 1 else None
         if self._absent_since is None or statement is None or statement != self._last:
             self._absent_since = now
+            self._first_absent_at = now if self._first_absent_at is None else self._first_absent_at
         self._last = statement
         if statement is None or now - self._absent_since < CONFIRMATION_SECONDS:
             return Presence.UNCONFIRMED
         presence, self.new_topic_id = statement
         return presence
+
+    @property
+    def confirmation_seconds(self) -> float:
+        """How long the confirmation takes from the first report on: longer if the topic was recreated meanwhile."""
+        if self._absent_since is None or self._first_absent_at is None:
+            return CONFIRMATION_SECONDS
+        return min(self._absent_since - self._first_absent_at, CONFIRMATION_SECONDS) + CONFIRMATION_SECONDS
 
     def _statement(self, report: TopicReport) -> tuple[Presence, UUID | None]:
         """Return how the partition is missing, and the id of the topic that replaced its own."""

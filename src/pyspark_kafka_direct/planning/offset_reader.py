@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
+    CONFIRMATION_SECONDS,
     are_lower_ends_confirmed,
     find_lost_partitions,
     lower_end_offsets,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # After so many metadata responses in a row that several brokers contradict, planning fails.
 MAX_METADATA_RESPONSES: Final = 30
+
+_MIN_PAUSE: Final = 2 * CONFIRMATION_SECONDS / MAX_METADATA_RESPONSES  # brokers that lag need time, not only requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,11 @@ def topic_ids_by_partition(
 ) -> dict[TopicPartition, UUID]:
     """Return the topic ids of partitions, as far as they are known."""
     return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}
+
+
+def contradiction_pause(seconds: float) -> float:
+    """Return the pause before the next request if brokers contradict each other; the user's may be shorter, or 0."""
+    return max(seconds, _MIN_PAUSE)
 
 
 def are_topic_ids_current(

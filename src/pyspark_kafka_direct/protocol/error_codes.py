@@ -25,6 +25,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
     printable,
 )
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 
 
 class ErrorCode(IntEnum):
@@ -207,6 +208,8 @@ def error_for(
     error = _error_type(info)(message, topic=topic, partition=partition, offset=offset, broker=broker)
     if isinstance(error, BrokerError):
         error.error_code = code
+    if code in _LOSS_EVIDENCE:
+        error.confirmation_seconds = CONFIRMATION_SECONDS
     if isinstance(error, ProducerFencedError):
         error.may_be_expired = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return error
@@ -236,6 +239,18 @@ _INVALID_METADATA = frozenset(
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+# A topic that was deleted or recreated, an offset that is not in the log, or the log of a leader that was deposed.
+_LOSS_EVIDENCE = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
 

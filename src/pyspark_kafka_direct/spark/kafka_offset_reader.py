@@ -9,7 +9,7 @@ from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.consumer.record_size import sample_record_size
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
+from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, contradiction_pause
 from pyspark_kafka_direct.spark.loss_counts import LossCounter
 from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
@@ -121,7 +121,7 @@ class KafkaOffsetReader:
     def wait(self) -> None:
         self.cluster.use_next_broker()
         interval = self._options.offset_fetch_retry_interval_ms
-        self.sleep(_DEFAULT_RETRY_SECONDS if interval is None else interval / 1000)
+        self.sleep(contradiction_pause(_DEFAULT_RETRY_SECONDS if interval is None else interval / 1000))
 
     def clock(self) -> float:
         return self.cluster.pool.system.monotonic()
