@@ -25,9 +25,9 @@ def misplaced_private_key(name: str) -> OptionError:
     )
 
 
-def unsupported_option(source: ConfigSource, name: str, policy: UnsupportedPolicy, value: str = "") -> OptionError:
-    """Return the error for an option that an API rejects; it does not show the value."""
-    return OptionError(f"{source.value} {name} cannot be used here: {policy.reason_for(value)}")
+def unsupported_option(source: ConfigSource, name: str, policy: UnsupportedPolicy, value: str = "") -> str:
+    """Return what the error says about an option that an API rejects; it does not show the value."""
+    return f"{source.value} {name} cannot be used here: {policy.reason_for(value)}"
 
 
 def misspelled_option(source: ConfigSource, name: str, hint: str) -> OptionError:

@@ -107,6 +107,7 @@ def parse_config(
     given_names: dict[str, str] = {}
     strings: dict[str, str] = {}
     warnings: list[str] = []
+    rejections: list[str] = []
     unknown_names: dict[str, list[str]] = {}  # display name to warnings
     for given_name, given_value in given_options.items():
         if given_value is None:
@@ -131,12 +132,15 @@ def parse_config(
             policy = table.other_source_policy(option) if match.source_key is None else option.unsupported_policy(api)
             if not policy.accepts(value):
                 if policy.rejects(value):
-                    raise option_messages.unsupported_option(source, display_name, policy, value)
-                warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
+                    rejections.append(option_messages.unsupported_option(source, display_name, policy, value))
+                else:
+                    warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
         else:
             values[option.name] = parse_value(option, value, display_name, match.source_key.default_unit)
             given_names[option.name] = display_name
             strings[option.name] = value
+    if rejections:
+        raise OptionError(". ".join(rejections))
     for option in required_options:
         if not values.get(option.name):
             raise _missing_option(table, source, option, unknown_names)

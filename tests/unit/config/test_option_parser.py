@@ -229,6 +229,14 @@ def test_an_option_is_rejected_if_without_it_the_result_is_another_one(
             assert parse_config({**given, name: harmless}, api=api, source=source).warnings == ()
 
 
+def test_one_error_names_all_rejected_options() -> None:
+    given = {"kafka.topic.blacklist": "x", "kafka.enable.auto.commit": "true", "endingOffsets": "latest"}
+    message = error("stream", **given)
+    assert [part.split(" cannot be used here: ")[0] for part in message.split(". ")] == [
+        f"the option {name}" for name in given
+    ]
+
+
 def test_accepted_values() -> None:
     policy = UnsupportedPolicy("", accepted_values=("One", "*.Two"))
     assert [policy.accepts(value) for value in (" ONE ", "a.two", "two", "b.one")] == [True, True, False, False]
