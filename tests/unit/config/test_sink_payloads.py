@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_kafka_direct.config.sink_options import SinkOptions, parse_sink_options
 from pyspark_kafka_direct.errors import OptionError
@@ -145,3 +147,43 @@ def test_json_with_ids_that_cannot_be_written(options: dict[str, str], message: 
     with pytest.raises(OptionError) as raised:
         parse(valueFormat="json", **options)
     assert message in str(raised.value)
+
+
+# Values that are not what an option has by default.
+SAYS_HOW_BYTES_ARE_WRITTEN = {
+    **{f"{side}{name}": "s" for side in ("key", "value") for name in ("Subject", "Message")},
+    **{f"{side}Schema": SCHEMA for side in ("key", "value")},
+    **{f"{side}SubjectNameStrategy": "topic-record" for side in ("key", "value")},
+    **{f"{side}SchemaVersion": "3" for side in ("key", "value")},
+    "auto.register.schemas": "true",
+    "use.latest.version": "true",
+}
+FORMATS = st.sampled_from(["binary", "string", "json", "avro", "avro", "protobuf"])
+
+
+@given(
+    formats=st.fixed_dictionaries({"keyFormat": FORMATS, "valueFormat": FORMATS}),
+    names=st.sets(st.sampled_from(sorted(SAYS_HOW_BYTES_ARE_WRITTEN)), max_size=3),
+    framings=st.dictionaries(
+        st.sampled_from(["keyFraming", "valueFraming"]),
+        st.sampled_from(["confluent", "header", "single-object", "none"]),
+    ),
+    registry=st.sampled_from([{}, REGISTRY]),
+)
+def test_each_option_is_applied_rejected_or_warned_of(
+    formats: dict[str, str], names: set[str], framings: dict[str, str], registry: dict[str, str]
+) -> None:
+    options = {**formats, **framings, **registry, **{name: SAYS_HOW_BYTES_ARE_WRITTEN[name] for name in names}}
+    try:
+        parsed = parse(**options)
+    except OptionError:
+        return
+    for name in names | framings.keys() | registry.keys():
+        try:
+            without = parse(**{other: value for other, value in options.items() if other != name})
+        except OptionError:
+            continue  # the option is needed
+        is_default = options[name] == "none" or (options[name] == "confluent" and registry)
+        is_default = is_default or name == "use.latest.version"  # with a registry and without valueSchema
+        is_applied = parsed.payloads != without.payloads or is_default
+        assert is_applied or any(f"the option {name} is ignored" in warning for warning in parsed.warnings), name
