@@ -371,6 +371,30 @@ EVOLUTIONS: Final = {
         [data(b"\1")],
         record(("a", logical("bytes", "decimal", precision=8, scale=2))),
     ),
+    "a decimal with 64 digits that is read with 38": Case(
+        record(("a", logical("bytes", "decimal", precision=64, scale=2))),
+        [data(b"\1"), data(b"\x7f" * 20), data(b"\0" * 30)],
+        record(("a", logical("bytes", "decimal", precision=38, scale=2))),
+    ),
+    "a decimal with 64 digits that is read as bytes": Case(
+        record(("a", logical("bytes", "decimal", precision=64, scale=2))), [data(b"\1")], record(("a", "bytes"))
+    ),
+    "a decimal with 64 digits that is not read": Case(
+        record(("a", array(logical("bytes", "decimal", precision=64, scale=2))), ("b", "int")),
+        [number(1) + data(b"\1") + END + number(5)],
+        record(("b", "int")),
+    ),
+    "a record that contains itself and is not read": Case(
+        record(("n", ["null", "R"]), ("l", array("R")), ("b", "int")),
+        [YES + NO + END + number(1) + number(1) + NO + END + number(2) + END + number(3)],
+        record(("b", "int")),
+    ),
+    "a level of a record that contains itself": Case(
+        record(("n", ["null", "R"]), ("b", "int")),
+        [YES + YES + NO + numbers(1, 2, 3)],
+        record(("n", ["null", record(("b", "int"), name="N")]), ("b", "int")),
+    ),
+    "an attribute that is no string": Case({**record(("b", "int")), "namespace": None, "doc": None}, [number(3)]),
     "decimal to bytes": Case(
         record(("a", logical("bytes", "decimal", precision=6, scale=2))), [data(b"\1")], record(("a", "bytes"))
     ),
