@@ -131,7 +131,7 @@ def test_imports() -> None:
     [
         ("message M {", "line 1 of the Protobuf schema: the schema ends within a definition"),
         ('syntax = "proto4";', "line 1 of the Protobuf schema: the syntax proto4 is not supported"),
-        ('edition = "2023";', "the syntax 2023 is not supported; use proto2 or proto3"),
+        ('edition = "1999";', "the syntax 1999 is not supported; use proto2, proto3, or"),
         (
             "message M {\n  optional Lacking x = 1; }",
             "field x of the message M has the type Lacking, which is not defined",

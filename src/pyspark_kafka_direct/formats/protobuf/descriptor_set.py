@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark_kafka_direct.formats.protobuf.features import EDITION_NUMBERS, EDITIONS, SUPPORTED, SYNTAXES, Features
 from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FIELD_NUMBER,
     MAX_FILES,
@@ -65,41 +66,63 @@ def parse_descriptor_set(data: bytes) -> dict[str, ProtoFile]:
 
 
 def _file(content: _Content) -> ProtoFile:
-    syntax = content.text(12) or "proto2"
-    if syntax not in ("proto2", "proto3"):
-        raise ProtobufSchemaError(f"the syntax {syntax} is not supported; use proto2 or proto3")
-    package, proto3 = content.text(2), syntax == "proto3"
+    features = _syntax(content).with_numbers(_features(content, 8, 50))
+    package = content.text(2)
     return ProtoFile(
         package,
         [each.decode(errors="replace") for each in content.data.get(3, ())],
-        [_message(each, package, proto3, 0) for each in content.parts(4)],
-        [_enum(each, package, proto3) for each in content.parts(5)],
+        [_message(each, package, features, 0) for each in content.parts(4)],
+        [_enum(each, package, features) for each in content.parts(5)],
     )
 
 
-def _message(content: _Content, scope: str, proto3: bool, depth: int) -> ProtoMessage:
+def _syntax(content: _Content) -> Features:
+    syntax = content.text(12) or "proto2"
+    if syntax == "editions":
+        edition = content.integers.get(14, 0)
+        features = EDITIONS.get(EDITION_NUMBERS.get(edition, ""))
+        syntax = f"of the edition {edition}"
+    else:
+        features = SYNTAXES.get(syntax)
+    if features is None:
+        raise ProtobufSchemaError(f"the syntax {syntax} is not supported; {SUPPORTED}")
+    return features
+
+
+def _features(content: _Content, options: int, features: int) -> dict[int, int]:
+    """Return the features in the options of a type or field, by the numbers of both fields."""
+    found: dict[int, int] = {}
+    for each in content.parts(options):
+        for part in each.parts(features):
+            found |= part.integers
+    return found
+
+
+def _message(content: _Content, scope: str, features: Features, depth: int) -> ProtoMessage:
     if depth > MAX_NESTED_TYPES:
         raise ProtobufSchemaError(f"types are nested more than {MAX_NESTED_TYPES} levels deep")
     name = _join(scope, content.text(1))
-    oneofs = len(content.data.get(8, ()))
+    features = features.with_numbers(_features(content, 7, 12))
+    oneofs = [features.with_numbers(_features(each, 2, 1)) for each in content.parts(8)]
     return ProtoMessage(
         name,
-        [_field(each, proto3, oneofs) for each in content.parts(2)],
-        [_message(each, name, proto3, depth + 1) for each in content.parts(3)],
-        [_enum(each, name, proto3) for each in content.parts(4)],
+        [_field(each, features, oneofs) for each in content.parts(2)],
+        [_message(each, name, features, depth + 1) for each in content.parts(3)],
+        [_enum(each, name, features) for each in content.parts(4)],
         is_map_entry=any(options.integers.get(7) for options in content.parts(7)),
-        checks_strings=proto3,
     )
 
 
-def _field(content: _Content, proto3: bool, oneofs: int) -> ProtoField:
+def _field(content: _Content, features: Features, oneofs: list[Features]) -> ProtoField:
     number, kind = content.integers.get(3, 0), content.integers.get(5, 0)
     if not 1 <= number <= MAX_FIELD_NUMBER or not 1 <= kind <= len(_TYPES):
         raise ProtobufSchemaError(f"field {content.text(1)} has no valid number or type")
     repeated = content.integers.get(4) == _REPEATED
     in_oneof = 9 in content.integers
-    if in_oneof and content.integers[9] >= oneofs:
+    if in_oneof and content.integers[9] >= len(oneofs):
         raise ProtobufSchemaError(f"field {content.text(1)} is in a oneof that its message lacks")
+    outer = oneofs[content.integers[9]] if in_oneof else features
+    features = outer.with_numbers(_features(content, 8, 21))
     packed = [options.integers[2] != 0 for options in content.parts(8) if 2 in options.integers]
     return ProtoField(
         content.text(1),
@@ -107,19 +130,22 @@ def _field(content: _Content, proto3: bool, oneofs: int) -> ProtoField:
         _TYPES[kind - 1],
         content.text(6),
         repeated,
-        has_presence=not repeated and (not proto3 or in_oneof),
+        has_presence=not repeated and (not features.implicit_presence or in_oneof),
         oneof=content.integers[9] if in_oneof and not content.integers.get(17) else -1,
         default=content.text(7) if 7 in content.data else None,
-        required=content.integers.get(4) == _REQUIRED,
-        packed=repeated and (packed[-1] if packed else proto3),
+        required=content.integers.get(4) == _REQUIRED or (features.required and not repeated and not in_oneof),
+        packed=repeated and (packed[-1] if packed else features.packed),
+        checks_strings=features.checks_strings,
+        delimited=features.delimited,
     )
 
 
-def _enum(content: _Content, scope: str, proto3: bool) -> ProtoEnum:
+def _enum(content: _Content, scope: str, features: Features) -> ProtoEnum:
     values = [(value.text(1), _int32(value.integers.get(2, 0))) for value in content.parts(2)]
     if not values:
         raise ProtobufSchemaError(f"the enum {content.text(1)} has no values")
-    return ProtoEnum(_join(scope, content.text(1)), values, closed=not proto3)
+    features = features.with_numbers(_features(content, 3, 7))
+    return ProtoEnum(_join(scope, content.text(1)), values, closed=features.closed_enums)
 
 
 def _int32(value: int) -> int:

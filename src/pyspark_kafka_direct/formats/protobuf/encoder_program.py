@@ -141,7 +141,7 @@ class _Compiler:
         operation, types = _OTHERS.get(field.type, (Op.BYTES, ()))
         if type_name not in types:
             raise _misfit(field, path, data_type)
-        return [Op.BYTES if operation is Op.STRING and not message.checks_strings else operation]
+        return [Op.BYTES if operation is Op.STRING and not field.checks_strings else operation]
 
     def _enum(self, enum: ProtoEnum, *, by_name: bool) -> list[int]:
         if not by_name:

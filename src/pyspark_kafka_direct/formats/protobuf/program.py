@@ -95,9 +95,7 @@ class _Maker:
         while self._unfinished:
             index, message = self._unfinished.pop()
             self._tables[index] += [
-                self._checked_field(field, message, NO_ONEOF)
-                for field in message.fields
-                if self._is_checked(field, message)
+                self._checked_field(field, NO_ONEOF) for field in message.fields if self._is_checked(field)
             ]
         numbers = [len(self._tables)]
         for table in self._tables:
@@ -133,8 +131,8 @@ class _Maker:
                     raise ProtobufSchemaError(f"field {path}{field.name} is a group, which is not decoded")
                 wanted = self._field(field, message, data_type, number, oneof, f"{path}{field.name}", depth + 1)
                 self._tables[index].append(wanted)
-            elif oneof != NO_ONEOF or self._is_checked(field, message):
-                self._tables[index].append(self._checked_field(field, message, oneof))
+            elif oneof != NO_ONEOF or self._is_checked(field):
+                self._tables[index].append(self._checked_field(field, oneof))
         return index
 
     def _field(
@@ -160,7 +158,7 @@ class _Maker:
             if not pa.types.is_list(data_type):
                 raise _misfit(field, path, data_type)
             target, flags, data_type = column + 1, REPEATED, data_type.value_type
-        kind, argument = self._value(field, message, data_type, target, path, depth)
+        kind, argument = self._value(field, data_type, target, path, depth)
         default = NO_DEFAULT
         if message.is_map_entry or (self._emits_defaults and not field.has_presence) or field.default is not None:
             default = NO_DEFAULT if field.repeated else self._default(field, data_type, kind)
@@ -168,9 +166,7 @@ class _Maker:
             flags = IMPLICIT
         return field.number, kind | flags, column, argument, oneof, default
 
-    def _value(
-        self, field: ProtoField, message: ProtoMessage, data_type: pa.DataType, column: int, path: str, depth: int
-    ) -> tuple[Kind, int]:
+    def _value(self, field: ProtoField, data_type: pa.DataType, column: int, path: str, depth: int) -> tuple[Kind, int]:
         """Return the kind of a value, and its table or enum."""
         name = field.type_name
         self._schema.check_known(field, path)
@@ -188,7 +184,7 @@ class _Maker:
                 return Kind.MESSAGE, self.table(inner, list(data_type), column + 1, f"{path}.", depth)
             if name in WRAPPERS:
                 value = inner.fields[0]
-                kind, _ = self._value(value, inner, data_type, column, path, depth)
+                kind, _ = self._value(value, data_type, column, path, depth)
                 table = self._add_table()
                 default = self._default(value, data_type, kind)
                 self._tables[table].append((1, kind, column, 0, NO_ONEOF, default))
@@ -197,29 +193,29 @@ class _Maker:
             raise _misfit(field, path, data_type)
         if field.type == "enum":
             return Kind.ENUM, self._enums.setdefault(name, len(self._enums))
-        if field.type == "string" and not message.checks_strings:
+        if field.type == "string" and not field.checks_strings:
             return Kind.TEXT, 0
         return _KINDS[field.type], 0
 
-    def _is_checked(self, field: ProtoField, message: ProtoMessage) -> bool:
+    def _is_checked(self, field: ProtoField) -> bool:
         """Return whether the wire type of an unwanted field does not suffice to check it."""
         match field.type:
             case "bytes" | "unknown":
                 return False
             case "string":
-                return message.checks_strings
+                return field.checks_strings
             case "message" | "group":
                 return True
         return field.repeated
 
-    def _checked_field(self, field: ProtoField, message: ProtoMessage, oneof: int) -> _Field:
+    def _checked_field(self, field: ProtoField, oneof: int) -> _Field:
         argument = 0
         if field.type in ("message", "group"):
             kind = Kind.MESSAGE if field.type == "message" else Kind.GROUP
             argument = self._checked_table(self._schema.messages[field.type_name])
         elif field.type == "enum":
             kind, argument = Kind.ENUM, self._enums.setdefault(field.type_name, len(self._enums))
-        elif field.type == "string" and not message.checks_strings:
+        elif field.type == "string" and not field.checks_strings:
             kind = Kind.TEXT
         else:
             kind = _KINDS.get(field.type, Kind.BYTES)  # a field of unknown type is probably a message

@@ -1,6 +1,7 @@
-"""Parser of ``.proto`` files with the syntaxes ``proto2`` and ``proto3``.
+"""Parser of ``.proto`` files with the syntaxes ``proto2`` and ``proto3``, or an edition.
 
-It reads what decoders need: message types, enums, and their fields. Services, extensions and options are skipped.
+It reads what decoders need: message types, enums, their fields and features. Services, extensions and other options are
+skipped.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from pyspark_kafka_direct.formats.protobuf.features import EDITIONS, PROTO2, SUPPORTED, SYNTAXES
 from pyspark_kafka_direct.formats.protobuf.literals import joined, parse_integer, unescape
 from pyspark_kafka_direct.formats.protobuf.proto_types import (
     MAX_FIELD_NUMBER,
@@ -24,6 +26,8 @@ from pyspark_kafka_direct.formats.protobuf.proto_types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.formats.protobuf.features import Features
+
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
     |(?P<name>[A-Za-z_]\w*)
@@ -34,6 +38,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _NEXT: Final = re.compile(r"\s*(\S?)")
+_FEATURES: Final = re.compile(r"option\s+features\b")
+_VISIBILITY: Final = re.compile(r"(export|local)\s+(message|enum)\s+\w+\s*\{")
 _MAP_ENTRY: Final = re.compile(r"option\s+map_entry\s*=\s*true\s*;")
 _LABELS: Final = ("optional", "required", "repeated")
 _OPENING: Final = {"{": "}", "[": "]", "(": ")"}
@@ -53,7 +59,7 @@ class _Parser:
         self._text = text
         self._tokens: Iterator[tuple[str, str, int]] = self._scan()
         self._kind, self._word, self._at = next(self._tokens)
-        self._proto3 = False
+        self._features = PROTO2  # of the current scope
         self._file = ProtoFile()
 
     def file(self) -> ProtoFile:
@@ -61,9 +67,10 @@ class _Parser:
             is_edition = self._next() == "edition"
             self._expect("=")
             syntax = self._string()
-            if is_edition or syntax not in ("proto2", "proto3"):
-                self._fail(f"the syntax {syntax} is not supported; use proto2 or proto3")
-            self._proto3 = syntax == "proto3"
+            features = (EDITIONS if is_edition else SYNTAXES).get(syntax)
+            if features is None:
+                self._fail(f"the syntax {syntax} is not supported; {SUPPORTED}")
+            self._features = features
             self._expect(";")
         while self._kind:
             match self._word:
@@ -81,8 +88,12 @@ class _Parser:
                     self._file.messages.append(self._message(self._file.package, 0))
                 case "enum":
                     self._file.enums.append(self._enum(self._file.package))
+                case "option" if _FEATURES.match(self._text, self._at):
+                    self._features_option(is_first=not self._file.messages and not self._file.enums)
                 case "service" | "extend" | "option" | ";":
                     self._skip_statement()
+                case "export" | "local" if _VISIBILITY.match(self._text, self._at):
+                    self._next()
                 case _:
                     self._fail(f"unexpected {self._word!r}")
         return self._file
@@ -94,9 +105,9 @@ class _Parser:
     def _message_body(self, name: str, depth: int) -> ProtoMessage:
         if depth > MAX_NESTED_TYPES:
             self._fail(f"types are nested more than {MAX_NESTED_TYPES} levels deep")
-        message = ProtoMessage(name, checks_strings=self._proto3)
+        message = ProtoMessage(name)
         self._expect("{")
-        oneofs = 0
+        oneofs, outer = 0, self._features
         while self._word != "}":
             match self._word:
                 case "message" if self._is_definition():
@@ -109,8 +120,12 @@ class _Parser:
                 case "option" if _MAP_ENTRY.match(self._text, self._at):  # Confluent writes maps like this
                     message.is_map_entry = True
                     self._skip_statement()
+                case "option" if _FEATURES.match(self._text, self._at):
+                    self._features_option(is_first=not message.fields and not message.messages and not message.enums)
                 case "option" | "extensions" | "reserved" | "extend" | ";":
                     self._skip_statement()
+                case "export" | "local" if _VISIBILITY.match(self._text, self._at):
+                    self._next()
                 case "map" if self._peek() == "<":
                     self._map_field(message)
                 case label if label in _LABELS:
@@ -118,42 +133,48 @@ class _Parser:
                 case _:
                     self._field(message, "", -1, depth)
         self._expect("}")
+        self._features = outer
         return message
 
     def _oneof(self, message: ProtoMessage, index: int, depth: int) -> None:
         self._expect("oneof")
         self._name()
         self._expect("{")
+        outer, fields = self._features, len(message.fields)
         while self._word != "}":
-            if self._word == "option":
+            if _FEATURES.match(self._text, self._at):
+                self._features_option(is_first=len(message.fields) == fields)
+            elif self._word == "option":
                 self._skip_statement()
             else:
                 self._field(message, "oneof", index, depth)
         self._expect("}")
+        self._features = outer
 
     def _field(self, message: ProtoMessage, label: str, oneof: int, depth: int) -> None:
         if self._word == "group" and self._peek() != ".":
             self._next()
             name = self._name()
             field = ProtoField(name.lower(), self._number_of_field(), "group", _join(message.name, name))
-            self._options(field)
+            features = self._options(field)
             group = self._message_body(field.type_name, depth + 1)
             group.has_index = False
             message.messages.append(group)
         else:
             type_name = self._full_name()
             name = self._name()
-            field = ProtoField(name, self._number_of_field(), "", type_name, packed=self._proto3)
+            field = ProtoField(name, self._number_of_field(), "", type_name)
             if type_name in SCALAR_TYPES:
                 field.type, field.type_name = type_name, ""
-            self._options(field)
+            features = self._options(field)
             if field.type == "string" and field.default is not None:
                 field.default = unescape(field.default).decode(errors="replace")
             self._expect(";")
         field.repeated = label == "repeated"
-        field.packed = field.repeated and field.packed
-        field.required = label == "required"
-        field.has_presence = not field.repeated and (not self._proto3 or label != "")
+        field.packed = field.repeated and features.packed
+        field.required = label == "required" or (label == "" and features.required)
+        field.has_presence = not field.repeated and (not features.implicit_presence or label != "")
+        field.checks_strings, field.delimited = features.checks_strings, features.delimited
         field.oneof = oneof
         message.fields.append(field)
 
@@ -168,29 +189,31 @@ class _Parser:
         self._expect(">")
         name = self._name()
         entry_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
-        entry = ProtoMessage(_join(message.name, entry_name), is_map_entry=True, checks_strings=self._proto3)
+        entry = ProtoMessage(_join(message.name, entry_name), is_map_entry=True)
         entry.has_index = False
         is_scalar = value in SCALAR_TYPES
-        entry.fields = [
-            ProtoField("key", 1, key, has_presence=not self._proto3),
-            ProtoField(
-                "value", 2, value if is_scalar else "", "" if is_scalar else value, has_presence=not self._proto3
-            ),
-        ]
-        field = ProtoField(
-            name, self._number_of_field(), "message", f".{entry.name}", repeated=True, packed=self._proto3
-        )
-        field.has_presence = False
-        self._options(field)
+        field = ProtoField(name, self._number_of_field(), "message", f".{entry.name}", repeated=True)
+        features = self._options(field)
+        field.has_presence, field.packed = False, features.packed
+        entry.fields = [ProtoField("key", 1, key), ProtoField("value", 2, *((value, "") if is_scalar else ("", value)))]
+        for each in entry.fields:
+            each.has_presence = not features.implicit_presence
+        for each in (field, *entry.fields):
+            each.checks_strings, each.delimited = features.checks_strings, features.delimited
         self._expect(";")
         message.messages.append(entry)
         message.fields.append(field)
 
     def _enum(self, scope: str) -> ProtoEnum:
         self._expect("enum")
-        enum = ProtoEnum(_join(scope, self._name()), [], closed=not self._proto3)
+        outer = self._features
+        name = self._name()
+        enum = ProtoEnum(_join(scope, name), [], closed=False)
         self._expect("{")
         while self._word != "}":
+            if _FEATURES.match(self._text, self._at):
+                self._features_option(is_first=True)
+                continue
             if self._word in ("option", "reserved", ";") and self._peek() != "=":
                 self._skip_statement()
                 continue
@@ -202,12 +225,44 @@ class _Parser:
         self._expect("}")
         if not enum.values:
             self._fail(f"the enum {enum.name} has no values")
+        enum.closed = self._features.closed_enums
+        self._features = outer
         return enum
 
-    def _options(self, field: ProtoField | None) -> None:
-        """Skip the options of a field except its default, and whether it is packed."""
+    def _features_option(self, *, is_first: bool) -> None:
+        """Parse a statement that sets features of the current scope."""
+        if not is_first:
+            self._fail("options of features come before the types and fields that they apply to")
+        self._next()
+        self._features = self._parse_features(self._features)
+        self._skip_statement()
+
+    def _parse_features(self, features: Features) -> Features:
+        """Parse ``features.enum_type = OPEN`` or ``features = { enum_type: OPEN }``, without those of languages."""
+        self._next()
+        if self._word == ".":
+            self._next()
+            if self._word == "(":
+                return features
+            name = self._name()
+            self._expect("=")
+            return features.with_feature(name, self._constant())
+        self._expect("=")
+        self._expect("{")
+        while self._word != "}":
+            name = self._name()
+            self._expect(":")
+            features = features.with_feature(name, self._constant())
+            if self._word in (",", ";"):
+                self._next()
+        self._expect("}")
+        return features
+
+    def _options(self, field: ProtoField | None) -> Features:
+        """Skip the options of a field except its default and its features, which it returns."""
+        features = self._features
         if self._word != "[":
-            return
+            return features
         self._next()
         while True:
             option = self._word
@@ -216,13 +271,15 @@ class _Parser:
                 self._expect("=")
                 value = self._constant()
                 if option == "packed":
-                    field.packed = value == "true"
+                    features = features._replace(packed=value == "true")
                 else:
                     field.default = value
+            elif option == "features":
+                features = self._parse_features(features)
             while self._word not in (",", "]"):
                 self._skip_token()
             if self._next() == "]":
-                return
+                return features
 
     def _constant(self) -> str:
         if self._kind == "string":

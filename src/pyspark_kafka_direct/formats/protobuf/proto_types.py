@@ -49,6 +49,8 @@ class ProtoField:
     default: str | None = None  # as in the schema; bytes are escaped
     required: bool = False
     packed: bool = False  # how the elements of a repeated field are written if they are numbers
+    checks_strings: bool = True  # whether a string must be UTF-8
+    delimited: bool = False  # whether a message is written like a group
 
 
 @dataclass(slots=True)
@@ -69,7 +71,6 @@ class ProtoMessage:
     messages: list[ProtoMessage] = field(default_factory=list)
     enums: list[ProtoEnum] = field(default_factory=list)
     is_map_entry: bool = False
-    checks_strings: bool = True  # whether strings must be UTF-8
     has_index: bool = field(default=True, compare=False)  # whether message indexes count it
 
 

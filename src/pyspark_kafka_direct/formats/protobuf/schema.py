@@ -142,7 +142,10 @@ def _resolve_fields(
             raise ProtobufSchemaError(
                 f"field {field.name} of the message {message.name} has the type {field.type_name}, which is not defined"
             )
-        if field.type == "message" and not field.repeated:
+        in_map = message.is_map_entry or (field.type == "message" and messages[field.type_name].is_map_entry)
+        if field.type == "message" and field.delimited and not in_map:
+            field.type = "group"
+        if field.type in ("message", "group") and not field.repeated:
             field.has_presence = True
     if message.name in WRAPPERS:
         value = [(field.number, field.repeated, field.type in SCALAR_TYPES) for field in message.fields]
