@@ -9,6 +9,10 @@ from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.formats.writer_schemas import other_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
     from pyspark_kafka_direct.config.payload_settings import ProtobufSource
     from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
 
@@ -22,7 +26,7 @@ class GivenMessage:
     reader: ProtobufSource
     schema_id: int | str
 
-    def problem(self, schema_id: int | str, indexes: tuple[int, ...]) -> str | None:
+    def problem(self, schema_id: int | str, indexes: tuple[int, ...], _wanted: Iterable[pa.Field]) -> str | None:
         """Return why messages cannot be read, or None."""
         if schema_id != self.schema_id:
             return other_id(schema_id, self.schema_id)

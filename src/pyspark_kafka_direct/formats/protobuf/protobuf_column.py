@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -41,7 +40,8 @@ class ProtobufColumn:
         self.shows_malformed = self._bytes_index is not None
         schema = source_schema(source)
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
-        self._writers = None if writers is None else replace(writers, wanted=fields)
+        self._fields = fields
+        self._writers = writers
         self._readable: set[tuple[int | str, tuple[int, ...]]] = set()  # schema ids and message indexes
         self._decoder = create_protobuf_decoder(fields, program)
 
@@ -76,7 +76,7 @@ class ProtobufColumn:
         """
         if message in self._readable or self._writers is None:
             return None
-        problem = self._writers.problem(*message)
+        problem = self._writers.problem(*message, self._fields)
         if problem is None:
             self._readable.add(message)
         return problem

@@ -47,9 +47,8 @@ class WriterMessages:
     reader: ProtobufSource
     source: str = ""  # where the reader's schema is from, for errors
     fails_at_new_fields: bool = False  # the query, if a writer has fields or values that the reader lacks
-    wanted: Iterable[pa.Field] = ()  # the fields that the query reads
 
-    def problem(self, schema_id: int | str, indexes: tuple[int, ...]) -> str | None:
+    def problem(self, schema_id: int | str, indexes: tuple[int, ...], wanted: Iterable[pa.Field]) -> str | None:
         """Return why messages cannot be read, or None. A registry that is not available is an error."""
         client = registry_client(self.settings)
         try:
@@ -65,7 +64,7 @@ class WriterMessages:
         writer = named_message(schema, schema_id, indexes, reader.name)
         if isinstance(writer, str):
             return writer
-        misread = next(_misread_fields(schema, writer, reader_schema, reader, self.wanted), None)
+        misread = next(_misread_fields(schema, writer, reader_schema, reader, wanted), None)
         if misread is not None:
             return f"schema id {schema_id}: {misread}"
         if self.fails_at_new_fields:
