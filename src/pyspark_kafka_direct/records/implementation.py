@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar
 
 from pyspark_kafka_direct.errors import OptionError
 
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
 
-_Request = TypeVar("_Request")
+_Arguments = ParamSpec("_Arguments")
 _Created = TypeVar("_Created")
 
 _log = logging.getLogger("pyspark_kafka_direct.records")
+
+
+class EncodeJson(Protocol):
+    def __call__(self, values: pa.Array, data_type: pa.DataType | None = None) -> pa.BinaryArray: ...
 
 
 class SetProducerState(Protocol):
@@ -51,7 +55,7 @@ class Implementation:
     is_valid_batch: Callable[[bytes | bytearray | memoryview], bool]
     split_batch: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
     create_json_decoder: Callable[[JsonRequest], JsonDecoder]
-    encode_json: Callable[[pa.Array], pa.BinaryArray]
+    encode_json: EncodeJson
     create_avro_decoder: Callable[[AvroRequest], AvroDecoder]
     create_avro_encoder: Callable[[PayloadEncoding], PayloadEncoder]
     create_protobuf_decoder: Callable[[ProtobufRequest], ProtobufDecoder]
@@ -180,11 +184,11 @@ def _python_with_warning(reason: str) -> Implementation:
 
 
 def _warn_on_first_use(
-    create: Callable[[_Request], _Created], message: str, component: str, reason: str
-) -> Callable[[_Request], _Created]:
+    create: Callable[_Arguments, _Created], message: str, component: str, reason: str
+) -> Callable[_Arguments, _Created]:
     warned = False
 
-    def create_with_warning(request: _Request) -> _Created:
+    def create_with_warning(*arguments: _Arguments.args, **others: _Arguments.kwargs) -> _Created:
         nonlocal warned
         if not warned:
             warned = True
@@ -195,6 +199,6 @@ def _warn_on_first_use(
                 component,
                 reason,
             )
-        return create(request)
+        return create(*arguments, **others)
 
     return create_with_warning

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 MILLIONTHS: Final = "us"
 
+WRITES_NULLS: Final = {b"writes_nulls": b"true"}
+"""The metadata of a field of a struct that is written as null instead of left out."""
+
 _LARGE_BYTES: Final = 64 << 10  # which takes a few microseconds
 
 _PROTOBUF: Final = "Protobuf"  # has durations, and a type for strings that are bytes

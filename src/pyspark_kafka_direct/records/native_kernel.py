@@ -225,14 +225,14 @@ class NativeProtobufEncoder:
         return _encode(self._native, values)
 
 
-def encode_json(values: pa.Array) -> pa.BinaryArray:
-    """Encode each value of a column as JSON; a null value is null."""
+def encode_json(values: pa.Array, data_type: pa.DataType | None = None) -> pa.BinaryArray:
+    """Encode each value of a column as JSON; a null value is null. The type may have other metadata than the column."""
     import pyarrow as pa
 
     from pyspark_kafka_direct.records.json_types import encodable, time_zones  # tasks that read do not need it
 
     values = encodable(values)
-    types = pa.schema([pa.field("value", values.type)])
+    types = pa.schema([pa.field("value", values.type if data_type is None else data_type)])
     batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"]))
     return _native.encode_json(batch, types, time_zones(values.type)).column(0)
 

@@ -74,7 +74,7 @@ def _settings(column: SinkColumn, found: FoundSchema) -> WriteSettings:
             return _protobuf_settings(column, found)
     from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
 
-    return JsonWriteSettings(*_id_framing(column, found), found.source)
+    return JsonWriteSettings(*_id_framing(column, found), found.source, found.text, found.references)
 
 
 def _id_framing(column: SinkColumn, found: FoundSchema) -> tuple[bytes, tuple[str, bytes] | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from pyspark_kafka_direct.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnavailableError,
 )
-from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder, SchemaMismatchError
+from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder, InvalidRowError, SchemaMismatchError
 from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
 from pyspark_kafka_direct.records.json_values import variant_type
 from pyspark_kafka_direct.registry.registry_client import registry_client
@@ -257,6 +258,25 @@ def test_columns_that_are_written_as_json(monkeypatch: pytest.MonkeyPatch) -> No
         for data_type, message in rejected:
             with pytest.raises(ColumnError, match=f"value attribute cannot be written as JSON: {message}"):
                 resolve_json(registry, {}, StructType().add("value", data_type))
+
+
+def test_nulls_of_fields_that_a_registered_json_schema_requires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "localhost")
+    zip_type = {"oneOf": [{"type": "null"}, {"$ref": "zip.json"}]}
+    schema = {"properties": {"id": {"type": "integer"}, "zip": zip_type}, "required": ["id", "zip"]}
+    columns = StructType().add("value", StructType().add("id", IntegerType()).add("zip", IntegerType()))
+    rows = pa.array([{"id": 1, "zip": None}, {"id": None, "zip": 1}], pa.struct({"id": pa.int32(), "zip": pa.int32()}))
+    with FakeRegistry() as registry:
+        registry.add("zip", '{"type": "integer"}', schemaType="JSON")
+        references = [{"name": "zip.json", "subject": "zip", "version": 1}]
+        registry.add("t-value", json.dumps(schema), schemaType="JSON", references=references)
+        settings = pickle.loads(pickle.dumps(resolve_json(registry, {}, columns)))
+        encoder = ColumnEncoder("value", settings)
+        assert encoder.encode(rows.slice(0, 1)).to_pylist() == [settings.prefix + b'{"id":1,"zip":null}']
+        with pytest.raises(InvalidRowError, match=r"value\.id is null, which the JSON schema does not allow"):
+            encoder.encode(rows)
+        with pytest.raises(ColumnError, match=r"value lacks the field zip, which the JSON Schema requires \(version 1"):
+            resolve_json(registry, {}, StructType().add("value", StructType().add("id", IntegerType())))
 
 
 def test_json_with_ids_is_encoded() -> None:

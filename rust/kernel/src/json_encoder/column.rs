@@ -16,10 +16,21 @@ use super::time::{Zone, write_date, write_timestamp};
 
 const MAX_DEPTH: usize = 64;
 
+/// The key of a field's metadata, as in `pyspark_kafka_direct.records.json_types`.
+const WRITES_NULLS: &str = "writes_nulls";
+
 /// A column of any length; rows outside of it are not written.
 pub(super) struct Column<'a> {
     nulls: Option<&'a NullBuffer>,
     values: Values<'a>,
+}
+
+struct StructField<'a> {
+    /// As JSON, with the colon.
+    name: Vec<u8>,
+    /// Whether it is written if it is null.
+    writes_nulls: bool,
+    column: Column<'a>,
 }
 
 enum Values<'a> {
@@ -36,8 +47,7 @@ enum Values<'a> {
     Binary(&'a BinaryArray),
     Date(&'a PrimitiveArray<Date32Type>),
     Timestamp(&'a PrimitiveArray<TimestampMicrosecondType>, Zone<'a>),
-    /// Names as JSON, with the colon.
-    Struct(Vec<(Vec<u8>, Column<'a>)>),
+    Struct(Vec<StructField<'a>>),
     List(&'a OffsetBuffer<i32>, Box<Column<'a>>),
     Map(&'a OffsetBuffer<i32>, Box<Column<'a>>, Box<Column<'a>>),
 }
@@ -81,7 +91,8 @@ impl<'a> Column<'a> {
                     let mut name = Vec::new();
                     write_string(field.name().as_bytes(), &mut name);
                     name.push(b':');
-                    Ok((name, nested(column, field)?))
+                    let writes_nulls = field.metadata().get(WRITES_NULLS).is_some_and(|value| value == "true");
+                    Ok(StructField { name, writes_nulls, column: nested(column, field)? })
                 });
                 Values::Struct(written.collect::<Result<_, ArrowError>>()?)
             }
@@ -128,12 +139,20 @@ impl<'a> Column<'a> {
             Values::Struct(fields) => {
                 out.push(b'{');
                 let first = out.len();
-                for (name, column) in fields.iter().filter(|(_, column)| !column.is_null(row)) {
+                for StructField { name, writes_nulls, column } in fields {
+                    let is_null = column.is_null(row);
+                    if is_null && !writes_nulls {
+                        continue;
+                    }
                     if out.len() > first {
                         out.push(b',');
                     }
                     out.extend_from_slice(name);
-                    column.write(row, out);
+                    if is_null {
+                        out.extend_from_slice(b"null");
+                    } else {
+                        column.write(row, out);
+                    }
                 }
                 out.push(b'}');
             }

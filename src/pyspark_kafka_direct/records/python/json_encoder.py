@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.records.json_types import encodable, time_zones
+from pyspark_kafka_direct.records.json_types import WRITES_NULLS, encodable, time_zones
 from pyspark_kafka_direct.records.utc_offsets import offset_at
 
 if TYPE_CHECKING:
@@ -31,52 +31,59 @@ _DAY_SECONDS: Final = 86_400
 _CYCLE_DAYS: Final = 146_097  # 400 years
 
 
-def encode_json(values: pa.Array) -> pa.BinaryArray:
-    """Encode each value of a column as JSON; a null value is null."""
+def encode_json(values: pa.Array, data_type: pa.DataType | None = None) -> pa.BinaryArray:
+    """Encode each value of a column as JSON; a null value is null. The type may have other metadata than the column."""
     import pyarrow as pa
 
     values = encodable(values)
-    texts = _texts(values, time_zones(values.type))
+    texts = _texts(values, values.type if data_type is None else data_type, time_zones(values.type))
     return pa.array([None if text is None else text.encode() for text in texts], pa.binary())
 
 
-def _texts(array: pa.Array, zones: _Zones) -> list[str | None]:
+def _texts(array: pa.Array, data_type: pa.DataType, zones: _Zones) -> list[str | None]:
     """Return the JSON of each value; None for null."""
     import pyarrow as pa
 
-    if pa.types.is_nested(array.type):
-        texts = _nested_texts(array, zones)
+    if pa.types.is_nested(data_type):
+        texts = _nested_texts(array, data_type, zones)
         return [text if valid else None for text, valid in zip(texts, array.is_valid().to_pylist(), strict=True)]
     write = _writer(array.type, zones)
     return [None if value is None else write(value) for value in _plain(array).to_pylist()]
 
 
-def _nested_texts(array: pa.Array, zones: _Zones) -> list[str]:
+def _nested_texts(array: pa.Array, data_type: pa.DataType, zones: _Zones) -> list[str]:
     """Return the JSON of each value; the text of a null is replaced by ``_texts``."""
     import pyarrow as pa
 
-    if pa.types.is_struct(array.type):
+    if pa.types.is_struct(data_type):
         columns = [
-            [None if text is None else f"{_string(field.name.encode())}:{text}" for text in _texts(column, zones)]
-            for field, column in zip(array.type, array.flatten(), strict=True)
+            _members(field, _texts(column, field.type, zones))
+            for field, column in zip(data_type, array.flatten(), strict=True)
         ]
         rows = zip(*columns, strict=True) if columns else [()] * len(array)
         return [f"{{{','.join(text for text in row if text is not None)}}}" for row in rows]
     offsets = array.offsets.to_pylist()
-    if pa.types.is_map(array.type):
+    if pa.types.is_map(data_type):
         keys = [_quoted(text or "") for text in _key_texts(array.keys, zones)]
-        items = [text or "null" for text in _texts(array.items, zones)]
+        items = [text or "null" for text in _texts(array.items, data_type.item_type, zones)]
         entries = [f"{key}:{item}" for key, item in zip(keys, items, strict=True)]
         return [f"{{{','.join(entries[start:end])}}}" for start, end in pairwise(offsets)]
-    elements = [text or "null" for text in _texts(array.values, zones)]
+    elements = [text or "null" for text in _texts(array.values, data_type.value_type, zones)]
     return [f"[{','.join(elements[start:end])}]" for start, end in pairwise(offsets)]
+
+
+def _members(field: pa.Field, texts: Sequence[str | None]) -> list[str | None]:
+    name = _string(field.name.encode())
+    null = f"{name}:null" if WRITES_NULLS.items() <= (field.metadata or {}).items() else None
+    return [null if text is None else f"{name}:{text}" for text in texts]
 
 
 def _key_texts(keys: pa.Array, zones: _Zones) -> list[str | None]:
     """Return the texts of a map's keys. Spark writes times as its internal numbers."""
     import pyarrow as pa
 
-    return _texts(_plain(keys), {}) if pa.types.is_temporal(keys.type) else _texts(keys, zones)
+    keys = _plain(keys) if pa.types.is_temporal(keys.type) else keys
+    return _texts(keys, keys.type, zones)
 
 
 def _quoted(text: str) -> str:
