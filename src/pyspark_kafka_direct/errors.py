@@ -36,6 +36,7 @@
         ├── UnsupportedRecordError                    an unsupported record format or codec
         ├── RecordTooLargeError                       a record exceeds a limit or the available memory
         ├── MalformedPayloadError                     a key or value does not have the format that an option names
+        │   └── PayloadSchemaError                    it cannot be decoded because of its schema; it may be valid
         ├── InvalidRecordError                        a broker rejected a record, such as for its timestamp or key
         └── TimestampOverflowError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
 
@@ -273,6 +274,10 @@ class RecordTooLargeError(RecordError):
 
 class MalformedPayloadError(RecordError):
     """A key or value does not have the format that ``keyFormat`` or ``valueFormat`` names, and ``mode`` is FAILFAST."""
+
+
+class PayloadSchemaError(MalformedPayloadError):
+    """A key or value cannot be decoded because of its schema, so it may be valid: change the schema or the options."""
 
 
 class InvalidRecordError(RecordError):

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from confluent_kafka import Producer
+from prometheus_client import CollectorRegistry
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import lit
 from tests.integration.read_back import Consumed, consume
+from tests.integration.waiting import wait_until
 from tests.soak.driver import Driver, wait_for_orphans
 from tests.soak.processes import kill
 from tests.soak.results import last_batch
 from tests.soak.sink.breakpoints import Breakpoint
 
-from pyspark_kafka_direct import OptionError, dead_letters
+from pyspark_kafka_direct import OptionError, dead_letters, enable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,6 +204,80 @@ def test_dead_letters_of_values_with_schema_ids(
     assert [(each.value, each.headers) for each in consume(kafka.bootstrap_servers, copies)] == [
         (good, [("trace", b"1")])
     ] * 2
+
+
+def test_a_stream_survives_a_new_schema_that_it_cannot_use(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, registry: FakeRegistry, tmp_path: Path
+) -> None:
+    """Two topics get records of it in the middle; the dead letters and the metrics say that it is the schema."""
+
+    def schema(*names: str) -> str:
+        fields = [{"name": name, "type": "int"} for name in names]
+        return json.dumps({"type": "record", "name": "N", "fields": fields})
+
+    def framed(schema_id: int, datum: bytes) -> bytes:
+        return b"\0" + schema_id.to_bytes(4, "big") + datum
+
+    first, second, letters = (make_topic(1) for _ in range(3))
+    old = registry.add(f"{first}-value", schema("n", "m"))
+    monitor = enable(spark)
+    prometheus = CollectorRegistry()
+    monitor.register_metrics(prometheus)
+    error = "_error struct<side string, stage string, class string, message string, schema_id int>"
+    columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    columns = columns.replace(FIELDS, "n int, m int, _corrupt_record binary")
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    options = {**servers, "subscribe": f"{first},{second}", "startingOffsets": "earliest", "includeHeaders": "true"}
+    options |= {"valueFormat": "avro", "valueSubject": f"{first}-value", "schema.registry.url": registry.url}
+    good: list[tuple[str, int]] = []
+
+    def write(batch: DataFrame, _: int) -> None:
+        batch.persist()
+        dead_letters(batch, topic=letters).write.format("kafka-direct").options(**servers).mode("append").save()
+        good.extend((row.topic, row.value.n) for row in batch.where("_error IS NULL").collect())
+        batch.unpersist()
+
+    reader = spark.readStream.format("kafka-direct").options(**options, mode="PERMISSIVE")
+    started = reader.schema(f"{columns}, {error}").load().writeStream.foreachBatch(write)
+    query = started.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        one: tuple[Any, ...] = (b"k", framed(old, b"\2\4"), [], 1)
+        produce(kafka.bootstrap_servers, first, [one])
+        produce(kafka.bootstrap_servers, second, [one])
+        wait_until(lambda: sorted(good) == sorted([(first, 1), (second, 1)]), "the records of the old schema", DEADLINE)
+        new = registry.add(f"{first}-value", schema("n"))
+        bad = [framed(new, b"\4"), framed(new, b"\6"), framed(77, b"")]
+        produce(kafka.bootstrap_servers, first, [one, *((b"k", value, [], 1) for value in bad), one])
+        produce(kafka.bootstrap_servers, second, [(b"k", bad[0], [], 1), (b"k", b"bare", [], 1)])
+        wait_until(lambda: good.count((first, 1)) == 3, "the records behind those of the new schema", DEADLINE)
+
+        def count(metric: str, topic: str) -> float | None:
+            labels = {"topic": topic, "partition": "0", "mode": "PERMISSIVE"}
+            return prometheus.get_sample_value(f"kafka_direct_{metric}_records_total", labels)
+
+        wait_until(lambda: count("malformed", second) == 1 and count("schema_error", first) == 3, "counts", DEADLINE)
+        assert (count("malformed", first), count("schema_error", second)) == (0, 1)
+        wait_until(lambda: len(consume(kafka.bootstrap_servers, letters)) == 5, "the dead letters", DEADLINE)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    seen: dict[str, list[Any]] = {first: [], second: []}
+    for each in consume(kafka.bootstrap_servers, letters):
+        headers = {name.removeprefix("__connect.errors."): (text or b"").decode() for name, text in each.headers}
+        seen[headers["topic"]].append((each.value, headers))
+    assert [value for value, _ in seen[first]] == bad
+    assert [value for value, _ in seen[second]] == [bad[0], b"bare"]
+    module = "pyspark_kafka_direct.errors."
+    for value, headers in (*seen[first], *seen[second]):
+        is_bare = value == b"bare"
+        name = "MalformedPayloadError" if is_bare else "PayloadSchemaError"
+        assert headers["exception.class.name"] == module + name
+        assert headers["stage"] == "VALUE_CONVERTER"
+        if value.startswith(framed(new, b"")):
+            message = headers["exception.message"]
+            assert f"Schema id {new} does not fit the schema of the query (version 1 of {first}-value, " in message
+            assert "field m is missing and has no default" in message
+    assert "Schema id 77 has to be in the registry" in seen[first][2][1]["exception.message"]
 
 
 @pytest.mark.parametrize(

@@ -428,8 +428,9 @@ class ContinuousExecution:
         """Commit an epoch to the logs and report it. An epoch in which no offset moved is not written."""
         for cause, offsets in result.skipped_offsets:
             self._offset_reader.count_loss(cause, offsets)
-        for records in result.malformed_records:
-            self._offset_reader.count_malformed(self._definition.read_options.payloads.settings.mode, records)
+        for records, schema_errors in result.malformed_records:
+            mode = self._definition.read_options.payloads.settings.mode
+            self._offset_reader.count_malformed(mode, records, schema_errors)
         epoch_ended_at = self._system.monotonic()
         start_offsets = self._committed_offsets
         has_progress = result.offsets != start_offsets

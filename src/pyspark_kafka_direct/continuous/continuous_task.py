@@ -238,6 +238,7 @@ class TaskLoop:
             losses.recreated_topic_ids,
             losses.skipped_offsets,
             {} if self._decoder is None else self._decoder.take_malformed(),
+            {} if self._decoder is None else self._decoder.take_schema_errors(),
         )
         self._channel.report(
             report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)

@@ -23,7 +23,7 @@ _HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 _PAYLOADS: Final = ("key", "value")
 _COLUMNS: Final = (*_PAYLOADS, "headers", "timestamp")
 _ORIGIN: Final = ("topic", "partition", "offset")
-_ERROR_CLASS: Final = f"{MalformedPayloadError.__module__}.{MalformedPayloadError.__qualname__}"
+_ERROR_MODULE: Final = f"{MalformedPayloadError.__module__}."
 
 _STAGE_SUFFIX: Final = "_CONVERTER"  # of Connect's stages KEY_CONVERTER and VALUE_CONVERTER
 
@@ -85,7 +85,7 @@ def dead_letters(
             "dead_letters(): neither key nor value is a struct, so no record is malformed; read them with "
             "valueFormat=json, avro or protobuf, or keyFormat"
         )
-    error = _error(columns, typed)
+    error = _error(frame.schema, columns, typed)
     # A record without a timestamp has -1, which the sink rejects.
     timestamp = sf.col(columns["timestamp"])
     return frame.where(_is_malformed(columns, [originals[side] for side in typed])).select(
@@ -170,12 +170,15 @@ def _advice(side: str) -> str:
     return f"read {side} as binary, and decode it in the query"
 
 
-def _error(columns: dict[str, str], typed: list[str]) -> dict[str, Column]:
+def _error(schema: StructType, columns: dict[str, str], typed: list[str]) -> dict[str, Column]:
     """Return what error headers contain, by its key in ``_NAMES``."""
     error: dict[str, Column] = {name: sf.col(columns[name]) for name in _ORIGIN if name in columns}
-    error["class"] = sf.lit(_ERROR_CLASS)
+    error["class"] = sf.lit(_ERROR_MODULE + MalformedPayloadError.__name__)
     if ERROR_COLUMN in columns:
         column = sf.col(columns[ERROR_COLUMN])
+        error_type = schema[columns[ERROR_COLUMN]].dataType
+        if isinstance(error_type, StructType) and "class" in error_type.names:
+            error["class"] = sf.concat(sf.lit(_ERROR_MODULE), column.getField("class"))
         side = column.getField("side")
         error["message"] = sf.format_string("The %s cannot be decoded: %s.", side, column.getField("message"))
         error["stage"] = sf.concat(sf.upper(side), sf.lit(_STAGE_SUFFIX))

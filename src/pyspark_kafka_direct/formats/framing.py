@@ -19,7 +19,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.formats.writer_schemas import FramedValues
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues, id_column
 from pyspark_kafka_direct.records.avro_encoding import zigzag
 from pyspark_kafka_direct.records.json_values import MalformedValues
 
@@ -36,6 +36,7 @@ NO_ID: Final = "the value ends within its schema id"
 NO_HEADER_ID: Final = "the header with the schema id of the value has no valid id"
 NO_MARKER: Final = "the value does not begin with the marker of Avro's single-object encoding (C3 01)"
 NO_FINGERPRINT: Final = "the value ends within the fingerprint of its schema"
+NO_FRAMING: Final = (NO_MAGIC, NO_MARKER)  # reasons of values that may have no framing
 NO_INDEXES: Final = "the value has no valid message indexes behind its schema id"
 
 _MAGIC_ID: Final = b"\0"
@@ -231,6 +232,8 @@ def _parse_message_indexes(framed: FramedValues, starts: pa.Int32Array, writers:
             pc.if_else(is_failed, NO_INDEXES, reasons),
             pc.if_else(is_failed, starts, positions),
         )
+        if malformed is not None:
+            malformed = malformed._replace(schema_ids=id_column(framed.schema_ids, framed.known_writers()))
     return FramedMessages(
         pa.array(new_starts, pa.int32()), pa.array(new_writers, pa.int32()), tuple(messages), malformed
     )

@@ -52,8 +52,7 @@ class JsonColumn:
         if malformed is not None and part.starts is not None:
             positions = pc.add(malformed.positions, part.starts)
             malformed = MalformedValues(malformed.reasons, positions)
-        reasons: list[str | None] = [None] * len(part.schema_ids)
-        return DecodedValues(decoded.values, part.all_malformed(reasons, malformed))
+        return DecodedValues(decoded.values, part.all_malformed(malformed))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None

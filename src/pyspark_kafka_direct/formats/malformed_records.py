@@ -1,14 +1,17 @@
-"""What is reported of records whose key or value is malformed: the column ``_error``, and the error of FAILFAST."""
+"""What is reported of records whose key or value is malformed: the column ``_error``, and the error of FAILFAST.
+
+If the schema of a value is at fault, the value may be valid. Then no message suggests a mode that discards it.
+"""
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
+from pyspark_kafka_direct.errors import MalformedPayloadError, PayloadSchemaError, RecordTooLargeError
 from pyspark_kafka_direct.records.avro_values import CONVERSION_MESSAGES
 from pyspark_kafka_direct.records.json_values import CONVERSION_REASONS
 from pyspark_kafka_direct.records.protobuf_values import CONVERSION_MESSAGES as PROTOBUF_CONVERSION_MESSAGES
@@ -19,41 +22,106 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import MalformedValues
 
+_MODES: Final = "Set mode=PERMISSIVE to read what cannot be decoded as null, or mode=DROPMALFORMED to drop the record."
+
 
 def is_malformed(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray:
     """Return a mask of the rows of which a side is malformed; ``sides`` is not empty."""
     return reduce(pc.or_, (malformed.reasons.is_valid() for malformed in sides.values()))
 
 
+def has_schema_error(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray | None:
+    """Return a mask of the rows of which a side has a schema that is at fault, or None if there are none."""
+    masks = [malformed.advice.is_valid() for malformed in sides.values() if malformed.advice is not None]
+    return reduce(pc.or_, masks) if masks else None
+
+
 def error_column(sides: Mapping[str, MalformedValues], rows: int, error_type: pa.StructType) -> pa.StructArray:
-    """Return the error of each row, null if it is not malformed. If both sides are, it is that of the first one."""
+    """Return the error of each row, null if it is not malformed.
+
+    If both sides are, it is that of the side whose schema is at fault, or else that of the first one.
+    """
     errors = pa.nulls(rows, error_type)
+    side_errors = {side: _side_errors(side, malformed, error_type) for side, malformed in sides.items()}
     for side, malformed in sides.items():
-        errors = pc.if_else(errors.is_valid(), errors, _side_errors(side, malformed, error_type))
+        if malformed.advice is not None:
+            errors = pc.if_else(pc.and_(errors.is_null(), malformed.advice.is_valid()), side_errors[side], errors)
+    for each in side_errors.values():
+        errors = pc.if_else(errors.is_valid(), errors, each)
     return errors
 
 
-def first_malformed(malformed: MalformedValues) -> tuple[int, str]:
-    """Return the first row with a malformed value, and the reason with its position."""
-    row = pc.index(malformed.reasons.is_valid(), True).as_py()
-    return row, f"{malformed.reasons[row].as_py()}, at byte {malformed.positions[row].as_py()}"
+class FirstMalformed(NamedTuple):
+    """The first row with a malformed value, and what an error says of it."""
+
+    row: int
+    is_valid: bool  # whether the value may be valid, because its schema is at fault
+    message: str
+
+    def error_class(self) -> type[MalformedPayloadError]:
+        """Return the class of the error."""
+        return PayloadSchemaError if self.is_valid else MalformedPayloadError
+
+
+def first_malformed(malformed: MalformedValues, *, schema_errors: bool = False) -> FirstMalformed | None:
+    """Return the first malformed value, or the first one whose schema is at fault."""
+    found = malformed.advice if schema_errors else malformed.reasons
+    row = -1 if found is None else pc.index(found.is_valid(), True).as_py()
+    if row < 0:
+        return None
+    has_advice = malformed.advice is not None and malformed.advice[row].is_valid
+    return FirstMalformed(row, has_advice, messages(malformed.slice(row, 1) or malformed)[0].as_py())
+
+
+def messages(malformed: MalformedValues) -> pa.StringArray:
+    """Return the reason of each value with its position, or with what to change if the schema is at fault."""
+    reasons = malformed.reasons.dictionary_decode()
+    texts = pc.binary_join_element_wise(reasons, malformed.positions.cast(pa.string()), ", at byte ")
+    if malformed.advice is None:
+        return texts
+    return pc.coalesce(pc.binary_join_element_wise(reasons, malformed.advice, ". "), texts)
 
 
 def first_error(
     sides: Mapping[str, MalformedValues],
+    values: Mapping[str, pa.BinaryArray],
     format_names: Mapping[str, str],
     offsets: pa.Int64Array,
     topic_partition: TopicPartition,
 ) -> MalformedPayloadError:
     """Return the error of the first malformed record; ``sides`` is not empty."""
-    row, reason, side = min((*first_malformed(malformed), side) for side, malformed in sides.items())
-    return MalformedPayloadError(
-        f"The {side} cannot be decoded as {format_names[side]}: {reason}. Set mode=PERMISSIVE to read what cannot be "
-        "decoded as null, or mode=DROPMALFORMED to drop the record.",
+    found = [(first, side) for side, each in sides.items() if (first := first_malformed(each)) is not None]
+    first, side = min(found, key=lambda each: (each[0].row, not each[0].is_valid))
+    advice = "" if first.is_valid else _advice(side, first.row, sides, values[side])
+    return first.error_class()(
+        f"The {side} cannot be decoded as {format_names[side]}: {first.message}.{advice}",
         topic=topic_partition.topic,
         partition=topic_partition.partition,
-        offset=offsets[row].as_py(),
+        offset=offsets[first.row].as_py(),
     )
+
+
+def _advice(side: str, row: int, sides: Mapping[str, MalformedValues], values: pa.BinaryArray) -> str:
+    """Return what to do about a malformed value; the mode may be changed if only single records are malformed."""
+    for each, malformed in sides.items():
+        other = first_malformed(malformed, schema_errors=True)
+        if other is not None:
+            return f" Records behind it have a {each} whose schema cannot be used: {other.message}."
+    from pyspark_kafka_direct.formats.framing import NO_FRAMING  # its imports are for few formats
+
+    options = f"{side}Format, {side}Schema and {side}Framing fit the topic"
+    advice = format_advice(sides[side], values, options)
+    if not advice and sides[side].reasons[row].as_py() in NO_FRAMING:
+        return f" If no {side} of the topic has a schema id, set {side}Framing=none. Otherwise, s{_MODES[1:]}"
+    return advice or f" {_MODES}"
+
+
+def format_advice(malformed: MalformedValues, values: pa.Array, condition: str) -> str:
+    """Return what to check if no value of a batch can be decoded, or nothing."""
+    count = len(values) - values.null_count
+    if count < 2 or len(values) - malformed.reasons.null_count < count:
+        return ""
+    return f" None of {count} values can be decoded, so check whether {condition}."
 
 
 def memory_error(columns: Sequence[str], topic_partition: TopicPartition) -> RecordTooLargeError:
@@ -69,12 +137,18 @@ def memory_error(columns: Sequence[str], topic_partition: TopicPartition) -> Rec
 def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructType) -> pa.StructArray:
     rows = len(malformed.reasons)
     reasons = malformed.reasons.dictionary_decode()
+    # A payload of another format fails in the first stage, a field with a value of another type in the second one.
+    stages = pc.if_else(pc.is_in(reasons, _conversion_reasons()), "convert", "parse")
+    classes: pa.Array = pa.repeat(MalformedPayloadError.__name__, rows)
+    if malformed.advice is not None:
+        has_schema_error = malformed.advice.is_valid()
+        stages = pc.if_else(has_schema_error, "schema", stages)
+        classes = pc.if_else(has_schema_error, PayloadSchemaError.__name__, classes)
     fields = {
         "side": pa.repeat(side, rows),
-        # A payload of another format fails in the first stage, a field with a value of another type in the second one.
-        "stage": pc.if_else(pc.is_in(reasons, _conversion_reasons()), "convert", "parse"),
-        "class": pa.repeat(MalformedPayloadError.__name__, rows),
-        "message": pc.binary_join_element_wise(reasons, malformed.positions.cast(pa.string()), ", at byte "),
+        "stage": stages,
+        "class": classes,
+        "message": messages(malformed),
         "schema_id": pa.nulls(rows, pa.int32()) if malformed.schema_ids is None else malformed.schema_ids,
     }
     arrays = [fields[field.name] for field in error_type]

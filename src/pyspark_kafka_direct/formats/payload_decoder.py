@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
-from pyspark_kafka_direct.formats.malformed_records import error_column, first_error, is_malformed, memory_error
+from pyspark_kafka_direct.formats.malformed_records import (
+    error_column,
+    first_error,
+    has_schema_error,
+    is_malformed,
+    memory_error,
+)
+from pyspark_kafka_direct.formats.schema_errors import SchemaErrors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.formats")
 
+_NULL = "were read as null (mode=PERMISSIVE)"
+_DROPPED = "were dropped (mode=DROPMALFORMED)"
 _OFFSET = "offset"
 _HEADERS = "headers"
 
@@ -55,7 +64,10 @@ class PayloadDecoder:
         self._settings = settings
         self._columns = columns
         self._schema = schema
-        self._malformed: Counter[TopicPartition] = Counter()
+        self._decoded: Counter[TopicPartition] = Counter()
+        self._malformed: Counter[TopicPartition] = Counter()  # without those whose schema is at fault
+        self._with_schema_error: Counter[TopicPartition] = Counter()
+        self._schema_errors = SchemaErrors()
         record_columns = [column for column in columns if column != ERROR_COLUMN]
         if settings.mode == "FAILFAST" and _OFFSET not in columns:
             record_columns.append(_OFFSET)  # error messages contain it
@@ -99,17 +111,29 @@ class PayloadDecoder:
                 raise memory_error(columns, topic_partition) from None
 
     def take_malformed(self) -> Counter[TopicPartition]:
-        """Return how many records were malformed since the last call, and log it unless a column shows them."""
+        """Return how many records were malformed since the last call, and log it unless a column shows them.
+
+        Those of ``take_schema_errors`` are not among them.
+        """
+        decoded, self._decoded = self._decoded, Counter()
         malformed, self._malformed = self._malformed, Counter()
         if self._settings.mode == "DROPMALFORMED":
-            effect = "were dropped (mode=DROPMALFORMED)"
+            effect = _DROPPED
         else:
-            effect = f"were read as null (mode=PERMISSIVE); the column {ERROR_COLUMN} would say why"
+            effect = f"{_NULL}; the column {ERROR_COLUMN} would say why"
             if self._shows_malformed:
                 return malformed
         for topic_partition, count in malformed.items():
-            _log.warning("%s: %d malformed records %s", topic_partition, count, effect)
+            all_of_them = " (all that were read: check whether the format fits the topic)"
+            suffix = all_of_them if 1 < count == decoded[topic_partition] else ""
+            _log.warning("%s: %d malformed records %s%s", topic_partition, count, effect, suffix)
         return malformed
+
+    def take_schema_errors(self) -> Counter[TopicPartition]:
+        """Return how many records could not be decoded because of a schema since the last call, and log each schema."""
+        self._schema_errors.log(_DROPPED if self._settings.mode == "DROPMALFORMED" else _NULL)
+        counts, self._with_schema_error = self._with_schema_error, Counter()
+        return counts
 
     def _decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
@@ -166,7 +190,8 @@ class PayloadDecoder:
             if malformed_values is not None:
                 malformed[column] = malformed_values
         if malformed and self._settings.mode == "FAILFAST":
-            raise first_error(malformed, self._format_names, arrays[_OFFSET], topic_partition)
+            raise first_error(malformed, originals, self._format_names, arrays[_OFFSET], topic_partition)
+        self._decoded[topic_partition] += rows
         malformed_rows = is_malformed(malformed) if malformed else None
         for column, typed_column in self._typed_columns.items():
             arrays[column] = typed_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
@@ -176,8 +201,21 @@ class PayloadDecoder:
         result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
         if malformed_rows is None:
             return result
-        self._malformed[topic_partition] += malformed_rows.true_count
+        self._count(malformed, malformed_rows, topic_partition)
         return result.filter(pc.invert(malformed_rows)) if self._settings.mode == "DROPMALFORMED" else result
+
+    def _count(
+        self, malformed: Mapping[str, MalformedValues], malformed_rows: pa.BooleanArray, topic_partition: TopicPartition
+    ) -> None:
+        count = malformed_rows.true_count
+        schema_rows = has_schema_error(malformed)
+        if schema_rows is not None and (with_schema_error := schema_rows.true_count):
+            self._with_schema_error[topic_partition] += with_schema_error
+            count -= with_schema_error
+            for column, values in malformed.items():
+                self._schema_errors.add(f"{topic_partition.topic}, {column}s", values)
+        if count:
+            self._malformed[topic_partition] += count
 
 
 def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings, time_zone: str) -> PayloadColumn:

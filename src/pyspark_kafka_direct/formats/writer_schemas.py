@@ -18,6 +18,7 @@ NO_ID: Final = -1
 """The schema id of values without a framing."""
 
 _MAX_INT32: Final = 2**31 - 1
+_ADVICE: Final = "Compare the schema of the writer with that of the query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +43,35 @@ class FramedValues:
             None if self.malformed is None else self.malformed.slice(start, rows),
         )
 
-    def all_malformed(self, reasons: list[str | None], malformed: MalformedValues | None) -> MalformedValues | None:
-        """Return the malformed rows of the framing, those of a schema with a reason, and those of the decoder."""
+    def all_malformed(
+        self, malformed: MalformedValues | None, problems: Sequence[WriterSchemaError | None] = ()
+    ) -> MalformedValues | None:
+        """Return the malformed rows of the framing, those of the decoder, and those of a schema with a problem."""
         found = [each for each in (self.malformed, malformed) if each is not None]
-        if not found and not any(reasons):
+        if not found and not any(problems):
             return None
-        first = pa.repeat(pa.scalar(0, pa.int32()), len(self.values))
-        is_null = self.values.is_null()
-        writers = pc.if_else(is_null, pa.scalar(None, pa.int32()), first if self.writers is None else self.writers)
-        if any(reasons):
-            messages = pa.array(reasons, pa.string()).take(writers)
+        writers = self.known_writers()
+        if any(problems):
+            messages = pa.array([problem and str(problem) for problem in problems], pa.string()).take(writers)
+            advice = pa.array([problem and problem.advice for problem in problems], pa.string()).take(writers)
             positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
-            found.append(MalformedValues(messages.dictionary_encode(), positions))
-        # Records can contain any four bytes. An id of a registry has no more than 31 bits.
-        ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in self.schema_ids]
-        schema_ids = None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers)
-        texts = pc.coalesce(*(each.reasons.cast(pa.string()) for each in found))
-        return MalformedValues(texts.dictionary_encode(), pc.coalesce(*(each.positions for each in found)), schema_ids)
+            found.append(MalformedValues(messages.dictionary_encode(), positions, None, advice))
+        ids = [] if self.schema_ids == (NO_ID,) else [id_column(self.schema_ids, writers)]
+        ids += [each.schema_ids for each in found if each.schema_ids is not None]
+        advised = [each.advice for each in found if each.advice is not None]
+        return MalformedValues(
+            pc.coalesce(*(each.reasons.cast(pa.string()) for each in found)).dictionary_encode(),
+            pc.coalesce(*(each.positions for each in found)),
+            pc.coalesce(*ids) if ids else None,
+            pc.coalesce(*advised) if advised else None,
+        )
+
+    def known_writers(self) -> pa.Int32Array:
+        """Return the indexes of ``schema_ids``, null for null values."""
+        first = pa.repeat(pa.scalar(0, pa.int32()), len(self.values))
+        return pc.if_else(
+            self.values.is_null(), pa.scalar(None, pa.int32()), first if self.writers is None else self.writers
+        )
 
 
 class Framing(Protocol):
@@ -73,12 +86,36 @@ class Framing(Protocol):
 
 
 class WriterSchemaError(Exception):
-    """Why values with a schema id cannot be decoded: they are malformed for this reason."""
+    """Why values with a schema id cannot be decoded: they are malformed for this reason.
+
+    ``advice`` says what to change, and names the schema unless the reason does.
+    """
+
+    def __init__(self, reason: str, advice: str = _ADVICE) -> None:
+        super().__init__(reason)
+        self.advice = advice
 
 
-def other_id(schema_id: int | str, given_id: int | str | None) -> str:
-    """Return why a value is malformed whose id is not that of the given schema."""
-    return f"the schema id of the value is {schema_id}, and that of the query is {given_id}"
+def schema_label(schema_id: int | str) -> str:
+    """Return the name of a writer schema for messages."""
+    if schema_id == NO_ID:
+        return "The schema of the writer"
+    return f"Schema id {schema_id}" if isinstance(schema_id, int) else f"The schema {schema_id}"
+
+
+def id_column(schema_ids: Sequence[int | str], writers: pa.Int32Array) -> pa.Int32Array:
+    """Return the id of each row that has one: GUIDs and fingerprints are none, and those of registries have 31 bits."""
+    ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in schema_ids]
+    return pa.array(ids, pa.int32()).take(writers)
+
+
+def other_id(schema_id: int | str, given_id: int | str | None) -> WriterSchemaError:
+    """Return the error of values whose id is not that of the given schema."""
+    return WriterSchemaError(
+        f"the schema id of the value is {schema_id}, and that of the query is {given_id}",
+        f"{schema_label(schema_id)} can be read by a query with this keySchemaId or valueSchemaId and its schema, or "
+        "with schema.registry.url",
+    )
 
 
 def most_frequent_first(

@@ -132,6 +132,11 @@ class LagCollector:
         malformed = CounterMetricFamily(
             "kafka_direct_malformed_records", "Malformed records", labels=["topic", "partition", "mode"]
         )
+        schema_errors = CounterMetricFamily(
+            "kafka_direct_schema_error_records",
+            "Records that may be valid, because their schema could not be used",
+            labels=["topic", "partition", "mode"],
+        )
         folders = {monitor.shared_folder for monitor in self._monitors}  # the sessions of an application share one
         totals = sum_totals(load_totals(folder) for folder in folders if folder is not None)
         for loss in totals.losses:
@@ -139,8 +144,10 @@ class LagCollector:
             losses.add_metric(label_values, loss.losses)
             offsets.add_metric(label_values, loss.offsets)
         for total in totals.malformed:
-            malformed.add_metric([total.topic, str(total.partition), total.mode], total.records)
-        yield from (losses, offsets, malformed)
+            label_values = [total.topic, str(total.partition), total.mode]
+            malformed.add_metric(label_values, total.records)
+            schema_errors.add_metric(label_values, total.schema_errors)
+        yield from (losses, offsets, malformed, schema_errors)
 
     def _lag(self, running: Set[str]) -> Iterator[GaugeMetricFamily]:
         """Return the lag of running queries; if two sources read a partition, the larger lag."""

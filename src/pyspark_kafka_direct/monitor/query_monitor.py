@@ -203,7 +203,10 @@ class Monitor:
 
     @property
     def malformed_records(self) -> tuple[MalformedTotal, ...]:
-        """How many malformed records the application has read or dropped: one total for each partition and mode."""
+        """How many malformed records the application has read or dropped: one total for each partition and mode.
+
+        ``schema_errors`` counts records that may be valid, because their schema could not be used.
+        """
         return () if self.shared_folder is None else load_totals(self.shared_folder).malformed
 
     def register_metrics(self, registry: CollectorRegistry | None = None) -> None:

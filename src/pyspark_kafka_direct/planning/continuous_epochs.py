@@ -134,6 +134,7 @@ class EpochReport:
     skipped_offsets: Mapping[DataLossCause, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
     malformed_records: Mapping[TopicPartition, int] = field(default_factory=dict)
+    schema_errors: Mapping[TopicPartition, int] = field(default_factory=dict)  # records whose schema cannot be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,8 @@ class EpochResult:
     recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # of topics that are now read
     # One entry for each report and cause.
     skipped_offsets: tuple[tuple[DataLossCause, Mapping[TopicPartition, int]], ...] = ()
-    malformed_records: tuple[Mapping[TopicPartition, int], ...] = ()  # one entry for each report with any
+    # One entry for each report with any: malformed records, and those whose schema cannot be used.
+    malformed_records: tuple[tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]], ...] = ()
 
     def merged_with(self, next_epoch: EpochResult) -> EpochResult:
         """Merge this result with a later one, which ends the same epoch at later offsets."""
@@ -197,7 +199,11 @@ def merge_task_reports(
         sum(report.rows_read for report in reported),
         {partition: topic_id for report in reported for partition, topic_id in report.recreated_topic_ids.items()},
         tuple(entry for report in reported for entry in report.skipped_offsets.items()),
-        tuple(report.malformed_records for report in reported if report.malformed_records),
+        tuple(
+            (report.malformed_records, report.schema_errors)
+            for report in reported
+            if report.malformed_records or report.schema_errors
+        ),
     )
 
 

@@ -116,11 +116,19 @@ CONVERSION_MESSAGES: Final = frozenset(
 """Why a datum of the writer schema does not have the wanted type."""
 
 
+class Incompatibility(NamedTuple):
+    """A part of a writer schema that the reader schema does not allow: datums with this part are malformed."""
+
+    reason: Reason  # that the decoder reports
+    text: str  # names the field
+
+
 class AvroProgram(NamedTuple):
     """Decodes the datums of one writer schema."""
 
     numbers: tuple[int, ...]
     constants: tuple[bytes, ...]  # of enums and defaults
+    incompatibilities: tuple[Incompatibility, ...] = ()  # some of them, if there are many
 
 
 class AvroDecoder(Protocol):

@@ -36,14 +36,17 @@ class MalformedValues(NamedTuple):
     reasons: pa.DictionaryArray  # of strings
     positions: pa.Int32Array  # the byte of the value at which this was noticed
     schema_ids: pa.Int32Array | None = None  # of a schema registry; None if there is none
+    # What to change if not the value, but its schema is at fault; null for other values, None if there is none. The
+    # text names the schema, so it is the same for all values of a schema.
+    advice: pa.StringArray | None = None
 
     def slice(self, start: int, rows: int) -> MalformedValues | None:
         """Return some rows, or None if none of them is malformed."""
         reasons = self.reasons.slice(start, rows)
         if reasons.null_count == rows:
             return None
-        schema_ids = None if self.schema_ids is None else self.schema_ids.slice(start, rows)
-        return MalformedValues(reasons, self.positions.slice(start, rows), schema_ids)
+        ids, advice = (None if column is None else column.slice(start, rows) for column in self[2:])
+        return MalformedValues(reasons, self.positions.slice(start, rows), ids, advice)
 
 
 class DecodedValues(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.errors import SchemaError
+from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError, printable
 from pyspark_kafka_direct.registry.registered_schema import MAX_REFERENCES, NamedSchema, ResolvedSchema
 
 if TYPE_CHECKING:
@@ -51,7 +51,11 @@ class _Resolver:
                 continue
             if len(path) >= _MAX_DEPTH:
                 raise self._error(f"are nested more than {_MAX_DEPTH} levels deep")
-            target = self._fetch(reference)
+            try:
+                target = self._fetch(reference)
+            except SchemaNotFoundError as error:
+                message = f"{self._source}: its reference {printable(reference.name)!r} is missing. {error.message}"
+                raise SchemaNotFoundError(message) from None
             self._fetched += 1
             self._chars += len(target.schema.text)
             if self._fetched > MAX_REFERENCES or self._chars > _MAX_CHARS:

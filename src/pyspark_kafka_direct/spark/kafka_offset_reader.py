@@ -137,9 +137,11 @@ class KafkaOffsetReader:
         """Count a loss that is logged elsewhere."""
         self._loss_counter.add(cause, offsets)
 
-    def count_malformed(self, mode: str, records: Mapping[TopicPartition, int]) -> None:
-        """Count malformed records that tasks have read or dropped."""
-        self._loss_counter.add_malformed(mode, records)
+    def count_malformed(
+        self, mode: str, records: Mapping[TopicPartition, int], schema_errors: Mapping[TopicPartition, int]
+    ) -> None:
+        """Count malformed records that tasks have read or dropped, and those whose schema could not be used."""
+        self._loss_counter.add_malformed(mode, records, schema_errors)
 
     def _offsets(
         self, requested: Mapping[TopicPartition, int], isolation_level: IsolationLevel

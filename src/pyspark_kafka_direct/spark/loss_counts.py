@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.spark.listener_files import find_shared_folder, write_atomically
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.spark")
 
 _SUFFIX = ".losses"
+_NONE: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class MalformedTotal:
     topic: str
     partition: int
     mode: str  # PERMISSIVE or DROPMALFORMED
-    records: int
+    records: int  # without those of schema_errors
+    schema_errors: int = 0  # records that may be valid, because their schema could not be used
 
 
 class ReportedTotals(NamedTuple):
@@ -78,9 +81,12 @@ class LossCounter:
         losses = (LossTotal(*tp, cause.name.lower(), 1, skipped) for tp, skipped in offsets.items())
         self.add_totals(ReportedTotals(losses=tuple(losses)))
 
-    def add_malformed(self, mode: str, records: Mapping[TopicPartition, int]) -> None:
-        """Count malformed records."""
-        totals = (MalformedTotal(*tp, mode, count) for tp, count in records.items())
+    def add_malformed(
+        self, mode: str, records: Mapping[TopicPartition, int], schema_errors: Mapping[TopicPartition, int] = _NONE
+    ) -> None:
+        """Count malformed records, and those whose schema could not be used."""
+        totals = [MalformedTotal(*tp, mode, count) for tp, count in records.items()]
+        totals += [MalformedTotal(*tp, mode, 0, count) for tp, count in schema_errors.items()]
         self.add_totals(ReportedTotals(malformed=tuple(totals)))
 
     def add_totals(self, totals: ReportedTotals) -> None:
@@ -108,7 +114,7 @@ def load_totals(folder: Path) -> ReportedTotals:
 def sum_totals(totals: Iterable[ReportedTotals]) -> ReportedTotals:
     """Return one total for each partition and cause, and one for each partition and mode."""
     losses: dict[tuple[str, int, str], tuple[int, int]] = {}
-    malformed: dict[tuple[str, int, str], int] = {}
+    malformed: dict[tuple[str, int, str], tuple[int, int]] = {}
     for each in totals:
         for loss in each.losses:
             key = (loss.topic, loss.partition, loss.cause)
@@ -116,8 +122,9 @@ def sum_totals(totals: Iterable[ReportedTotals]) -> ReportedTotals:
             losses[key] = (count + loss.losses, offsets + loss.offsets)
         for total in each.malformed:
             key = (total.topic, total.partition, total.mode)
-            malformed[key] = malformed.get(key, 0) + total.records
+            records, schema_errors = malformed.get(key, (0, 0))
+            malformed[key] = (records + total.records, schema_errors + total.schema_errors)
     return ReportedTotals(
         tuple(LossTotal(*key, *sums) for key, sums in sorted(losses.items())),
-        tuple(MalformedTotal(*key, records) for key, records in sorted(malformed.items())),
+        tuple(MalformedTotal(*key, *sums) for key, sums in sorted(malformed.items())),
     )

@@ -19,7 +19,7 @@ class PayloadEncoders:
 
     def __init__(self, settings: Mapping[str, WriteSettings], topic: str | None) -> None:
         self._topic = topic
-        self._format_names = {side: each.format_name for side, each in settings.items()}
+        self._settings = settings
         self._encoders: dict[str, ColumnEncoder] = {}
         if settings:  # most tasks do not need the module
             from pyspark_kafka_direct.formats.column_encoder import ColumnEncoder
@@ -37,13 +37,14 @@ class PayloadEncoders:
         """Encode the keys or values of a batch; ``topic_of`` returns the topic of a row, for errors."""
         from pyspark_kafka_direct.formats.column_encoder import InvalidRowError, SchemaMismatchError
 
-        format_name = self._format_names[side]
+        format_name, schema_name = self._settings[side].format_name, self._settings[side].schema_name
         try:
             return self._encoders[side].encode(column)
         except InvalidRowError as error:
             topic = self._topic or topic_of(error.row)
             raise ColumnError(
-                f"A row for topic {topic} cannot be written as {format_name}: {error.reason}. {error.advice}"
+                f"A row for topic {topic} cannot be written as {format_name}: {error.reason}"
+                f"{f' ({schema_name})' if schema_name else ''}. {error.advice}"
             ) from None
         except SchemaMismatchError as error:
             raise ColumnError(f"{side} attribute cannot be written as {format_name}: {error}") from None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 
-_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class RangeTaskReader:
         """Yield the Arrow batches of a task with decoded keys and values."""
         decoder = decoded.decoder()
         yield from decoder.decode(self.read(task, decoder.record_columns), task.offsets.topic_partition)
-        if malformed := decoder.take_malformed().total():
+        malformed = (decoder.take_malformed().total(), decoder.take_schema_errors().total())
+        if any(malformed):
             self._report(task, malformed={decoded.settings.mode: malformed})
 
     def count(self, task: RangeTask, limit: int | None) -> int:
@@ -66,7 +67,10 @@ class RangeTaskReader:
         self._report(task, {cause.name.lower(): offsets for cause, offsets in counts.skipped.items()})
 
     def _report(
-        self, task: RangeTask, skipped: Mapping[str, int] = _NOTHING, malformed: Mapping[str, int] = _NOTHING
+        self,
+        task: RangeTask,
+        skipped: Mapping[str, int] = _NOTHING,
+        malformed: Mapping[str, tuple[int, int]] = _NOTHING,
     ) -> None:
         if self.loss_channel is None or not (skipped or malformed):
             return
@@ -76,6 +80,6 @@ class RangeTaskReader:
         tp = task.offsets.topic_partition
         totals = ReportedTotals(
             tuple(LossTotal(*tp, cause, 1, offsets) for cause, offsets in skipped.items()),
-            tuple(MalformedTotal(*tp, mode, records) for mode, records in malformed.items()),
+            tuple(MalformedTotal(*tp, mode, *counts) for mode, counts in malformed.items()),
         )
         REPORTER.report(self.loss_channel, totals)

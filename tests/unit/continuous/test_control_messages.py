@@ -53,6 +53,7 @@ MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
         recreated_topic_ids=TOPIC_IDS,
         skipped_offsets=SKIPPED,
         malformed_records=OFFSETS,
+        schema_errors=OFFSETS,
     ),
     st.builds(TaskFailure, TEXTS, TEXTS),
 )
@@ -91,10 +92,12 @@ def test_messages_round_trip(message: ControlMessage) -> None:
                 {TopicPartition("b", 0): UUID(int=27)},
                 {DataLossCause.AGED_OUT: {TopicPartition("b", 0): 4}},
                 {TopicPartition("b", 0): 8},
+                {TopicPartition("b", 1): 6},
             ),
             b'{"type":"EpochReport","epoch":3,"offsets":{"b":{"0":9}},"rows":5,"bytes":600,"flush_ms":0.5,"rows_read":7,'
             b'"reset_positions":{"b":{"0":2}},"recreated_topic_ids":{"b":{"0":"0000000000000000000000000000001b"}},'
-            b'"skipped_offsets":{"AGED_OUT":{"b":{"0":4}}},"malformed_records":{"b":{"0":8}}}\n',
+            b'"skipped_offsets":{"AGED_OUT":{"b":{"0":4}}},"malformed_records":{"b":{"0":8}},'
+            b'"schema_errors":{"b":{"1":6}}}\n',
         ),
     ],
     ids=["challenge", "request", "start", "report"],
@@ -105,7 +108,7 @@ def test_wire_format(message: ControlMessage, line: bytes) -> None:
 
 REPORT = (
     b'{"type":"EpochReport","epoch":1,"offsets":{},"rows":1,"bytes":1,"rows_read":1,"reset_positions":{},'
-    b'"recreated_topic_ids":{},"skipped_offsets":{},"malformed_records":{},"flush_ms":'
+    b'"recreated_topic_ids":{},"skipped_offsets":{},"malformed_records":{},"schema_errors":{},"flush_ms":'
 )
 INVALID = {
     "unknown cause": (

@@ -47,7 +47,7 @@ def framed(schema_id: int, value: dict[str, Any]) -> bytes:
 def errors(decoded: DecodedValues) -> list[tuple[Any, ...] | None]:
     if decoded.malformed is None:
         return [None] * len(decoded.values)
-    reasons, positions, ids = decoded.malformed
+    reasons, positions, ids, _ = decoded.malformed
     assert ids is not None
     rows = zip(ids.to_pylist(), positions.to_pylist(), reasons.to_pylist(), strict=True)
     return [row if row[2] is not None else None for row in rows]

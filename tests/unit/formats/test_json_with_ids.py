@@ -22,7 +22,7 @@ HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 
 def errors(malformed: Any) -> list[tuple[Any, ...] | None]:
-    rows = zip(*(column.to_pylist() for column in malformed), strict=True)
+    rows = zip(*(column.to_pylist() for column in malformed[:3]), strict=True)
     return [row if row[0] is not None else None for row in rows]
 
 

@@ -162,10 +162,15 @@ class TestMergingReports:
         assert first.merged_with(second) == EpochResult(3, later, 41, 602, 9.0, last=True, rows_read=54)
 
     def test_malformed_records_of_all_reports_are_retained(self) -> None:
-        counts = [{TASKS[0][0]: 4}, {TASKS[1][0]: 1}, {TASKS[0][0]: 2}]
-        reports = {task: report(task, malformed_records=counts[task]) for task in (0, 1)}
-        first = merge_task_reports(3, TASKS, START_OFFSETS, reports)
-        second = merge_task_reports(3, TASKS, START_OFFSETS, by_task(report(0, malformed_records=counts[2]), report(1)))
+        counts: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = [
+            ({TASKS[0][0]: 4}, {}),
+            ({}, {TASKS[1][0]: 1}),
+            ({TASKS[0][0]: 2}, {TASKS[0][0]: 7}),
+        ]
+        reports = [report(task, malformed_records=counts[task][0], schema_errors=counts[task][1]) for task in (0, 1)]
+        first = merge_task_reports(3, TASKS, START_OFFSETS, by_task(*reports))
+        changed = report(0, malformed_records=counts[2][0], schema_errors=counts[2][1])
+        second = merge_task_reports(3, TASKS, START_OFFSETS, by_task(changed, report(1)))
         assert first.merged_with(second).malformed_records == tuple(counts)
 
     def test_skipped_offsets_of_all_reports_are_retained(self) -> None:

@@ -54,7 +54,7 @@ def errors(decoded: DecodedValues) -> list[tuple[int, str] | None]:
     """Position and reason of each row."""
     if decoded.malformed is None:
         return [None] * len(decoded.values)
-    reasons, positions, _ = decoded.malformed
+    reasons, positions, *_ = decoded.malformed
     assert reasons.type == pa.dictionary(pa.int8(), pa.string())
     assert reasons.null_count < len(reasons)
     reasons.validate(full=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
-from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError, SchemaRegistryError
+from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryError
 from pyspark_kafka_direct.formats.avro.avro_column import AvroSettings
 from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields, new_values
 from pyspark_kafka_direct.formats.framing import confluent_framing
 from pyspark_kafka_direct.formats.new_parts import check_new_parts
-from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError
+from pyspark_kafka_direct.formats.registered_writers import fetch_writer_schema
 from pyspark_kafka_direct.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
@@ -47,15 +46,7 @@ class RegistrySchemas:
 
     def writer_schema(self, schema_id: int | str) -> AvroSchema:
         """Return the schema with an id or GUID, which a process requests once."""
-        client = registry_client(self.settings)
-        try:
-            if isinstance(schema_id, int):
-                resolved = client.schema_by_id(schema_id)
-            else:
-                resolved = client.schema_by_guid(UUID(schema_id))
-            schema = avro_schema(resolved, f"schema id {schema_id}")
-        except (SchemaNotFoundError, SchemaError) as error:
-            raise WriterSchemaError(error.message.rstrip(".")) from None
+        schema = fetch_writer_schema(self.settings, schema_id, avro_schema)
         if self.reader is not None:
             self._check_evolution(schema_id, schema, self.reader)
         return schema
@@ -84,7 +75,7 @@ def registry_avro_settings(registry: RegistryPayloads, column: str, reader: Read
     """Return how a task decodes keys or values, whose writers' schemas are in a registry."""
     framing = confluent_framing(column, registry.side(column).framing)
     compared = reader if registry.evolution == "restart" else None
-    return AvroSettings(reader.parse(), framing, RegistrySchemas(registry.settings, compared))
+    return AvroSettings(reader.parse(), framing, RegistrySchemas(registry.settings, compared), reader.source)
 
 
 def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) -> ReaderSchema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from pyspark_kafka_direct.errors import printable
 from pyspark_kafka_direct.formats.avro.avro_types import (
     NO_DEFAULT,
     NULL,
@@ -23,6 +24,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     RecordField,
     RecordType,
     UnionType,
+    type_name,
     unqualified,
     without_null,
 )
@@ -34,6 +36,7 @@ from pyspark_kafka_direct.records.avro_values import (
     NULL_FIRST,
     NULL_LAST,
     AvroProgram,
+    Incompatibility,
     Op,
     Reason,
     child_fields,
@@ -81,6 +84,8 @@ _SKIPS: Final = {
     "string": [[int(Op.SKIP_LENGTH)]],
 }
 
+_MAX_INCOMPATIBILITIES: Final = 100  # of a program
+
 _MIN_SIZES: Final = {"null": 0, "float": 4, "double": 8}
 
 
@@ -100,14 +105,18 @@ def resolve(writer: AvroType, reader: AvroType, fields: pa.Schema) -> AvroProgra
     """
     compiler = _Compiler()
     operations = compiler.root(writer, reader, list(fields))
-    return AvroProgram(tuple(chain.from_iterable(operations)), compiler.constants.values())
+    return AvroProgram(
+        tuple(chain.from_iterable(operations)), compiler.constants.values(), tuple(compiler.incompatibilities)
+    )
 
 
 class _Compiler:
     def __init__(self) -> None:
         self.constants = Constants()
+        self.incompatibilities: dict[Incompatibility, None] = {}
         self._numbers = 0
         self._routines: dict[str, int] = {}  # of the recursive records that are skipped
+        self._path: list[str] = []  # of fields
 
     def root(self, writer: AvroType, reader: AvroType, fields: list[pa.Field]) -> _Operations:
         if isinstance(writer, UnionType):
@@ -116,7 +125,7 @@ class _Compiler:
         if writer == NULL and wanted.nullable:
             return self._counted([[int(Op.NULL_VALUE)]])
         if not isinstance(writer, RecordType) or not isinstance(wanted.type, RecordType):
-            return _fail(Reason.UNREADABLE)
+            return self._unreadable(writer, reader)
         return self._record(writer, wanted.type, fields, 0)
 
     def _value(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
@@ -125,10 +134,10 @@ class _Compiler:
             return self._union(programs, writer)
         wanted = without_null(reader)
         if writer == NULL:
-            return [] if wanted.nullable else _fail(Reason.UNREADABLE)
+            return [] if wanted.nullable else self._unreadable(writer, reader)
         match wanted.type:
             case None:
-                return _fail(Reason.UNREADABLE)
+                return self._unreadable(writer, reader)
             case UnionType(branches):
                 return self._member(writer, branches, data_type, column)
             case reader_type:
@@ -140,7 +149,7 @@ class _Compiler:
         """Return the operations for a union that Spark reads as a struct with a field for each branch."""
         index = matching_branch(writer, branches)
         if index is None:
-            return _fail(Reason.UNREADABLE)
+            return self._unreadable(writer, UnionType(branches))
         present = self._counted([[Op.PRESENT, column]])
         for field, child in _numbered(list(data_type), column + 1):
             if field.name == f"member{index}":
@@ -162,12 +171,16 @@ class _Compiler:
             case EnumType(), EnumType() if same_name(writer, reader):
                 return self._enum(writer, reader, column)
             case FixedType(), FixedType() if same_name(writer, reader) and writer.size == reader.size:
-                return self._counted(_scalar(writer, reader, data_type, column))
+                return self._scalar(writer, reader, data_type, column)
             case PrimitiveType(name), PrimitiveType(reader_name) if (
                 name == reader_name or reader_name in PROMOTIONS.get(name, ())
             ):
-                return self._counted(_scalar(writer, reader, data_type, column))
-        return _fail(Reason.UNREADABLE)
+                return self._scalar(writer, reader, data_type, column)
+        return self._unreadable(writer, reader)
+
+    def _scalar(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+        operation = _scalar_operation(writer, reader, data_type, column)
+        return self._unreadable(writer, reader) if operation is None else self._counted([operation])
 
     def _record(self, writer: RecordType, reader: RecordType, fields: list[pa.Field], first_column: int) -> _Operations:
         columns = {field.name: (field.type, column) for field, column in _numbered(fields, first_column)}
@@ -177,14 +190,18 @@ class _Compiler:
             target = find_field(reader, field.name)
             # If two fields have an alias of this one, the first one counts.
             targets.append(None if target is None else missing.pop(target.name, None))
-        if any(field.default is NO_DEFAULT for field in missing.values()):
-            return _fail(Reason.NO_DEFAULT)
+        lacking = [field.name for field in missing.values() if field.default is NO_DEFAULT]
+        if lacking:
+            names = ", ".join(".".join([*self._path, name]) for name in lacking)
+            return self._fail(Reason.NO_DEFAULT, f"field {names} is missing and has no default")
         operations: _Operations = []
         for field, target in zip(writer.fields, targets, strict=True):
             if target is None:
                 operations += self._skip(field.type)
             else:
+                self._path.append(target.name)
                 operations += self._value(field.type, target.type, *columns[target.name])
+                self._path.pop()
         for field in missing.values():
             data_type, column = columns[field.name]
             operations += self._counted(default_operations(field, data_type, column, self.constants))
@@ -195,6 +212,8 @@ class _Compiler:
         for symbol in writer.symbols:
             known = symbol if symbol in reader.symbols else reader.default
             operation.append(-1 if known is None else self.constants.add(known.encode()))
+            if known is None:
+                self._fail(Reason.SYMBOL, f"{self._part()}: the enum has no symbol {symbol} and no default")
         return self._counted([operation])
 
     def _skip(self, writer: AvroType) -> _Operations:
@@ -239,6 +258,19 @@ class _Compiler:
             operation += [len(flat), *flat]
         return self._counted([operation], inner=len(operation) - 2 - len(programs))
 
+    def _unreadable(self, writer: AvroType, reader: AvroType) -> _Operations:
+        text = f"{self._part()}: {_described(writer)} cannot be read as {_described(reader)}"
+        return self._fail(Reason.UNREADABLE, text)
+
+    def _fail(self, reason: Reason, text: str) -> _Operations:
+        if len(self.incompatibilities) < _MAX_INCOMPATIBILITIES:
+            self.incompatibilities[Incompatibility(reason, printable(text))] = None
+        return [[int(Op.FAIL), int(reason)]]
+
+    def _part(self) -> str:
+        path = ".".join(self._path)
+        return f"field {path}" if path else "the datum"
+
     def _counted(self, operations: list[list[int]], inner: int = 0) -> _Operations:
         """Return operations after limiting the size of the program; ``inner`` was counted before."""
         self._numbers += sum(map(len, operations)) - inner
@@ -265,24 +297,24 @@ def _is_recursive(avro_type: AvroType) -> bool:
     return isinstance(avro_type, RecordType) and avro_type.is_recursive
 
 
-def _scalar(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+def _scalar_operation(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> list[int] | None:
     kind, target = kind_of(writer), str(data_type)
     is_fixed = isinstance(writer, FixedType)
     size = [writer.size] if isinstance(writer, FixedType) else []
     if target.startswith("decimal"):
         logical = logical_type(writer)
         if logical and logical.name == "decimal" and logical.scale != data_type.scale:
-            return _fail(Reason.UNREADABLE)
-        return [[Op.FIXED_DECIMAL if is_fixed else Op.DECIMAL, column, *size]]
+            return None
+        return [Op.FIXED_DECIMAL if is_fixed else Op.DECIMAL, column, *size]
     if target.startswith("timestamp"):
         logical = logical_type(writer) or logical_type(reader)
         if logical and logical.name.endswith("-millis"):
-            return [[Op.MILLIS_TO_MICROS, column]]
+            return [Op.MILLIS_TO_MICROS, column]
         target = "int64"
     if target in ("string", "binary"):
-        return [[Op.FIXED if is_fixed else Op.BYTES, column, *size]]
+        return [Op.FIXED if is_fixed else Op.BYTES, column, *size]
     operation = _NUMBERS.get((kind, target))
-    return _fail(Reason.UNREADABLE) if operation is None else [[int(operation), column]]
+    return None if operation is None else [int(operation), column]
 
 
 def matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | None:
@@ -324,6 +356,14 @@ def same_name(writer: AvroType, reader: AvroType) -> bool:
     return unqualified(writer.name) in names
 
 
+def _described(avro_type: AvroType) -> str:
+    logical = logical_type(avro_type)
+    if logical and logical.name == "decimal":
+        return f"decimal({logical.precision}, {logical.scale})"
+    size = f" of {avro_type.size} bytes" if isinstance(avro_type, FixedType) else ""
+    return type_name(avro_type) + size
+
+
 def _numbered(fields: Sequence[pa.Field], first_column: int) -> list[tuple[pa.Field, int]]:
     """Return fields with the numbers of their columns."""
     numbered = []
@@ -331,7 +371,3 @@ def _numbered(fields: Sequence[pa.Field], first_column: int) -> list[tuple[pa.Fi
         numbered.append((field, first_column))
         first_column += 1 + len(column_types(child_fields(field.type)))
     return numbered
-
-
-def _fail(reason: Reason) -> _Operations:
-    return [[int(Op.FAIL), int(reason)]]

@@ -23,7 +23,11 @@ class FingerprintedSchema:
     def writer_schema(self, schema_id: int | str) -> AvroSchema:
         """Return the schema if it has the fingerprint."""
         if schema_id != fingerprint_id(fingerprint(self.schema.root)):
-            raise WriterSchemaError(f"the schema of the query does not have the fingerprint {schema_id} of the value")
+            raise WriterSchemaError(
+                f"the schema of the query does not have the fingerprint {schema_id} of the value",
+                f"Values with the fingerprint {schema_id} can be read by a query whose keySchema or valueSchema is the "
+                "schema that they were written with",
+            )
         return self.schema
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.records.avro_values import AvroProgram
 
-_FIELD: Final = "value"
+_FIELD: Final = ""  # messages do not show it
 
 
 def is_record(schema: AvroType) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
-from pyspark_kafka_direct.formats.writer_schemas import other_id
+from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError, other_id, schema_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,22 +26,29 @@ class GivenMessage:
     reader: ProtobufSource
     schema_id: int | str
 
-    def problem(self, schema_id: int | str, indexes: tuple[int, ...], _wanted: Iterable[pa.Field]) -> str | None:
-        """Return why messages cannot be read, or None."""
+    def check(self, schema_id: int | str, indexes: tuple[int, ...], _wanted: Iterable[pa.Field]) -> None:
+        """Raise a WriterSchemaError if messages cannot be read, regardless of the wanted fields."""
         if schema_id != self.schema_id:
-            return other_id(schema_id, self.schema_id)
+            raise other_id(schema_id, self.schema_id)
         schema = source_schema(self.reader)
-        found = named_message(schema, schema_id, indexes, schema.message(self.reader.message).name)
-        return found if isinstance(found, str) else None
+        named_message(schema, schema_id, indexes, schema.message(self.reader.message).name)
 
 
-def named_message(
-    schema: ProtobufSchema, schema_id: int | str, indexes: tuple[int, ...], name: str
-) -> ProtoMessage | str:
-    """Return the message of a writer's schema with some indexes, or why it is not the one that is read."""
+def named_message(schema: ProtobufSchema, schema_id: int | str, indexes: tuple[int, ...], name: str) -> ProtoMessage:
+    """Return the message of a writer's schema with some indexes; a WriterSchemaError if it is not the one to read."""
     message = schema.message_at(indexes)
     if message is None:
         shown = ", ".join(map(str, indexes[:_MAX_SHOWN_INDEXES]))
         more = ", ..." if len(indexes) > _MAX_SHOWN_INDEXES else ""
-        return f"schema id {schema_id} has no message with the indexes [{shown}{more}]"
-    return message if message.name == name else f"the value is a message {message.name}, not {name}"
+        raise WriterSchemaError(
+            f"schema id {schema_id} has no message with the indexes [{shown}{more}]",
+            f"{schema_label(schema_id)} is not the schema that these messages were written with: compare the registry "
+            "and the schema of the query with those of the writer",
+        )
+    if message.name != name:
+        raise WriterSchemaError(
+            f"the value is a message {message.name}, not {name}",
+            f"{schema_label(schema_id)} has several messages: to read this one, set keyMessage or valueMessage to "
+            f"{message.name} in a query of its own",
+        )
+    return message

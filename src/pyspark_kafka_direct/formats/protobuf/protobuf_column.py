@@ -11,7 +11,7 @@ from pyspark_kafka_direct.formats.framing import ConfluentFraming, split_message
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
-from pyspark_kafka_direct.formats.writer_schemas import FramedValues, most_frequent_first
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues, WriterSchemaError, most_frequent_first
 from pyspark_kafka_direct.records import DecodedValues, create_protobuf_decoder
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class ProtobufColumn:
         self.shows_malformed = self._bytes_index is not None
         schema = source_schema(source)
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
-        self._fields = fields
         self._writers = writers
+        self._fields = fields
         self._readable: set[tuple[int | str, tuple[int, ...]]] = set()  # schema ids and message indexes
         self._decoder = create_protobuf_decoder(fields, program)
 
@@ -50,7 +50,7 @@ class ProtobufColumn:
         if self._writers is None:
             return self._decoder.decode(values)
         framed = split_message_indexes(ConfluentFraming().split(values, None))
-        problems: list[str | None] = [None] * len(framed.messages)
+        problems: list[WriterSchemaError | None] = [None] * len(framed.messages)
         for index in most_frequent_first(framed.writers, framed.messages, self._readable):
             problems[index] = self._problem(framed.messages[index])
         can_decode = pa.array([problem is None for problem in problems], pa.bool_()).take(framed.writers)
@@ -59,7 +59,7 @@ class ProtobufColumn:
         schema_ids = tuple(schema_id for schema_id, _ in framed.messages)
         framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
         decoded_part = framed_values.slice(0, len(decoded.values))
-        return DecodedValues(decoded.values, decoded_part.all_malformed(problems, decoded.malformed))
+        return DecodedValues(decoded.values, decoded_part.all_malformed(decoded.malformed, problems))
 
     def with_original_bytes(
         self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
@@ -69,14 +69,16 @@ class ProtobufColumn:
             return structs
         return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
 
-    def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> str | None:
+    def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> WriterSchemaError | None:
         """Return why the messages with a schema id and indexes cannot be decoded.
 
         Problems are not stored: records can contain any number of ids and indexes, and a registry may have an id later.
         """
         if message in self._readable or self._writers is None:
             return None
-        problem = self._writers.problem(*message, self._fields)
-        if problem is None:
-            self._readable.add(message)
-        return problem
+        try:
+            self._writers.check(*message, self._fields)
+        except WriterSchemaError as error:
+            return error
+        self._readable.add(message)
+        return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
-from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError
+from pyspark_kafka_direct.errors import SchemaError
 from pyspark_kafka_direct.formats.new_parts import check_new_parts
 from pyspark_kafka_direct.formats.protobuf.given_message import named_message
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
+from pyspark_kafka_direct.formats.registered_writers import fetch_writer_schema
+from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError, schema_label
 from pyspark_kafka_direct.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
@@ -48,29 +49,23 @@ class WriterMessages:
     source: str = ""  # where the reader's schema is from, for errors
     fails_at_new_fields: bool = False  # the query, if a writer has fields or values that the reader lacks
 
-    def problem(self, schema_id: int | str, indexes: tuple[int, ...], wanted: Iterable[pa.Field]) -> str | None:
-        """Return why messages cannot be read, or None. A registry that is not available is an error."""
-        client = registry_client(self.settings)
-        try:
-            if isinstance(schema_id, int):
-                resolved = client.schema_by_id(schema_id)
-            else:
-                resolved = client.schema_by_guid(UUID(schema_id))
-            schema = source_schema(message_source(resolved, f"schema id {schema_id}"))
-        except (SchemaNotFoundError, SchemaError) as error:
-            return error.message.rstrip(".")
+    def check(self, schema_id: int | str, indexes: tuple[int, ...], wanted: Iterable[pa.Field]) -> None:
+        """Raise a WriterSchemaError if the wanted fields cannot be read; another error without a registry."""
+        schema = source_schema(fetch_writer_schema(self.settings, schema_id, message_source))
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
         writer = named_message(schema, schema_id, indexes, reader.name)
-        if isinstance(writer, str):
-            return writer
         misread = next(_misread_fields(schema, writer, reader_schema, reader, wanted), None)
         if misread is not None:
-            return f"schema id {schema_id}: {misread}"
+            query = f"the schema of the query{f' ({self.source})' if self.source else ''}"
+            raise WriterSchemaError(
+                f"schema id {schema_id}: {misread}",
+                f"{schema_label(schema_id)} does not fit {query}: change the type of the field in one of them, or read "
+                "with the other one in a query of its own",
+            )
         if self.fails_at_new_fields:
             schemas = schema, writer, reader_schema, reader
             check_new_parts(lambda: f"schema id {schema_id}", self.source, _new_fields(*schemas), _new_values(*schemas))
-        return None
 
 
 def fetch_source(
