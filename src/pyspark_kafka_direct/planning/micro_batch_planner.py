@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _IDLE_REFRESH_SECONDS = 0.1
 
 # How long an idle query uses metadata of many partitions: decoding it takes most of the time of a refresh.
-_MANY_PARTITIONS = 100
+_MANY_PARTITIONS = 300
 _IDLE_METADATA_SECONDS = 1.0
 
 _MAX_SAMPLED_PARTITIONS = 16

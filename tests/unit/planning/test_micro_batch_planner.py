@@ -409,7 +409,7 @@ def idle_planner(described: int) -> tuple[MicroBatchPlanner, FakeOffsetReader, F
     return stream, reader, clock
 
 
-@pytest.mark.parametrize(("described", "refreshes"), [(100, 31), (101, 4), (10_000, 4)])
+@pytest.mark.parametrize(("described", "refreshes"), [(300, 31), (301, 4), (10_000, 4)])
 def test_an_idle_stream_uses_metadata_of_many_partitions_for_a_second(described: int, refreshes: int) -> None:
     stream, reader, clock = idle_planner(described)
     requests: list[float] = []
