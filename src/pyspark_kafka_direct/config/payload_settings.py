@@ -15,6 +15,9 @@ MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
 DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
 
+WANTED_FIELDS: Final = "name the wanted fields with .schema()"
+"""What to do about a field that Spark has no type for."""
+
 DECODED_COMMENT: Final = "decoded from Avro"
 """The comment of a column of strings or bytes that are not those of the record."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructField, StructType, VariantType
 
-from pyspark_kafka_direct.config.payload_settings import DECODED_COMMENT, ERROR_COLUMN
+from pyspark_kafka_direct.config.payload_settings import DECODED_COMMENT, ERROR_COLUMN, WANTED_FIELDS
 from pyspark_kafka_direct.config.user_factories import is_factory
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
@@ -41,7 +41,7 @@ def typed_schema(columns: StructType, payloads: PayloadOptions) -> str:
     """Return the DDL of the columns of Kafka records. Spark parses it, because this process has no JVM."""
     types = {"timestamp": "timestamp_ltz"}  # regardless of spark.sql.timestampType
     for side, ddl in (("key", payloads.key_schema), ("value", payloads.value_schema)):
-        payload_type = _payload_type(side, payloads.settings, ddl)
+        payload_type = _payload_type(side, payloads.settings, ddl, WANTED_FIELDS)
         types[side] = payload_type + _comment(side, payload_type, payloads.settings)
     return ", ".join(f"`{field.name}` {types.get(field.name) or field.dataType.simpleString()}" for field in columns)
 
@@ -67,7 +67,7 @@ def decoded_columns(columns: Sequence[str], payloads: PayloadOptions) -> Decoded
         if payload_format == "binary":
             continue
         ddl = payloads.key_schema if column == "key" else payloads.value_schema
-        kind = _payload_type(column, settings, ddl)
+        kind = _payload_type(column, settings, ddl, _advice_without_schema(column, settings))
         # An option of another format than JSON or the user's is no DDL.
         is_ddl = payload_format not in ("string", "avro", "protobuf")
         field = StructField(column, _parse_type(column, ddl if is_ddl and ddl else kind))
@@ -230,13 +230,13 @@ def _protobuf_message(column: str, payloads: PayloadSettings) -> tuple[ProtobufS
         raise OptionError(f"{column}Message: {error}") from None
 
 
-def _protobuf_ddl(column: str, payloads: PayloadSettings) -> str:
+def _protobuf_ddl(column: str, payloads: PayloadSettings, advice: str) -> str:
     from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
     from pyspark_kafka_direct.formats.protobuf.spark_types import spark_ddl
 
     schema, message = _protobuf_message(column, payloads)
     try:
-        return spark_ddl(schema, message)
+        return spark_ddl(schema, message, advice=advice)
     except ProtobufSchemaError as error:
         raise OptionError(f"{column}Schema: {error}") from None
 
@@ -256,14 +256,21 @@ def _avro_schema(column: str, text: str | None, references: Sequence[str]) -> Av
         raise OptionError(f"{column}Schema: {error}") from None
 
 
-def _avro_ddl(column: str, text: str | None, references: Sequence[str]) -> str:
+def _avro_ddl(column: str, text: str | None, references: Sequence[str], advice: str) -> str:
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 
     try:
-        return spark_ddl(_avro_schema(column, text, references).root)
+        return spark_ddl(_avro_schema(column, text, references).root, advice)
     except AvroSchemaError as error:
         raise OptionError(f"{column}Schema: {error}") from None
+
+
+def _advice_without_schema(column: str, payloads: PayloadSettings) -> str:
+    """Return what to do about a field that Spark has no type for, in an API that has no ``.schema()``."""
+    if payloads.registry is not None or payloads.format_of(column) == "protobuf":
+        return f"set {column}Schema to the schema without the field"
+    return f"change its type in {column}Schema, or use spark.read or spark.readStream with .schema()"
 
 
 def _check_mode(name: str, payloads: PayloadSettings) -> None:
@@ -297,12 +304,13 @@ def _comment(column: str, payload_type: str, payloads: PayloadSettings) -> str:
     return f" COMMENT '{source}'"
 
 
-def _payload_type(column: str, payloads: PayloadSettings, ddl: str | None) -> str:
+def _payload_type(column: str, payloads: PayloadSettings, ddl: str | None, advice: str) -> str:
+    """Return the DDL of a column; ``advice`` is what to do about a field that Spark has no type for."""
     payload_format = payloads.format_of(column)
     if payload_format == "avro":
-        return _avro_ddl(column, ddl, payloads.references_of(column))
+        return _avro_ddl(column, ddl, payloads.references_of(column), advice)
     if payload_format == "protobuf":
-        return _protobuf_ddl(column, payloads)
+        return _protobuf_ddl(column, payloads, advice)
     if payload_format in ("binary", "string"):
         return payload_format
     if is_factory(payload_format):

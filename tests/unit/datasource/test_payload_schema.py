@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -23,11 +24,14 @@ from pyspark.sql.types import (
 
 from pyspark_kafka_direct.config.payload_parser import PayloadOptions
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE, decoded_columns, typed_schema
+from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
 
 JSON = PayloadSettings("string", "json")
+NODE = '{"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}'
 FLIGHT = StructType([StructField("origin", StringType()), StructField("delays", ArrayType(DoubleType()))])
 
 
@@ -187,3 +191,28 @@ def test_errors_need_a_format() -> None:
 def test_a_struct_without_a_format_is_rejected_with_the_option_to_set() -> None:
     with pytest.raises(OptionError, match="set valueFormat=json"):
         read_schema(struct(("value", FLIGHT)), PayloadSettings())
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"valueFormat": "avro", "valueSchema": NODE}, "change its type in valueSchema, or use spark.read or spark.re"),
+        (
+            {"valueFormat": "avro", "valueSchema": NODE, "schema.registry.url": "http://localhost:1"},
+            "set valueSchema to the schema without the field",
+        ),
+        (
+            {"valueFormat": "protobuf", "valueSchema": 'syntax = "proto3"; message Node { Node next = 1; }'},
+            "set valueSchema to the schema without the field",
+        ),
+    ],
+)
+def test_what_to_do_about_a_field_without_a_type(options: dict[str, str], advice: str) -> None:
+    """Only the data source has ``.schema()``."""
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **options}
+    payloads = with_reader_schemas(parse_batch_options(given).payloads)
+    reason = r"valueSchema: field '?next'?: the .* Node contains itself, .*; "
+    with pytest.raises(OptionError, match=rf"{reason}name the wanted fields with \.schema\(\)$"):
+        typed_schema(kafka_schema(False), payloads)
+    with pytest.raises(OptionError, match=reason + re.escape(advice)):
+        decoded_columns(["value"], payloads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
 from pyspark_kafka_direct.formats.avro.avro_types import (
     MAX_PRECISION,
     ArrayType,
@@ -37,10 +38,6 @@ _LOGICAL_TYPES: Final = {
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }
-
-
-WANTED_FIELDS: Final = "name the wanted fields with .schema()"
-"""What to do about a field that Spark has no type for."""
 
 
 def spark_ddl(avro_type: AvroType, advice: str = WANTED_FIELDS) -> str:

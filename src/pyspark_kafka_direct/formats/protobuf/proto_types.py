@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
+
 MAX_SCHEMA_BYTES: Final = 1 << 20
 """Of a schema with its imports, or of a set of descriptors."""
 
@@ -26,9 +28,6 @@ SCALAR_TYPES: Final = frozenset(
 
 UNKNOWN: Final = "unknown"
 """The type of a field whose type is in a file that the schema lacks."""
-
-WANTED_FIELDS: Final = "name the wanted fields with .schema()"
-"""What to do about a field that cannot be read."""
 
 
 class ProtobufSchemaError(ValueError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.formats.protobuf.proto_types import MAX_TYPES, WANTED_FIELDS, ProtobufSchemaError
+from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
+from pyspark_kafka_direct.formats.protobuf.proto_types import MAX_TYPES, ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
 from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
 
