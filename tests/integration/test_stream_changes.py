@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,41 @@ def test_a_topic_recreated_while_the_query_runs_is_detected_by_its_id(
         assert isinstance(error_of(caught.value), DataLossError)
         return
     query.wait_for([1, 2, 3, 4, 5])
+    query.stop()
+
+
+def test_a_short_poll_timeout_does_not_fail_a_tolerant_query(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
+) -> None:
+    """Records and a topic are deleted after a batch was planned; brokers confirm that for longer than the timeout."""
+    expired, recreated = make_topic(prefix="short-expired"), make_topic(prefix="short-recreated")
+    put(expired, range(10))
+    put(recreated, range(20, 30))
+    query = stream(
+        subscribe=f"{expired},{recreated}",
+        startingOffsets=json.dumps({expired: {"0": 0}, recreated: {"0": 0}}),
+        failOnDataLoss="false",
+        kafkaConsumer_pollTimeoutMs="512",
+        fetchOffset_numRetries="1",
+        fetchOffset_retryIntervalMs="0",
+        kafka_default_api_timeout_ms="3000",
+        kafka_request_timeout_ms="3000",
+        kafka_metadata_max_age_ms="1",
+    )
+
+    def collect(batch: DataFrame, number: int) -> None:
+        if number == 0:
+            admin.delete_records(expired, 5)
+            admin.recreate(recreated, 1)
+            put(recreated, range(30, 50))  # a longer log
+        query._collect(batch, number)
+
+    writer = query.load().writeStream.foreachBatch(collect)
+    query.query = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
+    query.wait_for([*range(5, 10), *range(30, 50)])
+    assert sorted(map(int, query.batches[0])) == [*range(5, 10)]
+    put(expired, [10])
+    query.wait_for([*range(5, 11), *range(30, 50)])
     query.stop()
 
 
