@@ -426,8 +426,8 @@ class ClusterClient:
             if is_own_retry:
                 retry.deadline = deadline
             topics = self._update_cache(metadata, names)
-            if names is not None:
-                self._drop_lost_epochs(metadata.topics.values(), deadline)
+            if names is not None and self._drop_lost_epochs(metadata.topics.values(), deadline):
+                topics = self._update_cache(metadata, names)
             for topic, error in metadata.topic_errors.items():
                 if required is not None and (error.internal or not required(topic)):
                     continue
@@ -489,8 +489,8 @@ class ClusterClient:
                         self._epoch_floors.raise_to(TopicPartition(name, index), topic.topic_id, partition.leader_epoch)
         return topics
 
-    def _drop_lost_epochs(self, received_topics: Iterable[TopicMetadata], deadline: Deadline) -> None:
-        """Use another broker if metadata is stale, and accept its epochs if all brokers report them for long enough."""
+    def _drop_lost_epochs(self, received_topics: Iterable[TopicMetadata], deadline: Deadline) -> bool:
+        """Use another broker if metadata is stale, or accept its epochs if all brokers report them for long enough."""
         now = self.pool.system.monotonic()
         stale_since: dict[tuple[TopicPartition, UUID], float] = {}
         with self._lock:
@@ -501,24 +501,26 @@ class ClusterClient:
                     if since is not None and topic.topic_id is not None:
                         stale_since[tp, topic.topic_id] = since
         if not stale_since:
-            return
+            return False
         self.use_next_broker()
         confirmed_before = now - lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000)
         suspects = [suspect for suspect, since in stale_since.items() if since <= confirmed_before]
         if not suspects:
-            return
+            return False
         try:
             replicas = self.known_replicas([tp for tp, _ in suspects])
             names = {tp.topic for tp, _ in suspects}
             reports, unresolved = self._epoch_witnesses.request_reports(names, replicas, deadline)
         except TransientBrokerError:
-            return
+            return False
         if self._epoch_witnesses.track_unresolved(unresolved) is not None:
-            return
+            return False
+        are_dropped = False
         with self._lock:
             for tp, topic_id in suspects:
                 epoch = self._epoch_floors.highest_if_all_stale(tp, topic_id, reports[tp.topic], len(self._nodes))
                 if epoch is not None:
+                    are_dropped = True
                     self._epoch_floors.drop(tp, topic_id)
                     self._cached_topics.pop(tp.topic, None)  # its epochs are higher, too
                     _log.warning(
@@ -527,6 +529,7 @@ class ClusterClient:
                         tp,
                         epoch,
                     )
+        return are_dropped
 
     def _replica_witnesses_of(self, names: Collection[str]) -> ReplicaWitnesses:
         """Return those of a call about these topics shortly before, which know since when a broker does not respond."""
