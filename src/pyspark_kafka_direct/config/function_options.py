@@ -64,10 +64,11 @@ _FUNCTIONS: Final = {
 def check_function_options(parsed: ParsedConfig, formats: Mapping[Side, str]) -> None:
     """Reject unknown options that would change keys or values if a function of Spark decoded or encoded them."""
     for side, payload_format in formats.items():
-        names = {name.lower() for name in _OPTIONS.get(payload_format, ())}
-        given = [name for name in parsed.unknown if name.lower().removeprefix("kafka.") in names]
-        if given:
+        given = {name.lower().removeprefix("kafka.") for name in parsed.unknown}
+        given_options = [name for name in _OPTIONS.get(payload_format, ()) if name.lower() in given]
+        if given_options:
+            functions = _FUNCTIONS[payload_format]
             raise OptionError(
-                f"{side}Format={payload_format} does not have {listed(given)}, which {_FUNCTIONS[payload_format]} of "
+                f"{side}Format={payload_format} does not have {listed(given_options)}, which {functions} of "
                 f"Spark have; use these functions without {side}Format, or remove what does not apply"
             )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
 
 _UNSUPPORTED_VERSIONS: Final = ("SSLV2", "SSLV3", "SSLV2HELLO", "TLSV1", "TLSV1.0", "TLSV1.1")
+_DEFAULT_TLS_13_SUITES: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 _OPENSSL_NAMES: Final = frozenset(CIPHER_SUITES.values())
 
 
@@ -49,7 +50,7 @@ def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
         )
     enabled_versions = _parse_version_range(parsed, warnings)
     tls_12_suites, (minimum_version, maximum_version) = _parse_cipher_suites(
-        parsed.get_string("ssl.cipher.suites"), parsed.name_of("ssl.cipher.suites"), enabled_versions
+        parsed.get_string("ssl.cipher.suites"), parsed.name_of("ssl.cipher.suites"), enabled_versions, warnings
     )
     location = parsed.get_string("ssl.truststore.location")
     return TlsSettings(
@@ -104,7 +105,7 @@ def _given_name(parsed: ParsedConfig, *names: str) -> str | None:
 
 
 def _parse_cipher_suites(
-    value: str | None, option_name: str, versions: tuple[TlsVersion, TlsVersion]
+    value: str | None, option_name: str, versions: tuple[TlsVersion, TlsVersion], warnings: list[str]
 ) -> tuple[tuple[str, ...], tuple[TlsVersion, TlsVersion]]:
     """Return the OpenSSL names of the TLS 1.2 suites, and ``versions`` (lowest, highest) limited to those with a suite.
 
@@ -121,6 +122,12 @@ def _parse_cipher_suites(
         maximum = "TLSv1.2"
     if not tls_12_suites:
         minimum = "TLSv1.3"
+    others = [suite for suite in _DEFAULT_TLS_13_SUITES if suite not in tls_13_suites]
+    if tls_13_suites and others and maximum == "TLSv1.3":
+        warnings.append(
+            f"{option_name} cannot select among the suites of TLS 1.3, so connections may also use "
+            f"{', '.join(others)}; to exclude them, set Ciphersuites in the configuration file of OpenSSL"
+        )
     if minimum > maximum:  # only if a single version is enabled
         raise OptionError(
             f"{option_name} has no suite for {versions[0]}, which ssl.protocol and ssl.enabled.protocols enable"

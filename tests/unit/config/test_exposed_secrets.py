@@ -218,6 +218,18 @@ def test_only_named_cipher_suites_are_accepted(suite: str) -> None:
     assert f"kafka.ssl.cipher.suites: the cipher suite {suite!r} is not supported" in message
 
 
+def test_suites_of_tls_1_3_that_cannot_be_excluded_are_warned_of() -> None:
+    def warnings(suites: str, **others: str) -> tuple[str, ...]:
+        return parse({"security.protocol": "SSL", "ssl.cipher.suites": suites, **others})[1]
+
+    (warning,) = warnings("TLS_AES_256_GCM_SHA384,ECDHE-RSA-AES128-SHA")
+    assert "may also use TLS_CHACHA20_POLY1305_SHA256, TLS_AES_128_GCM_SHA256; to exclude them" in warning
+    assert warnings("TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,TLS_AES_128_GCM_SHA256") == ()
+    assert warnings("ECDHE-RSA-AES128-SHA") == ()
+    only_old = {"ssl.enabled.protocols": "TLSv1.2"}
+    assert warnings("TLS_AES_256_GCM_SHA384,ECDHE-RSA-AES128-SHA", **only_old) == ()
+
+
 def test_cipher_suites_and_tls_versions_that_exclude_each_other_are_rejected() -> None:
     ssl_only = {"security.protocol": "SSL"}
     contradiction = {"ssl.cipher.suites": "AES128-SHA", "ssl.enabled.protocols": "TLSv1.3"}

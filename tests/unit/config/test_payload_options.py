@@ -317,17 +317,17 @@ def test_ids_that_no_schema_has(value: str) -> None:
 @pytest.mark.parametrize(
     ("payload_format", "names"),
     [
-        ("json", ["timestampFormat", "timeZone"]),
-        ("avro", ["positionalFieldMatching", "avroSchema"]),
-        ("protobuf", ["emit.default.values", "kafka.enums.as.ints"]),
+        ("json", ["dateFormat", "timestampFormat"]),
+        ("avro", ["avroSchema", "positionalFieldMatching"]),
+        ("protobuf", ["emit.default.values", "enums.as.ints"]),
     ],
 )
 def test_options_of_sparks_functions_are_rejected(payload_format: str, names: list[str]) -> None:
     """Otherwise, values would differ from those of the function."""
-    given = {name.lower(): "true" for name in names}
+    given = {name.lower(): "true" for name in names}  # as Spark converts names
     with pytest.raises(OptionError) as raised:
         parse_stream_options({**BASE, "keyFormat": payload_format, "keySchema": "a int", **given})
-    shown = ", ".join(given)
+    shown = ", ".join(names)
     assert f"keyFormat={payload_format} does not have {shown}, which from_{payload_format}" in raised.value.message
     sink = {"kafka.bootstrap.servers": "b:9092", "keyFormat": payload_format, **given}
     with pytest.raises(OptionError, match=f"keyFormat={payload_format} does not have {re.escape(shown)}"):
