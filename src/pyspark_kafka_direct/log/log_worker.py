@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.client.deadline import Backoff, Cancellation
@@ -34,6 +35,8 @@ from pyspark_kafka_direct.planning.data_loss import (
 )
 from pyspark_kafka_direct.planning.loss_errors import truncated_at_unknown_offset_error
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
+from pyspark_kafka_direct.planning.open_transactions import REPORT_AFTER
+from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -96,6 +99,7 @@ class LogWorker:
         self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
         self._read_committed = read_committed
+        self._blocked_warnings = BlockedPartitionWarnings(cluster, partial(_log.warning, "%s"))
         self._signal: WakeupSignal | None = None
         self._cancellation: Cancellation | None = None  # of requests; None: not running
         self._consumer: PartitionConsumer | None = None
@@ -361,6 +365,13 @@ class LogWorker:
         elif needs_ends:
             self.pending_reads.set_ends(ends)
             self._ends_requested_at = requested_at
+        elif (
+            self._read_committed
+            and self.waits_for_transactions
+            and requested_at >= self._ends_requested_at + REPORT_AFTER
+        ):
+            unreached = self.pending_reads.unreached_offsets(self.positions)
+            self._blocked_warnings.check_unreached({tp: ends[tp] for tp in unreached if tp in ends}, deadline)
 
     def _is_stalled(self) -> bool:
         return self.pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS

@@ -1,4 +1,4 @@
-"""Warns when partitions of a ``read_committed`` query stay behind an open transaction."""
+"""Warns when partitions of a ``read_committed`` query or log stay behind an open transaction."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 
@@ -22,7 +24,7 @@ _REQUEST_SECONDS: Final = 5.0  # the query waits for these requests, which only 
 
 
 class BlockedPartitionWarnings:
-    """Compares the ends that a query may read to with the high watermarks; an error never affects the query."""
+    """Compares last stable offsets with high watermarks; an error never affects the query."""
 
     def __init__(self, cluster: ClusterClient, warn: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -31,26 +33,46 @@ class BlockedPartitionWarnings:
 
     def check(self, last_stable_offsets: Mapping[TopicPartition, int]) -> None:
         """Warn of blocked partitions, given last stable offsets that were just fetched; may be called often."""
+        if self._is_due(last_stable_offsets):
+            deadline = self._cluster.deadline()
+            self._report(last_stable_offsets, self._ends(last_stable_offsets, "read_uncommitted", deadline), deadline)
+
+    def check_unreached(self, high_watermarks: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        """Do the same, given high watermarks that are not reached."""
+        if self._is_due(high_watermarks):
+            self._report(self._ends(high_watermarks, "read_committed", deadline), high_watermarks, deadline)
+
+    def _is_due(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return bool(ends) and self._blocked.is_check_due(self._cluster.pool.system.monotonic())
+
+    def _report(
+        self,
+        last_stable_offsets: Mapping[TopicPartition, int],
+        high_watermarks: Mapping[TopicPartition, int],
+        deadline: Deadline,
+    ) -> None:
         system = self._cluster.pool.system
         now = system.monotonic()
-        if not last_stable_offsets or not self._blocked.is_check_due(now):
-            return
+        if blocked := self._blocked.update(last_stable_offsets, high_watermarks, now):
+            transactions = self._open_transactions([each.partition for each in blocked], deadline)
+            self._warn(describe_blocked(blocked, transactions, system.wall_time() - system.monotonic()))
+
+    def _ends(
+        self, partitions: Collection[TopicPartition], isolation_level: IsolationLevel, deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        requested, limit = dict.fromkeys(partitions, LATEST), deadline.limited_to(_REQUEST_SECONDS)
         try:
-            deadline = self._cluster.deadline(_REQUEST_SECONDS)
-            high_watermarks = self._cluster.offsets(dict.fromkeys(last_stable_offsets, LATEST), deadline=deadline)
+            return self._cluster.offsets(requested, isolation_level=isolation_level, deadline=limit)
         except KafkaDirectError as error:
             _log.debug("cannot check for open transactions: %s", error)
-            high_watermarks = {}
-        if blocked := self._blocked.update(last_stable_offsets, high_watermarks, now):
-            transactions = self._open_transactions([each.partition for each in blocked])
-            self._warn(describe_blocked(blocked, transactions, system.wall_time() - now))
+            return {}
 
     def _open_transactions(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, Sequence[OpenTransaction]]:
         """Return open transactions, as far as the brokers' version and the principal's permissions allow."""
         try:
-            return self._cluster.open_transactions(partitions, deadline=self._cluster.deadline(_REQUEST_SECONDS))
+            return self._cluster.open_transactions(partitions, deadline=deadline.limited_to(_REQUEST_SECONDS))
         except KafkaDirectError as error:
             _log.debug("cannot describe the producers of open transactions: %s", error)
             return {}

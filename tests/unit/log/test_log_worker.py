@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.log import LogRecord
 
 
@@ -454,3 +455,34 @@ def test_a_log_is_current_as_of_the_request_for_its_ends(cluster: LogCluster) ->
         cluster.event("recreate_topic", topic=TOPIC, partitions=2)
         assert isinstance(outcome(log.read_to_end()), TopicRecreatedError)
         assert log.current_as_of is None
+
+
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_a_read_that_an_open_transaction_blocks_is_explained_once(
+    cluster: LogCluster, caplog: pytest.LogCaptureFixture, isolation_level: IsolationLevel
+) -> None:
+    with cluster.log_of(cluster.clients(isolation_level)) as log:
+        cluster.append(tp(0), 1, producer_id=7)
+        cluster.append(tp(0), 5)
+        cluster.append(tp(1), 3)
+        read = log.read_to_end()
+        cluster.sleep(60)
+        is_blocked = isolation_level == "read_committed"
+        assert read.done() is not is_blocked
+        expected = ["t-0 is blocked", "by producer id 7 (epoch 0): 6 offsets from 0 on cannot be read yet"]
+        messages = [message for message in caplog.messages if "is blocked since" in message]
+        assert len(messages) == is_blocked
+        assert all(text.replace("t-0", f"{tp(0)}") in message for text in expected for message in messages)
+        cluster.end_transaction(tp(0), 7, commit=True)
+        read.result(20)
+
+
+def test_a_read_that_waits_for_a_short_transaction_is_not_explained(
+    cluster: LogCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster.log_of(cluster.clients("read_committed")) as log:
+        cluster.append(tp(0), 1, producer_id=7)
+        read = log.read_to_end()
+        cluster.after(8, lambda: cluster.end_transaction(tp(0), 7, commit=True))
+        read.result(20)
+    assert "is blocked since" not in caplog.text
