@@ -19,7 +19,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.formats.writer_schemas import FramedValues, id_column
+from pyspark_kafka_direct.formats.writer_schemas import FramedValues
 from pyspark_kafka_direct.records.avro_encoding import zigzag
 from pyspark_kafka_direct.records.json_values import MalformedValues
 
@@ -47,6 +47,8 @@ _MARKER: Final = b"\xc3\x01"
 _OBJECT_BYTES: Final = 10
 
 FIRST_MESSAGE: Final = (0,)
+NO_MESSAGE: Final[tuple[int, ...]] = ()
+"""The indexes of a malformed value that has a schema id, but no valid message indexes."""
 
 _MAX_INDEXES: Final = 100  # levels of messages within messages
 _MAX_VARINT_BYTES: Final = 5
@@ -217,11 +219,12 @@ def _parse_message_indexes(framed: FramedValues, starts: pa.Int32Array, writers:
         if writer is None:
             continue
         parsed = parse_message_indexes(value, start)
+        indexes = NO_MESSAGE
         if parsed is None:
-            failed[row], new_writers[row] = True, None
+            failed[row] = True
         else:
             indexes, new_starts[row] = parsed
-            new_writers[row] = messages.setdefault((framed.schema_ids[writer], indexes), len(messages))
+        new_writers[row] = messages.setdefault((framed.schema_ids[writer], indexes), len(messages))
     malformed = framed.malformed
     if any(failed):
         is_failed = pa.array(failed)
@@ -232,8 +235,6 @@ def _parse_message_indexes(framed: FramedValues, starts: pa.Int32Array, writers:
             pc.if_else(is_failed, NO_INDEXES, reasons),
             pc.if_else(is_failed, starts, positions),
         )
-        if malformed is not None:
-            malformed = malformed._replace(schema_ids=id_column(framed.schema_ids, framed.known_writers()))
     return FramedMessages(
         pa.array(new_starts, pa.int32()), pa.array(new_writers, pa.int32()), tuple(messages), malformed
     )

@@ -111,7 +111,7 @@ class PayloadDecoder:
                 raise memory_error(columns, topic_partition) from None
 
     def take_malformed(self) -> Counter[TopicPartition]:
-        """Return how many records were malformed since the last call, and log it unless a column shows them.
+        """Return how many records were malformed since the last call, and log it unless a column shows some of them.
 
         Those of ``take_schema_errors`` are not among them.
         """
@@ -120,13 +120,12 @@ class PayloadDecoder:
         if self._settings.mode == "DROPMALFORMED":
             effect = _DROPPED
         else:
-            effect = f"{_NULL}; the column {ERROR_COLUMN} would say why"
-            if self._shows_malformed:
-                return malformed
+            effect = _NULL if self._shows_malformed else f"{_NULL}; the column {ERROR_COLUMN} would say why"
         for topic_partition, count in malformed.items():
-            all_of_them = " (all that were read: check whether the format fits the topic)"
-            suffix = all_of_them if 1 < count == decoded[topic_partition] else ""
-            _log.warning("%s: %d malformed records %s%s", topic_partition, count, effect, suffix)
+            is_every_one = 1 < count == decoded[topic_partition]
+            suffix = " (all that were read: check whether the format fits the topic)" if is_every_one else ""
+            if suffix or not self._shows_malformed:
+                _log.warning("%s: %d malformed records %s%s", topic_partition, count, effect, suffix)
         return malformed
 
     def take_schema_errors(self) -> Counter[TopicPartition]:

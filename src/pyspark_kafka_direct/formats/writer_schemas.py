@@ -55,14 +55,14 @@ class FramedValues:
             messages = pa.array([problem and str(problem) for problem in problems], pa.string()).take(writers)
             advice = pa.array([problem and problem.advice for problem in problems], pa.string()).take(writers)
             positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
-            found.append(MalformedValues(messages.dictionary_encode(), positions, None, advice))
-        ids = [] if self.schema_ids == (NO_ID,) else [id_column(self.schema_ids, writers)]
-        ids += [each.schema_ids for each in found if each.schema_ids is not None]
+            found.insert(0, MalformedValues(messages.dictionary_encode(), positions, None, advice))
+        # Records can contain any four bytes. An id of a registry has no more than 31 bits.
+        ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in self.schema_ids]
         advised = [each.advice for each in found if each.advice is not None]
         return MalformedValues(
             pc.coalesce(*(each.reasons.cast(pa.string()) for each in found)).dictionary_encode(),
             pc.coalesce(*(each.positions for each in found)),
-            pc.coalesce(*ids) if ids else None,
+            None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers),
             pc.coalesce(*advised) if advised else None,
         )
 
@@ -101,12 +101,6 @@ def schema_label(schema_id: int | str) -> str:
     if schema_id == NO_ID:
         return "The schema of the writer"
     return f"Schema id {schema_id}" if isinstance(schema_id, int) else f"The schema {schema_id}"
-
-
-def id_column(schema_ids: Sequence[int | str], writers: pa.Int32Array) -> pa.Int32Array:
-    """Return the id of each row that has one: GUIDs and fingerprints are none, and those of registries have 31 bits."""
-    ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in schema_ids]
-    return pa.array(ids, pa.int32()).take(writers)
 
 
 def other_id(schema_id: int | str, given_id: int | str | None) -> WriterSchemaError:

@@ -177,7 +177,7 @@ def _decoder_settings(
         raise OptionError("from_avro: set the subject whose latest schema the column has, or jsonFormatSchema")
     found = find_reader_schema(registry, subject, LATEST_VERSION)
     schema = parse_avro_schema(found.text, [text for _, text in found.references])
-    return AvroSettings(schema, ConfluentFraming(), RegistrySchemas(registry))
+    return AvroSettings(schema, ConfluentFraming(), RegistrySchemas(registry), found.source)
 
 
 def _parse(function: str, text: str) -> AvroSchema:

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.formats.framing import (
     NO_INDEXES,
     NO_MAGIC,
     NO_MARKER,
+    NO_MESSAGE,
     ConfluentFraming,
     FramedMessages,
     SingleObjectFraming,
@@ -226,7 +227,7 @@ def messages(found: FramedMessages, values: pa.BinaryArray) -> list[object]:
     for row, value in enumerate(values.to_pylist()):
         reason = None if found.malformed is None else found.malformed.reasons[row].as_py()
         writer = found.writers[row].as_py()
-        if writer is None:
+        if writer is None or found.messages[writer] == (7, NO_MESSAGE):
             assert found.malformed is not None
             result.append(reason if reason is None else (reason, found.malformed.positions[row].as_py()))
         else:

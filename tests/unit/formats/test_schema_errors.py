@@ -172,10 +172,14 @@ def test_messages_of_protobuf(registry: FakeRegistry) -> None:
         f" of the query. Schema id {zigzag} does not fit",
         framed(avro, b"\0"): f"schema id {avro} is a schema of AVRO, not of Protobuf. Schema id {avro} cannot",
         framed(77, b"\0"): "Schema id 77 has to be in the registry",
+        framed(
+            avro, b"\3\1"
+        ): f"schema id {avro} is a schema of AVRO, not of Protobuf. Schema id {avro} cannot",  # no indexes
+        framed(77, b""): "Schema id 77 has to be in the registry",
     }
     errors = topic.errors(framed(old, b"\0\x08\5"), *values, framed(old, b""), framed(old, b"\0\x08"))
     assert errors[0] is None
-    ids = [old, old, zigzag, avro, 77]
+    ids = [old, old, zigzag, avro, 77, avro, 77]
     for error, schema_id, message in zip(errors[1:-2], ids, values.values(), strict=True):
         assert error is not None
         assert message in error["message"]

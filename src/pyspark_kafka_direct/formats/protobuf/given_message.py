@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.formats.framing import NO_MESSAGE
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError, other_id, schema_label
 
@@ -30,8 +31,9 @@ class GivenMessage:
         """Raise a WriterSchemaError if messages cannot be read, regardless of the wanted fields."""
         if schema_id != self.schema_id:
             raise other_id(schema_id, self.schema_id)
-        schema = source_schema(self.reader)
-        named_message(schema, schema_id, indexes, schema.message(self.reader.message).name)
+        if indexes != NO_MESSAGE:
+            schema = source_schema(self.reader)
+            named_message(schema, schema_id, indexes, schema.message(self.reader.message).name)
 
 
 def named_message(schema: ProtobufSchema, schema_id: int | str, indexes: tuple[int, ...], name: str) -> ProtoMessage:

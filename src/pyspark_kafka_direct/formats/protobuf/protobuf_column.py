@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.formats.framing import ConfluentFraming, split_message_indexes
+from pyspark_kafka_direct.formats.framing import NO_MESSAGE, ConfluentFraming, split_message_indexes
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
@@ -53,7 +53,8 @@ class ProtobufColumn:
         problems: list[WriterSchemaError | None] = [None] * len(framed.messages)
         for index in most_frequent_first(framed.writers, framed.messages, self._readable):
             problems[index] = self._problem(framed.messages[index])
-        can_decode = pa.array([problem is None for problem in problems], pa.bool_()).take(framed.writers)
+        readable = [message in self._readable and message[1] != NO_MESSAGE for message in framed.messages]
+        can_decode = pa.array(readable, pa.bool_()).take(framed.writers)
         starts = pc.if_else(can_decode, framed.starts.cast(pa.int32()), pa.scalar(None, pa.int32()))
         decoded = self._decoder.decode(values, starts)
         schema_ids = tuple(schema_id for schema_id, _ in framed.messages)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import SchemaError
+from pyspark_kafka_direct.formats.framing import NO_MESSAGE
 from pyspark_kafka_direct.formats.new_parts import check_new_parts
 from pyspark_kafka_direct.formats.protobuf.given_message import named_message
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
@@ -52,6 +53,8 @@ class WriterMessages:
     def check(self, schema_id: int | str, indexes: tuple[int, ...], wanted: Iterable[pa.Field]) -> None:
         """Raise a WriterSchemaError if the wanted fields cannot be read; another error without a registry."""
         schema = source_schema(fetch_writer_schema(self.settings, schema_id, message_source))
+        if indexes == NO_MESSAGE:
+            return
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
         writer = named_message(schema, schema_id, indexes, reader.name)
