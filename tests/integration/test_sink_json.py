@@ -74,7 +74,16 @@ def test_a_stream_at_least_once(pipe: Pipe) -> None:
     assert values(pipe.servers, pipe.target) == expected(7)
 
 
-SCHEMA = '{"title": "N", "type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string"}}}'
+SCHEMA = """{
+    "title": "N",
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer"},
+        "text": {"type": "string"},
+        "none": {"oneOf": [{"type": "null"}, {"type": "string"}]}
+    },
+    "required": ["n", "none"]
+}"""
 
 
 @pytest.mark.parametrize("framing", ["confluent", "header"])
@@ -91,7 +100,7 @@ def test_confluents_deserializer_reads_what_each_kind_of_write_writes_with_ids(
     pipe.run(typed, **options)
     pipe.produce_numbers(2)
     pipe.run_foreach(foreach_batch_writer({**pipe.sink_options(), **options}), frame=typed)
-    batch = pipe.spark.sql("SELECT '{\"n\":3}' AS value")
+    batch = pipe.spark.sql("SELECT '{\"n\":3,\"none\":null}' AS value")
     given = {"kafka.bootstrap.servers": pipe.servers, "topic": pipe.target, **options}
     batch.write.format("kafka-direct").options(**given).mode("append").save()
     records = consume(pipe.servers, pipe.target)
@@ -105,5 +114,6 @@ def test_confluents_deserializer_reads_what_each_kind_of_write_writes_with_ids(
         assert bool(headers) == (framing == "header")
         read.append(deserializer(record.value, context))
     assert sorted(value["n"] for value in read) == [1, 2, 3]
+    assert [value["none"] for value in read] == [None] * 3  # the deserializer checks that it is not missing
     rows = pipe.spark.read.format("kafka-direct").options(subscribe=pipe.target, valueSchema="n int", **given)
     assert sorted(row.value.n for row in rows.load().collect()) == [1, 2, 3]
