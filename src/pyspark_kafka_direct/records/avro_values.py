@@ -111,7 +111,8 @@ MESSAGES: Final = (
 )
 
 CONVERSION_MESSAGES: Final = frozenset(
-    MESSAGES[reason] for reason in (Reason.RANGE, Reason.UNREADABLE, Reason.NO_DEFAULT, Reason.SIZE, Reason.SYMBOL)
+    MESSAGES[reason]
+    for reason in (Reason.RANGE, Reason.UNREADABLE, Reason.NO_DEFAULT, Reason.SIZE, Reason.SYMBOL, Reason.DEPTH)
 )
 """Why a datum of the writer schema does not have the wanted type."""
 

@@ -17,7 +17,10 @@ from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
 from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted
+from pyspark_kafka_direct.records import create_avro_encoder
 from pyspark_kafka_direct.records.avro_values import MAX_CALLS, MESSAGES, Reason
+from pyspark_kafka_direct.records.encoded_values import PayloadEncoding
+from pyspark_kafka_direct.records.python.avro_encoder import PythonAvroEncoder
 
 DECIMAL: dict[str, Any] = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
 FIXED: dict[str, Any] = {**DECIMAL, "type": "fixed", "name": "F", "size": 28}
@@ -212,6 +215,18 @@ def test_new_fields_of_records_that_contain_themselves() -> None:
     wider = {**NODE, "fields": [*NODE["fields"], {"name": "more", "type": "int"}]}
     assert list(new_fields(parse(wider), parse(NODE))) == ["more"]
     assert list(new_fields(parse(NODE), parse(wider))) == []
+
+
+@pytest.mark.parametrize("decimal", [DECIMAL, FIXED], ids=["bytes", "fixed"])
+def test_decimals_are_written_with_a_schema_of_more_digits(decimal: Any) -> None:
+    schema = record(("amount", ["null", decimal]))
+    values = [Decimal("12.34"), Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 36 + ".99"), None]
+    structs = pa.StructArray.from_arrays([pa.array(values, pa.decimal128(38, 2))], ["amount"])
+    program = compile_encoder(parse(schema), structs.type, "value")
+    encoding = PayloadEncoding(program.numbers, program.constants, b"")
+    datums = create_avro_encoder(encoding).encode(structs)
+    assert datums == PythonAvroEncoder(encoding).encode(structs)
+    assert datums.to_pylist() == [encode(schema, {"amount": value}) for value in values]
 
 
 def test_columns_are_written_with_a_schema_that_has_more() -> None:

@@ -289,12 +289,16 @@ def _definitions(content: Any, namespace: str) -> Iterator[tuple[str, Mapping[st
             name = _full_name(content, namespace)
             yield name, content, namespace
             namespace = name.rpartition(".")[0]
-            members = content.get("fields")
+            members = content.get("fields") if kind in ("record", "error") else None
             inner = (
                 [each.get("type") for each in members if isinstance(each, dict)] if isinstance(members, list) else []
             )
-        case dict():
-            inner = [content.get(name) for name in ("type", "items", "values")]
+        case {"type": "array", "items": items}:
+            inner = [items]
+        case {"type": "map", "values": values}:
+            inner = [values]
+        case {"type": named}:
+            inner = [named]
         case _:
             return
     for each in inner:
