@@ -14,6 +14,7 @@ from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
 from pyspark_kafka_direct.config.payload_settings import NO_PROTOBUF, PayloadSettings, ProtobufSource
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.registry_parser import (
+    SCHEMA_FORMATS,
     check_framing,
     parse_registry_payloads,
     parse_schema_id,
@@ -48,11 +49,12 @@ PAYLOAD_OPTIONS: Final = (
 )
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
 _TYPED_FORMATS: Final = ("json", "avro", "protobuf")
-_SCHEMA_FORMATS: Final = ("avro", "protobuf")
 
 
 REGISTRY_TABLE: Final = OptionTable((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS))
 """The options of the schemas of keys and values in a registry."""
+
+_OPTIONS: Final = (*(OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS), *REGISTRY_TABLE.options)
 
 
 class PayloadOptions(NamedTuple):
@@ -112,7 +114,7 @@ def parse_payloads(
         if payload_format == "protobuf":
             check_framing(parsed, side)
     registry = parse_registry_payloads(parsed, security, warnings, formats, topic=topic)
-    schema_ids = {side: parse_schema_id(parsed, side) for side in SIDES if formats[side] in _SCHEMA_FORMATS}
+    schema_ids = {side: parse_schema_id(parsed, side) for side in SIDES if formats[side] in SCHEMA_FORMATS}
     protobuf = {
         side: ProtobufSource(schema or "", parsed.get_string(f"{side}Message") or None)
         for side, schema in schemas.items()
@@ -150,7 +152,7 @@ def parse_payload_arguments(
     ``modes`` are those that the method has. ``topic`` is the only one that is read, and ``security`` are the settings
     of its brokers.
     """
-    options = [*(OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS), *REGISTRY_TABLE.options]
+    options: Sequence[ConfigOption] = _OPTIONS
     if modes is not None:
         options = [replace(each, value_type=Enum(tuple(modes))) if each.name == "mode" else each for each in options]
     warnings: list[str] = []
@@ -164,9 +166,9 @@ def parse_payloads_alone(options: Mapping[str, str]) -> PayloadOptions:
     """Parse the payloads of a batch or a stream, whose other options are invalid."""
     if any(name.strip().lower().startswith(REGISTRY_PREFIX) for name in options):
         return BINARY_PAYLOADS  # the invalid option may be one of the registry, which has the schema
-    names = {name.lower() for name in PAYLOAD_OPTIONS}
+    names = {option.name.lower() for option in _OPTIONS}
     given = {name: value for name, value in options.items() if name.strip().lower() in names}
-    return parse_payloads(_parse(given, [OPTION_TABLE.by_name[name] for name in PAYLOAD_OPTIONS]), [])
+    return parse_payloads(_parse(given, _OPTIONS), [])
 
 
 def _json_framing(parsed: ParsedConfig, side: Side) -> FramingName:
@@ -177,7 +179,7 @@ def _json_framing(parsed: ParsedConfig, side: Side) -> FramingName:
 
 def _mode(parsed: ParsedConfig, formats: Iterable[str]) -> MalformedMode:
     """Return the mode; its default is that of Spark's ``from_json``, ``from_avro`` or ``from_protobuf``."""
-    fails = any(payload_format in _SCHEMA_FORMATS for payload_format in formats)
+    fails = any(payload_format in SCHEMA_FORMATS for payload_format in formats)
     mode = parsed.get_string("mode") or ("FAILFAST" if fails else "PERMISSIVE")
     return cast("MalformedMode", mode)
 

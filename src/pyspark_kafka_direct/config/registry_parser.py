@@ -45,7 +45,7 @@ _CLOUD_HEADERS: Final = {
     f"{_BEARER}identity.pool.id": "Confluent-Identity-Pool-Id",
 }
 _SUBJECT_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
-_SCHEMA_FORMATS: Final = ("avro", "protobuf")
+SCHEMA_FORMATS: Final = ("avro", "protobuf")
 _ID_FRAMINGS: Final = ("confluent", "header")
 NEEDS_REGISTRY: Final = f"a registry; set {REGISTRY_URL}"
 _UNUSABLE_FRAMINGS: Final = {
@@ -94,7 +94,7 @@ def parse_registry_payloads(
     """
     settings = parse_registry(parsed, security, warnings)
     _check_read_options(parsed, formats, has_registry=settings is not None)
-    sides = [side for side in SIDES if formats[side] in _SCHEMA_FORMATS]
+    sides = [side for side in SIDES if formats[side] in SCHEMA_FORMATS]
     if settings is None:
         return None
     if not sides:
@@ -142,7 +142,7 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
     for side, payload_format in formats.items():
         framing, schema_id = f"{side}Framing", f"{side}SchemaId"
         of_schemas = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
-        if payload_format not in _SCHEMA_FORMATS:
+        if payload_format not in SCHEMA_FORMATS:
             for name in (*of_schemas, schema_id):
                 unused.add(name, f"Avro or Protobuf; set {side}Format=avro or protobuf")
             if payload_format != "json":

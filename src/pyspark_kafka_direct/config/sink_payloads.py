@@ -10,6 +10,7 @@ from pyspark_kafka_direct.config.function_options import check_function_options
 from pyspark_kafka_direct.config.registry_parser import (
     NEEDS_REGISTRY,
     REGISTRY_URL,
+    SCHEMA_FORMATS,
     check_framing,
     parse_registry,
     parse_subject,
@@ -30,7 +31,6 @@ AUTO_REGISTER: Final = "auto.register.schemas"
 USE_LATEST: Final = "use.latest.version"
 
 _BY_TYPE: Final = ("binary", "string", "json")  # the type of the column says how it is written
-_SCHEMA_FORMATS: Final = ("avro", "protobuf")
 _REGISTRY_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
 _SCHEMA_OPTIONS: Final = ("Schema", "Framing", *_REGISTRY_OPTIONS)
 
@@ -73,7 +73,7 @@ NO_SINK_PAYLOADS: Final = SinkPayloads()
 def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> SinkPayloads:
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
     formats = {side: _format(parsed, side) for side in SIDES}
-    sides = tuple(side for side in SIDES if formats[side] in _SCHEMA_FORMATS or _has_json_ids(parsed, side))
+    sides = tuple(side for side in SIDES if formats[side] in SCHEMA_FORMATS or _has_json_ids(parsed, side))
     check_function_options(parsed, formats)
     registry = parse_registry(parsed, security, warnings)
     _check_unused_options(parsed, sides, has_registry=registry is not None)
@@ -118,7 +118,7 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
 
 def _format(parsed: ParsedConfig, side: Side) -> str:
     payload_format = parsed.get_string(f"{side}Format") or ""
-    if payload_format not in (*_BY_TYPE, *_SCHEMA_FORMATS):
+    if payload_format not in (*_BY_TYPE, *SCHEMA_FORMATS):
         raise OptionError(
             f"{parsed.name_of(f'{side}Format')} must be {', '.join(_BY_TYPE)}, avro or protobuf in a write, got "
             f"{payload_format!r}"

@@ -415,6 +415,18 @@ def test_json_has_no_single_object_encoding() -> None:
         parse_batch_options({**BASE, "valueFormat": "json", "valueFraming": "single-object"})
 
 
+def test_a_stream_that_starts_at_latest_is_rejected_when_it_is_loaded() -> None:
+    """A batch does not start at latest, so the errors of batch and stream differ."""
+    stream = {**BASE, **WITHOUT_REGISTRY, "startingOffsets": "latest"}
+    for options in ({"valueFraming": "confluent"}, {"KEYFRAMING": "header"}, {"valueSubject": "s"}):
+        with pytest.raises(OptionError, match=f"(?i){next(iter(options))}.* needs? "):
+            parse_columns({**stream, **options})
+    assert (
+        parse_columns({**stream, "valueSchemaId": "7"})[1]
+        == parse_stream_options({**stream, "valueSchemaId": "7"}).payloads
+    )
+
+
 def test_the_error_about_another_option_is_not_one_about_a_schema_that_the_registry_has() -> None:
     # A batch does not start at latest, and a stream does not have these limits: the errors differ.
     invalid = {**AVRO, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many"}
