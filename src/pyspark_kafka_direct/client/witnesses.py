@@ -278,12 +278,15 @@ class AbsenceCheck:
                 if not unconfirmed:
                     return presences
                 failure = self._unresolved or BrokerTimeoutError(
-                    f"brokers do not agree whether the partition exists. Increase {deadline.setting} (more than "
-                    f"{CONFIRMATION_SECONDS:g} s are needed), or try again.",
+                    "brokers do not agree whether the partition exists, or have not reported for long enough that it "
+                    f"does not. Increase {deadline.setting} (more than {CONFIRMATION_SECONDS:g} s are needed), or try "
+                    "again.",
                     topic=unconfirmed[0].topic,
                     partition=unconfirmed[0].partition,
                 )
             if deadline.remaining() <= CONFIRMATION_STEP_SECONDS:
+                if confirmation is not None:
+                    failure.add_note(confirmation.note)
                 raise failure
             system.sleep(CONFIRMATION_STEP_SECONDS)
 

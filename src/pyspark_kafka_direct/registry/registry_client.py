@@ -147,9 +147,10 @@ class RegistryClient:
         retry = Retry(deadline, None, self._backoff)
         failures: dict[str, str] = {}
         while True:
-            for url in self._urls:
-                try:
-                    response = self._send(url, request, deadline)
+            for later_urls, url in zip(range(len(self._urls) - 1, -1, -1), self._urls, strict=True):
+                try:  # a URL that does not respond leaves time for the others
+                    share = deadline.limited_to(deadline.remaining() / (later_urls + 1))
+                    response = self._send(url, request, share)
                 except SchemaRegistryUnavailableError as error:
                     # The last request may end with the deadline; an earlier failure says more.
                     failures[url] = failures.get(url, error.message) if deadline.expired else error.message

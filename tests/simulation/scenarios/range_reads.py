@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ NAME = "range_reads"
 SHRINKABLE = {"reads": 1, "log": (), "append_list": (), "read_list": ()}
 _TOPIC = "flights"
 _UNPROVEN_GAP_SECONDS = 60.0
+_SHORT_POLL_TIMEOUT = 0.512  # seconds: it ends before most confirmations of a loss, and before an election
+_CONFIRMATION_SECONDS = _UNPROVEN_GAP_SECONDS + 5.0  # the longest one while all brokers respond
 _CONNECT_SECONDS = 30.0  # socket.connection.setup.timeout.max.ms
 _RECOVERY_SECONDS = 6.0  # within which a read finds the leader, and confirms that a partition is missing
 _SLACK = 2.0  # seconds by which an error may come late: the connects and responses on the way
@@ -133,8 +136,7 @@ def _draw_read(rng: random.Random, partitions: int) -> dict[str, Any]:
         "has_topic_id": rng.random() < 0.8,
         "count": rng.random() < 0.25,
         "stop_after": rng.choice((0, 0, 0, 1, 3)),  # Arrow batches, as LIMIT does; 0: read all
-        # The shortest one suffices for five responses of a broker before Kafka 2.2, which confirm its end.
-        "poll_timeout": rng.choice((12.0, 12.0, 30.0, 120.0)),
+        "poll_timeout": rng.choice((_SHORT_POLL_TIMEOUT, 12.0, 12.0, 30.0, 120.0)),
         "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"))),
         "max_rows": rng.choice((1, 3, 32_768)),
     }
@@ -289,7 +291,8 @@ class _Read:
         oracle, environment = self.environment.oracle, self.environment
         if oracle.created_at[_TOPIC, oracle.generations[_TOPIC]] >= started:
             return False
-        if started >= environment.quiet_at:
+        is_short = self._read_parameters["poll_timeout"] == _SHORT_POLL_TIMEOUT
+        if started >= environment.quiet_at and not is_short:
             return True
         plan = environment.plan
         # A fault may have stalled a request, or a connect.
@@ -300,7 +303,8 @@ class _Read:
         stalled_seconds = max(stalled_seconds, *throttles, 0.0)  # the client waits for as long as it was told
         # The timeout does not run while the query consumes a batch.
         stalled_seconds += self._read_parameters["pause"]
-        return bool(environment.world.now - environment.quiet_at > stalled_seconds + _RECOVERY_SECONDS)
+        quiet_seconds = (started if is_short else environment.world.now) - environment.quiet_at
+        return bool(quiet_seconds > stalled_seconds + _RECOVERY_SECONDS)
 
     def _plan(self) -> _Planned | None:
         client = self.environment.client(
@@ -383,7 +387,10 @@ class _Read:
                         progress = environment.world.now
         except KafkaDirectError as error:
             self._received_at = max(progress, counts.received_at)
-            self._check_time(self._received_at, read["poll_timeout"], error)
+            # A confirmation may begin at any time, and wait for a broker that does not respond.
+            unresponsive_seconds = 2 * environment.plan.parameters["request_timeout_ms"] / 1000 + CONFIRMATION_SECONDS
+            confirmation_seconds = max(_CONFIRMATION_SECONDS, unresponsive_seconds)
+            self._check_time(self._received_at, read["poll_timeout"] + confirmation_seconds, error)
             raise
         self._check_rows(planned, rows, counted, counts, started)
 

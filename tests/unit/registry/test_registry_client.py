@@ -396,6 +396,13 @@ def test_a_slow_url_does_not_use_up_the_deadline(registry: FakeRegistry) -> None
         assert client(slow, registry, read_timeout_ms=500).schema_by_id(schema_id).text == LONG
 
 
+def test_a_slow_url_leaves_half_of_a_deadline_that_is_shorter_than_its_timeout(registry: FakeRegistry) -> None:
+    schema_id = registry.add("t-value", LONG)
+    with FakeRegistry() as slow:
+        slow.delay = 5
+        assert client(slow, registry, api_timeout_ms=4_000).schema_by_id(schema_id).text == LONG
+
+
 def test_settings_are_picklable_and_a_process_has_one_client(registry: FakeRegistry) -> None:
     settings = RegistrySettings((registry.url,))
     again = pickle.loads(pickle.dumps(settings))
