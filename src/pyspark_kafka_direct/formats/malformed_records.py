@@ -32,8 +32,9 @@ def is_malformed(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray:
 
 def has_schema_error(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray | None:
     """Return a mask of the rows of which a side has a schema that is at fault, or None if there are none."""
-    masks = [malformed.advice.is_valid() for malformed in sides.values() if malformed.advice is not None]
-    return reduce(pc.or_, masks) if masks else None
+    if all(malformed.advice is None for malformed in sides.values()):
+        return None
+    return reduce(pc.or_, map(_schema_errors, sides.values()))
 
 
 def error_column(sides: Mapping[str, MalformedValues], rows: int, error_type: pa.StructType) -> pa.StructArray:
@@ -41,14 +42,14 @@ def error_column(sides: Mapping[str, MalformedValues], rows: int, error_type: pa
 
     If both sides are, it is that of the side whose schema is at fault, or else that of the first one.
     """
-    errors = pa.nulls(rows, error_type)
-    side_errors = {side: _side_errors(side, malformed, error_type) for side, malformed in sides.items()}
-    for side, malformed in sides.items():
-        if malformed.advice is not None:
-            errors = pc.if_else(pc.and_(errors.is_null(), malformed.advice.is_valid()), side_errors[side], errors)
-    for each in side_errors.values():
-        errors = pc.if_else(errors.is_valid(), errors, each)
-    return errors
+    if not sides:
+        return pa.nulls(rows, error_type)
+    errors = [_side_errors(side, malformed, error_type) for side, malformed in sides.items()]
+    if len(errors) == 1:
+        return errors[0]
+    at_fault = [_schema_errors(malformed) for malformed in sides.values()]
+    use_second = pc.or_(errors[0].is_null(), pc.and_(at_fault[1], pc.invert(at_fault[0])))
+    return pc.if_else(use_second, errors[1], errors[0])
 
 
 class FirstMalformed(NamedTuple):
@@ -136,23 +137,24 @@ def memory_error(columns: Sequence[str], topic_partition: TopicPartition) -> Rec
 
 def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructType) -> pa.StructArray:
     rows = len(malformed.reasons)
-    reasons = malformed.reasons.dictionary_decode()
+    reasons, at_fault = malformed.reasons.dictionary_decode(), _schema_errors(malformed)
     # A payload of another format fails in the first stage, a field with a value of another type in the second one.
     stages = pc.if_else(pc.is_in(reasons, _conversion_reasons()), "convert", "parse")
-    classes: pa.Array = pa.repeat(MalformedPayloadError.__name__, rows)
-    if malformed.advice is not None:
-        has_schema_error = malformed.advice.is_valid()
-        stages = pc.if_else(has_schema_error, "schema", stages)
-        classes = pc.if_else(has_schema_error, PayloadSchemaError.__name__, classes)
     fields = {
         "side": pa.repeat(side, rows),
-        "stage": stages,
-        "class": classes,
+        "stage": pc.if_else(at_fault, "schema", stages),
+        "class": pc.if_else(at_fault, PayloadSchemaError.__name__, MalformedPayloadError.__name__),
         "message": messages(malformed),
         "schema_id": pa.nulls(rows, pa.int32()) if malformed.schema_ids is None else malformed.schema_ids,
     }
     arrays = [fields[field.name] for field in error_type]
     return pa.StructArray.from_arrays(arrays, fields=list(error_type), mask=reasons.is_null())
+
+
+def _schema_errors(malformed: MalformedValues) -> pa.BooleanArray:
+    if malformed.advice is None:
+        return pa.repeat(pa.scalar(False), len(malformed.reasons))
+    return malformed.advice.is_valid()
 
 
 def _conversion_reasons() -> pa.StringArray:

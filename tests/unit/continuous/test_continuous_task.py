@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 from pyspark_kafka_direct.continuous.continuous_task import Losses, TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest
@@ -412,3 +412,22 @@ def test_values_are_decoded_before_the_function(caplog: pytest.LogCaptureFixture
     assert report.malformed_records == {ONE: 1, TWO: 1}
     assert "t-0: 1 malformed records were dropped" in caplog.text
     assert "t-1: 1 malformed records were dropped" in caplog.text
+    assert report.schema_errors == {}
+
+
+def test_records_whose_schema_cannot_be_used_are_reported_with_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    avro = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    given = GivenSchemaId(7, "confluent")
+    settings = PayloadSettings(value_format="avro", value_avro_schema=avro, value_schema_id=given)
+    decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": pa.struct({"n": pa.int32()})}))
+    good, other = b"\0\0\0\0\7\2", b"\0\0\0\0\x08\2"
+    batches = [
+        PolledBatch(partition, pa.record_batch({"value": pa.array(values), "offset": pa.array(range(len(values)))}))
+        for partition, values in ((ONE, [good, other, other]), (TWO, [other]))
+    ]
+    environment = FakeTaskEnvironment(batches)
+    environment.run_loop(lambda batch: batch, decoder=decoder)
+    (report,) = environment.reports
+    assert (report.malformed_records, report.schema_errors) == ({}, {ONE: 2, TWO: 1})
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith("t, values: 3 values, which may be valid, were read as null (mode=PERMISSIVE)")

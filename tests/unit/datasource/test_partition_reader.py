@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ReadConfig
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
 from pyspark_kafka_direct.consumer.range_task import RangeTask, with_client_rack
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
@@ -88,3 +88,29 @@ def test_malformed_records_are_reported_to_the_driver(
         assert load_totals(tmp_path) == ReportedTotals((), (MalformedTotal("t", 0, mode, 2),))
     finally:
         receiver.close()
+
+
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
+def test_records_whose_schema_cannot_be_used_are_reported_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: MalformedMode, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
+        for values in ([b"\0\0\0\0\7\2", b"\0\0\0\0\x08\4"], [b"\0\0\0\0\x08\6", b"bare"]):
+            yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
+
+    monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
+    avro = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+    schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
+    given = GivenSchemaId(7, "confluent")
+    payloads = PayloadSettings(value_format="avro", mode=mode, value_avro_schema=avro, value_schema_id=given)
+    receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
+    try:
+        reader = KafkaPartitionReader(RangeTaskReader(CONFIG, receiver.channel), read_schema(schema, payloads))
+        rows = [row["value"] for batch in reader.read(KafkaInputPartition(TASK)) for row in batch.to_pylist()]
+        assert rows == [{"a": 1}] + [{"a": None}] * (3 if mode == "PERMISSIVE" else 0)
+        assert load_totals(tmp_path) == ReportedTotals((), (MalformedTotal("t", 0, mode, 1, 2),))
+    finally:
+        receiver.close()
+    (line,) = [each.getMessage() for each in caplog.records if "because of their schema" in each.getMessage()]
+    assert line.startswith("t, values: 2 values, which may be valid, were ")
+    assert "the schema id of the value is 8, and that of the query is 7. Schema id 8 can be read by a query" in line

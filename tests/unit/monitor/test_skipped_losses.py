@@ -62,6 +62,23 @@ def test_malformed_records_are_no_losses(tmp_path: Path) -> None:
     assert not names & {"kafka_direct_data_losses_total", "kafka_direct_skipped_offsets_total"}
 
 
+def test_records_whose_schema_cannot_be_used_are_counted_apart(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    monitor = Monitor(shared_folder=tmp_path)
+    monitor.register_metrics(registry)
+    counter = LossCounter(SYSTEM, lambda: tmp_path)
+    counter.add_malformed("PERMISSIVE", {A0: 2}, {A0: 3, A1: 1})
+    LossCounter(SYSTEM, lambda: tmp_path).add_malformed("PERMISSIVE", {}, {A0: 4})
+    assert monitor.malformed_records == (
+        MalformedTotal("a", 0, "PERMISSIVE", 2, 7),
+        MalformedTotal("a", 1, "PERMISSIVE", 0, 1),
+    )
+    for partition, malformed, schema_errors in ((0, 2, 7), (1, 0, 1)):
+        labels = {"topic": "a", "partition": str(partition), "mode": "PERMISSIVE"}
+        assert registry.get_sample_value("kafka_direct_malformed_records_total", labels) == malformed
+        assert registry.get_sample_value("kafka_direct_schema_error_records_total", labels) == schema_errors
+
+
 def test_prometheus_shows_losses_once_for_the_sessions_of_an_application(tmp_path: Path) -> None:
     LossCounter(SYSTEM, lambda: tmp_path).add(*EXPIRED)
     registry = CollectorRegistry()
