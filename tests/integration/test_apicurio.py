@@ -351,3 +351,11 @@ def test_options_of_confluents_serializers(make_orders: Callable[[str], Orders])
             orders.format.first, {"id": 2, "name": "b"}, auto_register_schemas=False, use_latest_version=True
         )
         assert fields_of(orders.read("id bigint, name string").collect()) == [(0, 1, "a", None), (1, 2, "b", None)]
+
+
+def test_a_required_null_of_json(make_orders: Callable[[str], Orders]) -> None:
+    """Confluent's deserializer compares values with the schema, and a field that is missing is not null."""
+    orders = make_orders("json")
+    orders.register(json.dumps({**json.loads(orders.format.third), "required": ["id", "note"]}))
+    orders.write("struct(1L AS id, CAST(NULL AS string) AS name, CAST(NULL AS string) AS note)")
+    assert orders.deserialized() == [{"id": 1, "note": None}]
