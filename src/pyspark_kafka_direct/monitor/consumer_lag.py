@@ -119,7 +119,7 @@ class QueryLag:
             lines += [
                 f"  {partition.topic}-{partition.partition}: offset {partition.offset}, latest {partition.latest}, "
                 f"lag {partition.lag}"
-                f" ({_format_seconds(partition.seconds)}), {partition.rate:.0f}/s"
+                f" ({_format_seconds(partition.seconds)}), {partition.rate:.0f}/s{_format_stable_end(partition)}"
                 for partition in source.partitions
             ]
         return "\n".join(lines)
@@ -284,6 +284,11 @@ def _format_lag(lag: QueryLag) -> str:
             f"{'' if max_seconds is None else 'at most '}{_format_seconds(max_seconds)}), {source.rate:.0f} offsets/s"
         )
     return "; ".join(parts)
+
+
+def _format_stable_end(partition: PartitionLag) -> str:
+    offset = partition.last_stable_offset
+    return f", last stable offset {offset}" if offset is not None and offset < partition.latest else ""
 
 
 def _format_seconds(seconds: float | None) -> str:

@@ -81,6 +81,7 @@ def test_the_lag_counts_records_behind_an_open_transaction(level: str, caplog: p
     found = partition(monitor)
     assert (found.offset, found.latest, found.lag, found.last_stable_offset) == (10, 511, 501, 10)
     assert found.rate == 5.0, "the report is about the batch"
+    assert str(monitor.lag()).splitlines()[1].endswith(", 5/s, last stable offset 10")
     assert [record.getMessage() for record in caplog.records] == [monitor.lags[0].summary]
     assert registry.get_sample_value("kafka_partition_latest_offset", LABELS) == 511
     assert registry.get_sample_value("kafka_partition_last_stable_offset", LABELS) == 10
@@ -95,6 +96,7 @@ def test_other_reports_contain_the_high_watermark(options: QueryDetails) -> None
     monitor.batch_ended(batch(10, 30), options)
     wait_for_refreshes()
     assert (partition(monitor).latest, partition(monitor).last_stable_offset, brokers.requests) == (30, None, [])
+    assert "stable" not in str(monitor.lag())
     registry = CollectorRegistry()
     monitor.register_metrics(registry)
     assert registry.get_sample_value("kafka_partition_last_stable_offset", LABELS) is None
