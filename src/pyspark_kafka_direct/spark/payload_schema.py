@@ -238,7 +238,7 @@ def _protobuf_ddl(column: str, payloads: PayloadSettings, advice: str) -> str:
     try:
         return spark_ddl(schema, message, advice=advice)
     except ProtobufSchemaError as error:
-        raise OptionError(f"{column}Schema: {error}") from None
+        raise OptionError(f"{_schema_source(column, payloads)}: {error}") from None
 
 
 def _avro_schema(column: str, text: str | None, references: Sequence[str]) -> AvroSchema:
@@ -256,14 +256,20 @@ def _avro_schema(column: str, text: str | None, references: Sequence[str]) -> Av
         raise OptionError(f"{column}Schema: {error}") from None
 
 
-def _avro_ddl(column: str, text: str | None, references: Sequence[str], advice: str) -> str:
+def _avro_ddl(column: str, text: str | None, payloads: PayloadSettings, advice: str) -> str:
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 
     try:
-        return spark_ddl(_avro_schema(column, text, references).root, advice)
+        return spark_ddl(_avro_schema(column, text, payloads.references_of(column)).root, advice)
     except AvroSchemaError as error:
-        raise OptionError(f"{column}Schema: {error}") from None
+        raise OptionError(f"{_schema_source(column, payloads)}: {error}") from None
+
+
+def _schema_source(column: str, payloads: PayloadSettings) -> str:
+    """Return where the schema of a column is from: an option, or a version in a registry."""
+    source = "" if payloads.registry is None else payloads.registry.side(column).source
+    return source or f"{column}Schema"
 
 
 def _advice_without_schema(column: str, payloads: PayloadSettings) -> str:
@@ -308,7 +314,7 @@ def _payload_type(column: str, payloads: PayloadSettings, ddl: str | None, advic
     """Return the DDL of a column; ``advice`` is what to do about a field that Spark has no type for."""
     payload_format = payloads.format_of(column)
     if payload_format == "avro":
-        return _avro_ddl(column, ddl, payloads.references_of(column), advice)
+        return _avro_ddl(column, ddl, payloads, advice)
     if payload_format == "protobuf":
         return _protobuf_ddl(column, payloads, advice)
     if payload_format in ("binary", "string"):
