@@ -100,7 +100,7 @@ def test_confluents_deserializer_reads_what_each_kind_of_write_writes_with_ids(
     pipe.run(typed, **options)
     pipe.produce_numbers(2)
     pipe.run_foreach(foreach_batch_writer({**pipe.sink_options(), **options}), frame=typed)
-    batch = pipe.spark.sql("SELECT '{\"n\":3,\"none\":null}' AS value")
+    batch = pipe.spark.sql('SELECT \'{"n":3,"none":null}\' AS value')
     given = {"kafka.bootstrap.servers": pipe.servers, "topic": pipe.target, **options}
     batch.write.format("kafka-direct").options(**given).mode("append").save()
     records = consume(pipe.servers, pipe.target)
