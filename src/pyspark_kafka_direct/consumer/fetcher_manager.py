@@ -62,7 +62,8 @@ class FetcherManager:
         self._fetchers: dict[Node, BrokerFetcher] = {}
         self._assigned: dict[TopicPartitionState, BrokerFetcher] = {}  # without partitions whose leader is unknown
         self._metadata_in_flight = False
-        self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
+        # As in Java's client, requests for metadata are at least retry.backoff.ms apart.
+        self._metadata_max_age = max(cluster.settings.metadata_max_age_ms, cluster.settings.retry_backoff_ms) / 1000
         self._checked_at = self._system.monotonic()  # which fetches are due
         self._refresh_at = self._checked_at + self._metadata_max_age
 
