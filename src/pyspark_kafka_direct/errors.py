@@ -298,9 +298,9 @@ def with_advice(error: SchemaNotFoundError, advice: str) -> SchemaNotFoundError:
     return type(error)(f"{error.message.rstrip('.')}. {advice}")
 
 
-def printable(text: str) -> str:
-    """Return text from another host for a log or an error: at most 500 characters, without controls or line breaks."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:_MAX_FOREIGN_CHARS])
+def printable(text: str, max_chars: int = _MAX_FOREIGN_CHARS) -> str:
+    """Return text from another host for a log or an error: not longer, and without controls or line breaks."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:max_chars])
 
 
 def _location(topic: str | None, partition: int | None, offset: int | None, broker: str | None) -> str:

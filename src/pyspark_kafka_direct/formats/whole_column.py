@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import MalformedPayloadError
     from pyspark_kafka_direct.records import DecodedValues, MalformedValues
 
+_SCHEMA_ERRORS: Final = SchemaErrors()  # of this process: functions do not see where a task ends
 _MAX_BATCH_BYTES: Final = 1 << 30  # below the 31 bits of Arrow's offsets
 
 
@@ -26,7 +27,6 @@ class _Decoder(Protocol):
 def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing: bool) -> pa.Array:
     """Decode strings or bytes; ``failing`` is mode FAILFAST."""
     values = values.cast(pa.binary())
-    schema_errors = SchemaErrors()
     arrays: list[pa.Array] = []
     start = size = 0
     while not arrays or start < len(values):
@@ -34,7 +34,7 @@ def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing
         if failing and decoded.malformed is not None:
             raise _error(decoded.malformed, values.slice(start, len(decoded.values)), format_name)
         if decoded.malformed is not None:
-            schema_errors.add(f"{format_name} values of a column", decoded.malformed)
+            _SCHEMA_ERRORS.add(f"{format_name} values of a column", decoded.malformed)
         arrays.append(decoded.values)
         start += len(decoded.values)
         size += decoded.values.nbytes
@@ -43,7 +43,7 @@ def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing
                 f"{len(values)} values need more than 1 GiB when they are decoded as {format_name}. Set "
                 "spark.sql.execution.arrow.maxRecordsPerBatch to a lower number, or read fewer fields."
             )
-    schema_errors.log("were read as null (mode=PERMISSIVE)")
+    _SCHEMA_ERRORS.log_growth("were read as null (mode=PERMISSIVE)")
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 

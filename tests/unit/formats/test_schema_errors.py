@@ -20,9 +20,11 @@ from tests.unit.formats.avro_data import encode
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings, ProtobufSource
 from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings, SubjectSettings
 from pyspark_kafka_direct.errors import MalformedPayloadError, PayloadSchemaError
+from pyspark_kafka_direct.formats import whole_column
 from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, NoFraming
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
+from pyspark_kafka_direct.formats.schema_errors import SchemaErrors
 from pyspark_kafka_direct.formats.whole_column import decode_all
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
@@ -253,7 +255,14 @@ def test_records_with_many_unknown_ids_do_not_fill_the_log(topic: Topic, caplog:
     lines = [each.getMessage() for each in caplog.records]
     assert len(lines) == 11
     assert lines[0].startswith("orders, values: 2 values")
-    assert lines[-1].startswith("40 more values of 40 other schemas were read as null")
+    assert lines[-1].startswith("40 more values of other schemas were read as null")
+    caplog.clear()
+    values = [framed(schema_id, b"") for schema_id in range(1000, 2500)]
+    list(decoder.decode([batch(decoder, value=values)], ONE))
+    assert decoder.take_schema_errors() == {ONE: 1500}
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == 11
+    assert lines[-1].startswith("1490 more values of other schemas were read as null")
 
 
 def test_a_record_whose_key_and_value_are_malformed(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
@@ -318,7 +327,10 @@ def test_fingerprints(caplog: pytest.LogCaptureFixture) -> None:
     assert "mode=" not in caught.value.message
 
 
-def test_values_of_a_function_whose_schemas_do_not_fit_each_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_values_of_a_function_whose_schemas_do_not_fit_each_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_column, "_SCHEMA_ERRORS", SchemaErrors())
     writer, reader = (parse_avro_schema(json.dumps(each)) for each in (record(id="long"), READER))
     column = AvroColumn(ROW, AvroSettings(reader, NoFraming(), GivenSchema(writer)))
     values = pa.array([b"\2", b"\4"])
@@ -328,8 +340,20 @@ def test_values_of_a_function_whose_schemas_do_not_fit_each_other(caplog: pytest
         decode_all(column, values, "Avro", failing=True)
     assert "mode=" not in caught.value.message
     assert decode_all(column, values, "Avro", failing=False).to_pylist() == [{"id": None, "name": None}] * 2
+    for _ in range(7):
+        decode_all(column, values, "Avro", failing=False)
+    lines = [each.getMessage() for each in caplog.records]
+    counts = [2, 4, 8, 16]  # a line for twice as many, because a function does not see where a task ends
+    assert [line.split(" values,")[0] for line in lines] == [f"Avro values of a column: {count}" for count in counts]
+
+
+def test_names_of_a_schema_do_not_break_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    errors = SchemaErrors()
+    reason = pa.array(["field a\nb"]).dictionary_encode()
+    errors.add("t, values", MalformedValues(reason, pa.array([0], pa.int32()), None, pa.array(["change\rit"])))
+    errors.log("were dropped")
     (line,) = [each.getMessage() for each in caplog.records]
-    assert line.startswith("Avro values of a column: 2 values, which may be valid, were read as null")
+    assert "field a\\nb. change\\rit" in line
 
 
 class Broken:
