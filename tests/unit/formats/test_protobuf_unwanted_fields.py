@@ -181,3 +181,16 @@ def test_a_writer_may_change_types_of_fields_that_are_not_wanted(
     for wanted in fails:
         ((message, _),) = problems({**others, **wanted})
         assert "which cannot be read as the" in message
+
+
+def test_an_unknown_type_is_no_new_value(registry: FakeRegistry) -> None:
+    registry.add("other", 'syntax = "proto3"; package o; message Other { int32 i = 1; }', schemaType="PROTOBUF")
+    references = [{"name": "other.proto", "subject": "other", "version": 1}]
+    schema_id = registry.add("m-value", LACKING, schemaType="PROTOBUF", references=references)
+    source = ProtobufSource(LACKING, "M")
+    settings = RegistrySettings((registry.url,), api_timeout_ms=3_000)
+    writers = WriterMessages(settings, source, fails_at_new_fields=True)
+    column = ProtobufColumn(pa.struct({"id": pa.int32()}), source, writers=writers)
+    decoded = column.decode(pa.array([b"\0" + struct.pack(">I", schema_id) + b"\0\x08\x02"], pa.binary()))
+    assert decoded.malformed is None
+    assert decoded.values.to_pylist() == [{"id": 2}]

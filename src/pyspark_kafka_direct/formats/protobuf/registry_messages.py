@@ -10,7 +10,7 @@ from pyspark_kafka_direct.errors import SchemaError
 from pyspark_kafka_direct.formats.framing import NO_MESSAGE
 from pyspark_kafka_direct.formats.new_parts import check_new_parts
 from pyspark_kafka_direct.formats.protobuf.given_message import named_message
-from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
+from pyspark_kafka_direct.formats.protobuf.proto_types import UNKNOWN, ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.formats.registered_writers import fetch_writer_schema
 from pyspark_kafka_direct.formats.writer_schemas import WriterSchemaError, schema_label
@@ -152,7 +152,7 @@ def _new_values(
     Such a value would be another one, such as a number without its upper bits, or no value.
     """
     for path, field, target in _fields(writer_schema, writer, reader_schema, reader):
-        if target is None:
+        if target is None or UNKNOWN in (field.type, target.type):
             continue
         if field.type == target.type == "enum":
             known = {number for _, number in reader_schema.enums[target.type_name].values}
