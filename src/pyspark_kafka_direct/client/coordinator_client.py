@@ -72,7 +72,7 @@ class CoordinatorClient:
     ) -> _T:
         """Call the coordinator, and retry until the deadline, looking the coordinator up again after errors."""
         settings = self._cluster.settings
-        deadline = deadline or self._cluster.deadline()
+        confirmation_deadline, deadline = deadline, deadline or self._cluster.deadline()
         retry = Retry(deadline, None, Backoff.of(settings))
         short_retry = Retry(deadline, None, Backoff(_SHORT_PAUSE, settings.retry_backoff_ms / 1000))
         if self._node is None and not self._cluster.nodes:
@@ -88,7 +88,9 @@ class CoordinatorClient:
                 if retriable.same_coordinator:
                     short_retry.wait_or_raise(retriable.error)
                     continue
-                if isinstance(retriable.error, TopicNotFoundError) and self._confirm_missing(retriable.error, deadline):
+                if isinstance(retriable.error, TopicNotFoundError) and self._confirm_missing(
+                    retriable.error, confirmation_deadline
+                ):
                     raise retriable.error from None
                 self._node = None
                 retry.wait_or_raise(retriable.error)
@@ -96,7 +98,7 @@ class CoordinatorClient:
                 self._node = None
                 retry.wait_or_raise(error)
 
-    def _confirm_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
+    def _confirm_missing(self, error: TopicNotFoundError, deadline: Deadline | None) -> bool:
         if error.topic is None:
             return True
         suspects = {TopicPartition(error.topic, error.partition or 0): None}

@@ -92,6 +92,9 @@ class LossConfirmation:
     def is_running(self) -> bool:
         return self._timeout > 0
 
+    def is_over(self, now: float) -> bool:
+        return now >= self._since + self._timeout
+
     def add_evidence(self, seconds: float, now: float) -> None:
         """Add evidence of a loss whose confirmation takes so many seconds; 0: it is no evidence."""
         if seconds:
@@ -187,7 +190,7 @@ class Retry:
         pause = self._confirmation.limit_pause(self._backoff.pause(self.tries - 1, system))
         if seconds:
             pause = max(pause, _MIN_CONFIRMATION_PAUSE)
-            if self._retries is not None:
+            if self._retries is not None and not self._confirmation.is_over(system.monotonic()):
                 self._retries += 1
         if self.is_last_try or pause >= self.deadline.remaining():
             if self.tries > 1:

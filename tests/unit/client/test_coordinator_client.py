@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
+from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.fake_coordinators import FakeCluster
 from tests.unit.client.fake_systems import FakeTimeSystem
 
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.coordinator_client import (
     CoordinatorClient,
     CoordinatorType,
@@ -202,6 +204,16 @@ def test_an_unknown_topic_raises_only_if_several_brokers_confirm_it() -> None:
     assert len(missing.connected) == 1
     lagging = scripted(*[unknown] * 9)
     assert CoordinatorClient(CoordinatorsCluster(), "group", "g").call(lagging, {"t"}) == "response of c10:9092"
+
+
+def test_a_short_timeout_does_not_hide_that_the_topic_of_a_commit_is_missing() -> None:
+    tp = TopicPartition("flights", 0)
+    with UnitCluster({tp.topic: 1}, brokers=2, connection={"default_api_timeout_ms": 1000}) as cluster:
+        group = ConsumerGroup(cluster.client(), "g")
+        group.commit({tp: 0})
+        cluster.event("delete_topic", topic=tp.topic)
+        with pytest.raises(TopicNotFoundError):
+            group.commit({tp: 0})
 
 
 def test_unreached_cluster_is_first_asked_for_topics() -> None:
