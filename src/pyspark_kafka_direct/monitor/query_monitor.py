@@ -296,7 +296,7 @@ class Monitor:
                 self._store_lag(lag)
         if lag is not None:
             _log.info("%s", lag.summary)
-        if run.lacks_end_offsets and is_refresh_due:
+        if run.lacks_end_offsets and (is_refresh_due or lag is not None):  # a lag of earlier end offsets is too low
             self._start_refresh(run)
 
     def query_idle(self, run_id: str) -> None:
@@ -346,7 +346,7 @@ class Monitor:
                 for index, source in sources.items()
                 if source.fetch_end_offsets is not None
                 and source.batch.end
-                and (all_are_known or not source.batch.latest)
+                and (all_are_known or source.lacks_end_offsets)
             }
         except Exception as error:
             _log.debug("could not refresh the lag of the query %s: %s", run.name or run.query_id, error)
@@ -431,6 +431,12 @@ class _MonitoredSource:
     options: Mapping[str, str] = field(repr=False)
     # None if the options are not known.
     fetch_end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] | None = field(repr=False)
+    has_earlier_end_offsets: bool = False  # fetched before the batch ended
+
+    @property
+    def lacks_end_offsets(self) -> bool:
+        """Whether the end offsets are unknown since the last batch."""
+        return self.has_earlier_end_offsets or not self.batch.latest
 
     def with_known_end_offsets(self, previous: _MonitoredSource | None) -> _MonitoredSource:
         """Return a ``read_committed`` source with the high watermarks of the batch before, if these were fetched."""
@@ -439,16 +445,15 @@ class _MonitoredSource:
             return self
         known = previous.batch
         latest = {tp: max(end, last_stable_offsets.get(tp, end)) for tp, end in known.latest.items()}
-        return dataclasses.replace(
-            self, batch=dataclasses.replace(self.batch, latest=latest, latest_fetched_ms=known.latest_fetched_ms)
-        )
+        batch = dataclasses.replace(self.batch, latest=latest, latest_fetched_ms=known.latest_fetched_ms)
+        return dataclasses.replace(self, batch=batch, has_earlier_end_offsets=True)
 
     def with_end_offsets(self, end_offsets: Mapping[TopicPartition, int], now_ms: float) -> _MonitoredSource:
         """Return the source with newly fetched end offsets."""
         batch = dataclasses.replace(self.batch, latest=end_offsets, latest_fetched_ms=now_ms)
-        if self.batch.latest:  # the lag after the batch was already reported: report the query as idle since then
+        if not self.lacks_end_offsets:  # the lag after the batch was already reported: the query is idle since then
             batch = dataclasses.replace(batch, began_ms=now_ms, ended_ms=now_ms, rows=0, start=self.batch.end)
-        return dataclasses.replace(self, batch=batch)
+        return dataclasses.replace(self, batch=batch, has_earlier_end_offsets=False)
 
 
 @dataclass(slots=True)
@@ -465,7 +470,7 @@ class _MonitoredRun:
     @property
     def lacks_end_offsets(self) -> bool:
         """Whether the end offsets of a source are unknown since the last batch."""
-        return any(not source.batch.latest for source in self.sources.values())
+        return any(source.lacks_end_offsets for source in self.sources.values())
 
     def lag(self) -> QueryLag | None:
         """Return the lag of the run's sources; ``None`` if no end offsets are known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -48,12 +49,22 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.pauses: list[float] = []
+        self._may_end = threading.Event()
+        self.resume()
         patched = SimpleNamespace(monotonic=lambda: self.now, time=time.time, sleep=self.sleep)
         monkeypatch.setattr(query_monitor, "time", patched)
 
     def sleep(self, seconds: float) -> None:
+        assert self._may_end.wait(30)
         self.pauses.append(seconds)
         self.now += seconds
+
+    def block(self) -> None:
+        """Let pauses last until ``resume``."""
+        self._may_end.clear()
+
+    def resume(self) -> None:
+        self._may_end.set()
 
 
 def batch(end: int, stable: int, *, start: int = 0, number: int = 1) -> dict[str, Any]:
@@ -103,23 +114,43 @@ def test_other_reports_contain_the_high_watermark(options: QueryDetails) -> None
 
 
 def test_high_watermarks_are_requested_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, brokers = Clock(monkeypatch), Brokers(100, 300)
+    clock, brokers = Clock(monkeypatch), Brokers(100, 300, 400)
     monitor = Monitor(fetch_end_offsets=brokers.fetch)
     monitor.batch_ended(batch(10, 20), COMMITTED)
     wait_for_refreshes()
-    clock.now += 0.9
+    clock.now += 0.75
+    clock.block()
     monitor.batch_ended(batch(20, 30, start=10, number=2), COMMITTED)
-    wait_for_refreshes()
     found = partition(monitor)
     assert (monitor.lags[0].batch_id, found.offset, found.latest, found.lag) == (2, 20, 100, 80)
     monitor.batch_ended(batch(150, 150, start=20, number=3), COMMITTED)
-    wait_for_refreshes()
     found = partition(monitor)
     assert (found.latest, found.lag, found.last_stable_offset) == (150, 0, 150), "the log ends there at least"
-    clock.now += 0.2
+    clock.resume()
+    wait_for_refreshes()
+    assert (partition(monitor).latest, len(brokers.requests), clock.pauses) == (300, 2, [0.25])
+    clock.now += 1.0
     monitor.batch_ended(batch(160, 170, start=150, number=4), COMMITTED)
     wait_for_refreshes()
-    assert (partition(monitor).latest, len(brokers.requests), clock.pauses) == (300, 2, [])
+    assert (partition(monitor).latest, len(brokers.requests), clock.pauses) == (400, 3, [0.25])
+
+
+def test_the_lag_after_the_last_of_several_batches_counts_records_behind_an_open_transaction(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Within a second after a request the lag is not known at once. The idle query is reported 10 s later."""
+    clock, brokers = Clock(monkeypatch), Brokers(10, 516)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    monitor.batch_ended(batch(10, 10), COMMITTED)
+    wait_for_refreshes()
+    clock.now += 0.5
+    with caplog.at_level(logging.INFO, "pyspark_kafka_direct.monitor"):
+        monitor.batch_ended(batch(15, 15, start=10, number=2), COMMITTED)
+        wait_for_refreshes()
+    found = partition(monitor)
+    assert (found.offset, found.latest, found.lag, found.rate) == (15, 516, 501, 2.5)
+    assert caplog.records[-1].getMessage() == monitor.lags[0].summary
+    assert clock.pauses == [0.5]
 
 
 def test_idle_events_within_a_second_cause_one_request_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
