@@ -165,6 +165,11 @@ def split_fingerprints(values: pa.BinaryArray) -> FramedValues:
     return _framed(values, starts, prefixes, lambda prefix: fingerprint_id(prefix[len(_MARKER) :]), malformed)
 
 
+def begins_with_id(value: bytes) -> bool:
+    """Return whether a value may begin with a schema id or GUID."""
+    return value[:1] in (_MAGIC_ID, _MAGIC_GUID) and len(value) >= _ID_BYTES
+
+
 def schema_id_prefix(schema_id: int | UUID) -> bytes:
     """Return the bytes in front of a value with a schema id or GUID."""
     if isinstance(schema_id, UUID):

@@ -108,13 +108,17 @@ def _advice(side: str, row: int, sides: Mapping[str, MalformedValues], values: p
         other = first_malformed(malformed, schema_errors=True)
         if other is not None:
             return f" Records behind it have a {each} whose schema cannot be used: {other.message}."
-    from pyspark_kafka_direct.formats.framing import NO_FRAMING  # its imports are for few formats
+    from pyspark_kafka_direct.formats.framing import NO_FRAMING, begins_with_id  # their imports are for few formats
 
-    options = f"{side}Format, {side}Schema and {side}Framing fit the topic"
-    advice = format_advice(sides[side], values, options)
-    if not advice and sides[side].reasons[row].as_py() in NO_FRAMING:
-        return f" If no {side} of the topic has a schema id, set {side}Framing=none. Otherwise, s{_MODES[1:]}"
-    return advice or f" {_MODES}"
+    hint = ""
+    if sides[side].reasons[row].as_py() in NO_FRAMING:
+        hint = f" If no {side} of the topic has a schema id, set {side}Framing=none."
+    elif sides[side].schema_ids is None and begins_with_id(values[row].as_py()):
+        hint = f" If the first bytes are a schema id, set {side}Framing=confluent."
+    advice = format_advice(sides[side], values, f"{side}Format, {side}Schema and {side}Framing fit the topic")
+    if advice:
+        return hint + advice
+    return f"{hint} Otherwise, s{_MODES[1:]}" if hint else f" {_MODES}"
 
 
 def format_advice(malformed: MalformedValues, values: pa.Array, condition: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.direct.streaming_contexts import BatchResults, direct_stream, streaming
 from tests.integration.test_avro_with_registry import V1, V2, Orders
 
-from pyspark_kafka_direct import OptionError, SchemaRegistryError
+from pyspark_kafka_direct import OptionError, PayloadSchemaError, SchemaRegistryError, error_of
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 
 if TYPE_CHECKING:
@@ -41,12 +41,26 @@ def test_an_rdd_of_several_writer_schemas(
     orders.write(V1, {"id": 1})
     orders.write(V2, {"id": 2, "name": "b"}, in_headers=True)
     orders.write_bytes(b"bare")
-    rdd = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 3))
+    orders.write_bytes(b"\0\0\0\0\x4d\2")  # an unknown id
+    rdd = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 0, 4))
     options = {"schema.registry.url": registry.url, "valueFraming": "header"}
     (batch,) = rdd.arrow(["value", "_error"], valueFormat="avro", mode="PERMISSIVE", options=options).collect()
     assert batch.schema.field("value").type.names == ["id", "name"]
-    assert values([batch]) == [{"id": 1, "name": None}, {"id": 2, "name": "b"}, {"id": None, "name": None}]
-    assert [error and error["stage"] for error in batch.column("_error").to_pylist()] == [None, None, "parse"]
+    none = {"id": None, "name": None}
+    assert values([batch]) == [{"id": 1, "name": None}, {"id": 2, "name": "b"}, none, none]
+    errors = batch.column("_error").to_pylist()
+    assert [error and (error["stage"], error["schema_id"]) for error in errors] == [
+        None,
+        None,
+        ("parse", None),
+        ("schema", 77),
+    ]
+    failing = create_rdd(spark, kafka, OffsetRange(orders.topic, 0, 3, 4)).arrow(valueFormat="avro", options=options)
+    with pytest.raises(Exception, match="Schema id 77 has to be in the registry") as caught:
+        failing.collect()
+    error = error_of(caught.value)
+    assert isinstance(error, PayloadSchemaError)
+    assert "mode=" not in error.message
     first = rdd.arrow(
         ["value"], valueFormat="avro", options={**options, "valueSchemaVersion": "1"}, mode="dropmalformed"
     )

@@ -294,9 +294,26 @@ def test_a_topic_without_ids(topic: Topic) -> None:
     """One value without an id may be malformed. If no value has one, the options are wrong."""
     assert "set valueFraming=none. Otherwise, set mode=PERMISSIVE" in topic.failure(GOOD, BARE).message
     message = topic.failure(b"a", b"b", b"c").message
+    assert "set valueFraming=none. None of" in message
     assert message.endswith(
         "None of 3 values can be decoded, so check whether valueFormat, valueSchema and valueFraming fit the topic."
     )
+
+
+@pytest.mark.parametrize(
+    ("payload_format", "datum"), [("json", b'{"id": 1, "name": "x"}'), ("avro", encode(READER, {"id": 5, "name": "x"}))]
+)
+def test_a_topic_with_ids_that_the_options_do_not_mention(payload_format: str, datum: bytes) -> None:
+    settings = PayloadSettings(value_format=payload_format, value_avro_schema=json.dumps(READER), mode="FAILFAST")
+    decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": ROW}))
+    for values, follows in (
+        ([framed(7, datum)], "Otherwise, set mode=PERMISSIVE"),
+        ([framed(7, datum)] * 2, "None of 2 values can be decoded"),
+    ):
+        with pytest.raises(MalformedPayloadError) as caught:
+            list(decoder.decode([batch(decoder, value=values)], ONE))
+        hint = "If the first bytes are a schema id, set valueFraming=confluent."
+        assert f"{hint} {follows}" in caught.value.message
 
 
 def test_a_topic_with_another_format(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.formats.avro.write_settings import AvroWriteSettings
 from pyspark_kafka_direct.formats.json_write_settings import JsonWriteSettings
 from pyspark_kafka_direct.spark.payload_encoders import PayloadEncoders
 from pyspark_kafka_direct.spark.write_rows import (
@@ -207,6 +209,14 @@ def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
     without_key_id = [[each for each in row or [] if each != key_id] for row in rows_in.column(1)[1:].to_pylist()]
     assert [each or [] for each in headers_with(key=JsonWriteSettings())] == without_key_id
     assert headers_with() == rows_in.column(1)[1:].to_pylist()  # the original bytes, whose schema is that of the ids
+
+
+def test_the_error_of_a_row_names_the_schema_that_does_not_allow_it() -> None:
+    schema = parse_avro_schema('{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}')
+    settings = AvroWriteSettings(schema=schema, source="version 2 of t-value, schema id 5")
+    encoders = PayloadEncoders({"value": settings}, "t")
+    with pytest.raises(ColumnError, match=r"value\.n is null.* \(version 2 of t-value, schema id 5\)\. Filter out"):
+        encoders.encode("value", pa.array([{"n": None}], pa.struct({"n": pa.int32()})), lambda _: None)
 
 
 def test_json_does_not_have_the_schema_id_of_the_row_that_it_is_made_from() -> None:
