@@ -59,7 +59,9 @@ class BlockedPartitions:
         self._checked_at = now
         blocked = []
         for tp, offset in sorted(last_stable_offsets.items()):
-            end = high_watermarks.get(tp, offset)
+            end = high_watermarks.get(tp)
+            if end is None:
+                continue
             first_seen_offset, since = self._since.get(tp, (offset, now))
             if end <= offset:
                 self._since.pop(tp, None)

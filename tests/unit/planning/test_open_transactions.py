@@ -53,6 +53,9 @@ def test_with_rare_checks_a_transaction_is_reported_at_once() -> None:
 def test_missing_high_watermarks_report_nothing() -> None:
     blocked = BlockedPartitions()
     assert blocked.update({T0: 10}, {}, 0.0) == []
+    assert blocked.update({T0: 10}, {T0: 20}, 5.0) == []
+    assert blocked.update({T0: 10}, {}, 10.0) == []
+    assert blocked.update({T0: 10}, {T0: 20}, 15.0) == [BlockedPartition(T0, 10, 20, 5.0)]
 
 
 def test_when_high_watermarks_are_requested() -> None:
