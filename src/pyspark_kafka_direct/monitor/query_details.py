@@ -34,8 +34,14 @@ class QueryDetails:
         return _ANY_PYTHON_SOURCE in description if self.options is None else description in self.options
 
     def option(self, description: str, name: str) -> str | None:
-        """Return an option of a source."""
-        return None if self.options is None else self.options.get(description, {}).get(name.lower())
+        """Return an option of a source by its documented name, however the user has written that."""
+        from pyspark_kafka_direct.config.config_option import ConfigSource
+        from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+
+        for given_name, value in (self.options or {}).get(description, {}).items():
+            if value.strip() and OPTION_TABLE.find(ConfigSource.OPTION, given_name).canonical_name == name:
+                return value.strip()
+        return None
 
 
 def find_query(spark: Any, query_id: str) -> Any:

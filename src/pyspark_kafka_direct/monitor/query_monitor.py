@@ -245,7 +245,7 @@ class Monitor:
             description = str(source["description"])
             if not details.is_kafka_direct(description):
                 continue
-            isolation_level = details.option(description, "kafka.isolation.level") or ""
+            isolation_level = details.option(description, "isolation.level") or ""
             read_committed = isolation_level.lower() == "read_committed"
             batch = parse_source_progress(progress, source, read_committed=read_committed)
             if batch is not None:

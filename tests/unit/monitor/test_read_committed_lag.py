@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.monitor.progress_reports import OTHER_SOURCE, SOURCE, report, source
 from tests.unit.monitor.test_query_monitor import A, wait_for_refreshes
 
+from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.monitor import Monitor, query_monitor
 from pyspark_kafka_direct.monitor.query_details import QueryDetails
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor import PartitionLag
 
 B = TopicPartition("u", 0)
+BASE_OPTIONS = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 LABELS = {"topic": "t", "partition": "0"}
 
 
-def details(level: str, *, description: str = SOURCE) -> QueryDetails:
-    return QueryDetails(5000.0, {description: {"kafka.isolation.level": level}})
+def details(level: str, *, name: str = "kafka.isolation.level", description: str = SOURCE) -> QueryDetails:
+    return QueryDetails(5000.0, {description: {"subscribe": "t", name: level}})
 
 
 COMMITTED = details("read_committed")
@@ -79,15 +81,19 @@ def partition(monitor: Monitor) -> PartitionLag:
     return found
 
 
-@pytest.mark.parametrize("level", ["read_committed", "Read_Committed"])
-def test_the_lag_counts_records_behind_an_open_transaction(level: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("level", ["read_committed", "Read_Committed", " read_committed "])
+@pytest.mark.parametrize("name", ["kafka.isolation.level", "isolation.level", " kafka.isolation.level"])
+def test_the_lag_counts_records_behind_an_open_transaction(
+    name: str, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert parse_stream_options({**BASE_OPTIONS, name: level}).fetch.isolation_level == "read_committed"
     brokers = Brokers(511)
     monitor = Monitor(fetch_end_offsets=brokers.fetch)
     registry = CollectorRegistry()
     monitor.register_metrics(registry)
     monitor.track_query(report()["id"], "r", None)
     with caplog.at_level(logging.INFO, "pyspark_kafka_direct.monitor"):
-        monitor.batch_ended(batch(10, 10), details(level))
+        monitor.batch_ended(batch(10, 10), details(level, name=name))
         wait_for_refreshes()
     found = partition(monitor)
     assert (found.offset, found.latest, found.lag, found.last_stable_offset) == (10, 511, 501, 10)
