@@ -170,7 +170,9 @@ def test_a_deleted_topic_is_skipped_by_a_data_frame_as_by_the_rdd(
     topic, other = bench.make_topic(), bench.make_topic()
     bench.write(topic, [b"old"])
     bench.write(other, [b"kept"])
-    rdd = rdd_of((topic, 0, 0, 1), (other, 0, 0, 1), params={"failOnDataLoss": False})
+    # Shorter than the time in which brokers confirm the loss, which it does not end.
+    params = {"failOnDataLoss": False, "kafkaConsumer.pollTimeoutMs": "1000", "default.api.timeout.ms": "3000"}
+    rdd = rdd_of((topic, 0, 0, 1), (other, 0, 0, 1), params=params)
     Admin(bench.bootstrap_servers).delete(topic)
     assert values(rdd.collect()) == [b"kept"]
     assert [bytes(row.value) for row in rdd.toDF().collect()] == [b"kept"]
