@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,6 +89,7 @@ def first_null(values: pa.Array, steps: Sequence[int]) -> int | None:
 class _JsonSchema:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
+        self._names: dict[int, Mapping[str, Any]] = {}  # of the schemas in a document, by its id
         self._accepts_null: dict[int, bool] = {}  # by the ids of schemas, which may refer to themselves
 
     def mark(self, data_type: pa.DataType, nodes: list[_Node], at: NotNull, not_null: list[NotNull]) -> pa.DataType:
@@ -156,13 +157,38 @@ class _JsonSchema:
         reference = node.schema.get("$ref")
         if not isinstance(reference, str):
             return
-        name, _, pointer = reference.partition("#")
-        document = self._documents.get(name) if name else node.document
+        name, _, fragment = reference.partition("#")
+        document = self._document(name, node.document) if name else node.document
+        if fragment and not fragment.startswith("/"):
+            yield _Node(self._named(document).get(f"#{fragment}"), document)
+            return
         target = document
-        for key in pointer.split("/")[1:]:
+        for key in fragment.split("/")[1:]:
             key = unquote(key).replace("~1", "/").replace("~0", "~")
             target = target.get(key) if isinstance(target, dict) else None
         yield _Node(target, document)
+
+    def _document(self, name: str, document: Any) -> Any:
+        """Return another document, or a part of this one that has an id."""
+        if name in self._documents:
+            return self._documents[name]
+        names = self._named(document)
+        base = document.get("$id") if isinstance(document, dict) else None
+        return names.get(name, names.get(urljoin(base, name)) if isinstance(base, str) else None)
+
+    def _named(self, document: Any) -> Mapping[str, Any]:
+        """Return the schemas in a document by their ids, and by their anchors behind ``#``."""
+        if id(document) not in self._names:
+            named = self._names[id(document)] = {}
+            pending = [document]
+            while pending:
+                part = pending.pop()
+                if isinstance(part, dict):
+                    anchors = (part.get("$anchor"), part.get("$dynamicAnchor"))
+                    named |= {name: part for name in (part.get("$id"), part.get("id")) if isinstance(name, str)}
+                    named |= {f"#{anchor}": part for anchor in anchors if isinstance(anchor, str)}
+                pending += part.values() if isinstance(part, dict) else _list(part, [])
+        return self._names[id(document)]
 
 
 def _properties(parts: Iterable[_Node], name: str) -> Iterator[_Node]:

@@ -100,12 +100,22 @@ def test_a_null_is_an_error_if_its_schema_does_not_allow_it(column: str) -> None
         ({"$ref": "other.json"}, False),
         ({"$ref": "other.json#/definitions/N"}, True),
         ({"$ref": "unknown.json#/definitions/N"}, True),
+        ({"$ref": "#anchor", "definitions": {"N": {"$anchor": "anchor", **NULLABLE}}}, True),
+        ({"$ref": "#anchor", "definitions": {"N": {"$anchor": "anchor", **INTEGER}}}, False),
+        ({"$ref": "#anchor", "definitions": {"N": {"$id": "#anchor", **INTEGER}}}, False),
+        ({"$ref": "#missing", "definitions": {"N": INTEGER}}, True),
+        ({"$ref": "other.json#anchor"}, False),
+        ({"$ref": "http://host/n.json", "definitions": {"N": {"$id": "http://host/n.json", **INTEGER}}}, False),
+        ({"$ref": "n.json#anchor", "definitions": {"N": {"$id": "http://host/n.json", "of": [INTEGER]}}}, True),
+        ({"$ref": "n.json", "definitions": {"N": {"$id": "http://host/n.json", **INTEGER}}}, False),
+        ({"$ref": "parent.json#/definitions/N", "definitions": {"N": INTEGER}}, False),
         ({"$ref": "#/definitions/A", "definitions": {"A": {"$ref": "#/definitions/A"}}}, True),
     ],
 )
 def test_schemas_that_allow_null(schema: Any, expected: bool) -> None:
-    other = {"type": "integer", "definitions": {"N": {"$ref": "#/definitions/M"}, "M": NULLABLE}}
-    parent = an_object("f", f=schema)
+    named = {"anchored": {"$anchor": "anchor", **INTEGER}}
+    other = {"type": "integer", "definitions": {"N": {"$ref": "#/definitions/M"}, "M": NULLABLE, **named}}
+    parent = an_object("f", f=schema) | {"$id": "http://host/parent.json"}
     if isinstance(schema, dict):
         parent["definitions"] = schema.get("definitions", {})
     arguments = parent, [{"f": None}], pa.struct({"f": pa.int32()})
