@@ -56,7 +56,7 @@ def parse_connection(parsed: ParsedConfig) -> tuple[ConnectionSettings, tuple[st
     try:
         security, warnings = parse_security(parsed)
     except OptionError as error:
-        unknown = chain.from_iterable(parsed.unknown.values())
+        unknown = chain.from_iterable(option.warnings for option in parsed.unknown.values())
         # A missing option may be given under a misspelled name, and the warning about it is not logged after an error.
         raise OptionError(" ".join([error.message, *(f"({warning})" for warning in unknown)])) from None
     connection = ConnectionSettings(

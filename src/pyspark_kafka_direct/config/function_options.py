@@ -13,46 +13,45 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.subject_names import Side
 
-# Those that change values or decide what is malformed (Spark's JSONOptions, AvroOptions and ProtobufOptions).
-_OPTIONS: Final = {
-    "json": (
-        "allowBackslashEscapingAnyCharacter",
-        "allowComments",
-        "allowNonNumericNumbers",
-        "allowNumericLeadingZeros",
-        "allowSingleQuotes",
-        "allowUnquotedControlChars",
-        "allowUnquotedFieldNames",
-        "charset",
-        "dateFormat",
-        "enableDateTimeParsingFallback",
-        "encoding",
-        "ignoreNullFields",
-        "locale",
-        "prefersDecimal",
-        "primitivesAsString",
-        "timestampFormat",
-        "timestampNTZFormat",
-        "timeZone",
-    ),
-    "avro": (
-        "avroSchema",
-        "avroSchemaUrl",
-        "datetimeRebaseMode",
-        "enableStableIdentifiersForUnionType",
-        "positionalFieldMatching",
-        "recursiveFieldMaxDepth",
-        "stableIdentifierPrefixForUnionType",
-    ),
-    "protobuf": (
-        "convert.any.fields.to.json",
-        "emit.default.values",
-        "enums.as.ints",
-        "recursive.fields.max.depth",
-        "retain.empty.message.types",
-        "unwrap.primitive.wrapper.types",
-        "upcast.unsigned.ints",
-    ),
+# Those that change values or decide what is malformed (Spark's JSONOptions, AvroOptions and ProtobufOptions), with the
+# value that changes nothing here, if there is one.
+_OPTIONS: Final[Mapping[str, Mapping[str, str | None]]] = {
+    "json": {
+        "allowBackslashEscapingAnyCharacter": "false",
+        "allowComments": "false",
+        "allowNonNumericNumbers": "true",
+        "allowNumericLeadingZeros": "false",
+        "allowSingleQuotes": "true",
+        "allowUnquotedControlChars": "false",
+        "allowUnquotedFieldNames": "false",
+        "charset": "utf-8",
+        "dateFormat": None,
+        "enableDateTimeParsingFallback": None,
+        "encoding": "utf-8",
+        "ignoreNullFields": "true",
+        "locale": "en-us",
+        "timestampFormat": None,
+        "timestampNTZFormat": None,
+        "timeZone": None,
+    },
+    "avro": {
+        "avroSchema": None,
+        "avroSchemaUrl": None,
+        "datetimeRebaseMode": "corrected",
+        "enableStableIdentifiersForUnionType": "false",
+        "positionalFieldMatching": "false",
+        "recursiveFieldMaxDepth": "-1",
+        "stableIdentifierPrefixForUnionType": None,
+    },
+    "protobuf": {
+        "convert.any.fields.to.json": "false",
+        "emit.default.values": "false",
+        "enums.as.ints": "false",
+        "recursive.fields.max.depth": "-1",
+        "retain.empty.message.types": "false",
+        "unwrap.primitive.wrapper.types": "false",
+        "upcast.unsigned.ints": "false",
+    },
 }
 _FUNCTIONS: Final = {
     "json": "from_json and to_json",
@@ -63,9 +62,10 @@ _FUNCTIONS: Final = {
 
 def check_function_options(parsed: ParsedConfig, formats: Mapping[Side, str]) -> None:
     """Reject unknown options that would change keys or values if a function of Spark decoded or encoded them."""
+    given = {name.lower().removeprefix("kafka."): option.value.lower() for name, option in parsed.unknown.items()}
     for side, payload_format in formats.items():
-        given = {name.lower().removeprefix("kafka.") for name in parsed.unknown}
-        given_options = [name for name in _OPTIONS.get(payload_format, ()) if name.lower() in given]
+        options = _OPTIONS.get(payload_format, {})
+        given_options = [name for name, usual in options.items() if given.get(name.lower(), usual) != usual]
         if given_options:
             functions = _FUNCTIONS[payload_format]
             raise OptionError(

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import READ_APIS, SINK_API, ConfigSource
@@ -30,6 +30,13 @@ _T = TypeVar("_T")
 _SPARK_OPTIONS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 
 
+class UnknownOption(NamedTuple):
+    """The value of an option that the table does not have, and the warnings about it."""
+
+    value: str
+    warnings: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedConfig:
     """The parsed options of one API."""
@@ -41,7 +48,7 @@ class ParsedConfig:
     given_names: Mapping[str, str]  # the table's names to the names that the user gave, for the options that apply
     strings: Mapping[str, str] = dataclasses.field(repr=False)  # the given values by the table's names; may be secrets
     warnings: tuple[str, ...]  # about ignored and unknown options; they never contain a value
-    unknown: Mapping[str, Sequence[str]]  # unknown names to the part of `warnings` about them
+    unknown: Mapping[str, UnknownOption] = dataclasses.field(repr=False)  # by the given names; may be secrets
     prefix: str = ""  # of the table's names, which the names of this config lack
 
     def name_of(self, option_name: str) -> str:
@@ -108,7 +115,7 @@ def parse_config(
     strings: dict[str, str] = {}
     warnings: list[str] = []
     rejections: list[str] = []
-    unknown_names: dict[str, list[str]] = {}  # display name to warnings
+    unknown: dict[str, UnknownOption] = {}
     for given_name, given_value in given_options.items():
         if given_value is None:
             continue
@@ -126,8 +133,9 @@ def parse_config(
             continue
         first_given[match.canonical_name] = display_name, value
         if option is None:
-            unknown_names[display_name] = _unknown_option(table, api, source, display_name, name.strip())
-            warnings += unknown_names[display_name]
+            about = _unknown_option(table, api, source, display_name, name.strip())
+            unknown[display_name] = UnknownOption(value, about)
+            warnings += about
         elif match.source_key is None or api not in option.apis:
             policy = table.other_source_policy(option) if match.source_key is None else option.unsupported_policy(api)
             if not policy.accepts(value):
@@ -143,8 +151,8 @@ def parse_config(
         raise OptionError(". ".join(rejections))
     for option in required_options:
         if not values.get(option.name):
-            raise _missing_option(table, source, option, unknown_names)
-    return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown_names)
+            raise _missing_option(table, source, option, unknown)
+    return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown)
 
 
 @functools.lru_cache(maxsize=64)

@@ -340,6 +340,27 @@ def test_options_of_sparks_functions_are_rejected(payload_format: str, names: li
         assert len(parse_stream_options(options).warnings) == len(names)
 
 
+@pytest.mark.parametrize(
+    ("payload_format", "given"),
+    [
+        (
+            "json",
+            {"allowComments": "false", "allowSingleQuotes": "TRUE", "encoding": "UTF-8", "ignoreNullFields": "true"},
+        ),
+        ("json", {"primitivesAsString": "true", "prefersDecimal": "true", "samplingRatio": "1"}),  # of an inference
+        ("avro", {"positionalFieldMatching": "false", "recursiveFieldMaxDepth": "-1"}),
+        ("protobuf", {"emit.default.values": "False", "recursive.fields.max.depth": "-1"}),
+    ],
+)
+def test_options_of_sparks_functions_that_change_nothing(payload_format: str, given: dict[str, str]) -> None:
+    options = {**BASE, "keyFormat": payload_format, "keySchema": "a int", **given}
+    assert len(parse_stream_options(options).warnings) == len(given)
+    sink = {"kafka.bootstrap.servers": "b:9092", "keyFormat": payload_format, **given}
+    if payload_format != "json":
+        sink["keySchema"] = "a int"
+    assert len(parse_sink_options(sink, streaming=True).warnings) == len(given)
+
+
 # Avro is drawn more often, because most options are for it.
 FORMATS = st.sampled_from(["binary", "string", "json", "avro", "avro", "avro", "protobuf", "decoders:make"])
 # Values that are not what an option has by default.
