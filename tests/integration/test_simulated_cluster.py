@@ -31,7 +31,7 @@ from pyspark_kafka_direct.protocol import messages
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_VERSION = "4.3.0"
+_VERSION = "4.4.0"
 _GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
 
 

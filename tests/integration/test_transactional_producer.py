@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     ProducerFactory: TypeAlias = Callable[..., TransactionalProducer]
 
 
-@pytest.fixture(params=["4.3", "3.9"])
+@pytest.fixture(params=["4.4", "3.9"])
 def servers(request: pytest.FixtureRequest) -> str:
     """Return the address of a cluster with transaction.version 2, and of one without."""
-    kafka = request.getfixturevalue("kafka" if request.param == "4.3" else "kafka39")
+    kafka = request.getfixturevalue("kafka" if request.param == "4.4" else "kafka39")
     assert isinstance(kafka, EmbeddedKafka)
     return kafka.bootstrap_servers
 

@@ -82,12 +82,12 @@ class RestartingQuery:
         )
 
 
-@pytest.mark.parametrize("version", ["4.3", "3.9"])
+@pytest.mark.parametrize("version", ["4.4", "3.9"])
 def test_network_faults_neither_lose_nor_duplicate_records(
     request: pytest.FixtureRequest, topics_on: Callable[[str], MakeTopic], version: str
 ) -> None:
     """Two in five write requests are cut in half, or their responses are lost or cut in half."""
-    kafka = request.getfixturevalue("kafka" if version == "4.3" else "kafka39")
+    kafka = request.getfixturevalue("kafka" if version == "4.4" else "kafka39")
     servers: str = kafka.bootstrap_servers
     topic = topics_on(servers)(PARTITIONS)
     chance = random.Random(20261122)

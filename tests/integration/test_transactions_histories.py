@@ -113,10 +113,10 @@ def records_of(*batches: int) -> list[str]:
     return sorted(f"{batch}-{part}" for batch in batches for part in range(2))
 
 
-@pytest.fixture(params=["4.3", "3.9"])
+@pytest.fixture(params=["4.4", "3.9"])
 def first(request: pytest.FixtureRequest, topics_on: Callable[[str], MakeTopic]) -> BatchCommitter:
     """Return the first run of a query, with and without transaction.version 2."""
-    kafka = request.getfixturevalue("kafka" if request.param == "4.3" else "kafka39")
+    kafka = request.getfixturevalue("kafka" if request.param == "4.4" else "kafka39")
     assert isinstance(kafka, EmbeddedKafka)
     return new_query(kafka.bootstrap_servers, topics_on)
 

@@ -31,10 +31,10 @@ TOO_FEW_REPLICAS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS
 DEADLINE = 60.0
 
 
-@pytest.fixture(scope="module", params=["4.3.0", pytest.param("3.9.2", marks=pytest.mark.soak)])
+@pytest.fixture(scope="module", params=["4.4.0", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def brokers(request: pytest.FixtureRequest, three_brokers: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
     """Three brokers, with and without transaction.version 2."""
-    if request.param == "4.3.0":
+    if request.param == "4.4.0":
         yield three_brokers
     else:
         with EmbeddedKafka(3, version=request.param, properties={"default.replication.factor": "3"}) as kafka:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker.certificate_authority import Certificates
 
-DEFAULT_VERSION = "4.3.0"
+DEFAULT_VERSION = "4.4.0"
 
 _LAST_PORT = 65_535
 
@@ -47,7 +47,7 @@ class EmbeddedKafka:
 
     Args:
         brokers: The number of brokers, 1 or 3; each broker is also a controller.
-        version: The version of Apache Kafka: 4.3.0, 3.9.2, or, without ``verify_jars``, another one in Maven Central.
+        version: The version of Apache Kafka: 4.4.0, 3.9.2, or, without ``verify_jars``, another one in Maven Central.
         security: Listeners in addition to PLAINTEXT: ``SSL``, ``MTLS`` (SSL that requires a client certificate),
             ``SASL_PLAINTEXT``, ``SASL_SSL``. The SASL mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and
             OAUTHBEARER (unsigned tokens). For KIP-368 set the property ``connections.max.reauth.ms``.
@@ -60,7 +60,7 @@ class EmbeddedKafka:
         start_timeout: Seconds until the cluster must be ready, without the time of the first download.
         external: ``host:port,...`` of a running cluster to use instead; no broker is started then. Arguments that need
             a new cluster are rejected, and so is stopping or starting brokers.
-        verify_jars: Whether the jars must have the checksums that this package contains for 4.3.0 and 3.9.2.
+        verify_jars: Whether the jars must have the checksums that this package contains for 4.4.0 and 3.9.2.
         progress: Called with lines about the progress of the download; prints to standard error by default.
 
     Raises:

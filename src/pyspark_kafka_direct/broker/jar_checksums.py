@@ -4,7 +4,7 @@ The jars come from Maven Central or a mirror of it, and their code runs as this 
 or added, by the network, by a mirror or in the cache, are not run. For a new version, run it once with
 ``verify_jars=False``, and write the file in its folder of the cache:
 
-    sha256sum *.jar | grep -v ' scala-library-' > .../broker/kafka-4.3.0.sha256
+    sha256sum *.jar | grep -v ' scala-library-' > .../broker/kafka-4.4.0.sha256
 """
 
 from __future__ import annotations

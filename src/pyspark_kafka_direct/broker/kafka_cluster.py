@@ -44,7 +44,9 @@ _STOP_TIMEOUT_S = 60.0
 
 _STARTED = "] Kafka Server started"  # logged by kafka.server.KafkaRaftServer when all listeners are bound
 
-_BOOTSTRAP = "bootstrap.checkpoint"  # a file of a formatted data folder
+_FORMATTED = "formatted"  # a folder beside the jars: a formatted data folder of this version, without users
+_IDENTITY = "meta.properties"  # the file of a data folder that contains the ids of the cluster, the node and the folder
+_IDENTITY_KEYS = ("version", "cluster.id", "node.id", "directory.id")
 _DATA_FOLDERS = ("log.dir", "log.dirs", "metadata.log.dir")  # the properties with the data folders
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -170,38 +172,25 @@ class KafkaCluster:
                 self._reservations.enter_context(reservation)
 
     def _format(self) -> None:
-        """Write what ``StorageTool format`` writes. Records are cached, because the tool takes a second to start."""
+        """Format the data folders with ``StorageTool``, which takes a second to start, or copy one that it wrote."""
         if any(name in self.config.properties for name in _DATA_FOLDERS):  # the tool knows which files each one needs
             for node in self.nodes:
                 self._run_storage_tool(node.id)
             return
-        is_cached = self._has_default_features()
-        records = self._cached_bootstrap_records() if is_cached else None
-        if records is None:
-            self._run_storage_tool(self.nodes[0].id)
-            records = (self._data(self.nodes[0].id) / _BOOTSTRAP).read_bytes()
-            if is_cached:
-                self._cache_bootstrap_records(records)
+        cache = self._jars / _FORMATTED if self._has_default_features() else None
+        formatted = None if cache is None else FormattedFolder.read(cache)
+        first, *others = self.nodes
+        if formatted is None:
+            self._run_storage_tool(first.id)
+            formatted = FormattedFolder.read(self._data(first.id))
+            if formatted is None:  # an unknown layout
+                for node in others:
+                    self._run_storage_tool(node.id)
+                return
+            if cache is not None:
+                formatted.save(cache)
         for node in self.nodes:
-            data = self._data(node.id)
-            data.mkdir(exist_ok=True)
-            (data / _BOOTSTRAP).write_bytes(records)
-            (data / "meta.properties").write_text(
-                f"version=1\ncluster.id={self._cluster_id}\nnode.id={node.id}\ndirectory.id={_new_id()}\n"
-            )
-
-    def _cached_bootstrap_records(self) -> bytes | None:
-        """Return the metadata records of a new cluster without users: the levels of the version's features."""
-        try:
-            return (self._jars / _BOOTSTRAP).read_bytes() or None
-        except OSError:
-            return None
-
-    def _cache_bootstrap_records(self, records: bytes) -> None:
-        temporary = self._jars / f"{_BOOTSTRAP}.{os.getpid()}.{_new_id()}"
-        with contextlib.suppress(OSError):  # such as a cache that another user owns
-            temporary.write_bytes(records)
-            temporary.replace(self._jars / _BOOTSTRAP)
+            formatted.copy(self._data(node.id), self._cluster_id, node.id)
 
     def _has_default_features(self) -> bool:
         names = self.config.properties
@@ -285,6 +274,45 @@ class KafkaCluster:
 
     def _properties(self, node: int) -> Path:
         return self.folder / f"broker-{node}.properties"
+
+
+class FormattedFolder:
+    """A data folder as ``StorageTool`` formatted it. Its files differ between versions of Kafka, so all are copied."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def read(cls, folder: Path) -> FormattedFolder | None:
+        """Return a formatted folder; ``None`` if it is missing, damaged, or has more ids than those of version 1."""
+        try:
+            lines = (folder / _IDENTITY).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return None
+        properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        is_known = sorted(properties) == sorted(_IDENTITY_KEYS) and properties["version"] == "1"
+        # After a crash of the machine, files of the cache may be empty.
+        return (
+            cls(folder)
+            if is_known and all(path.is_dir() or path.stat().st_size for path in folder.rglob("*"))
+            else None
+        )
+
+    def copy(self, target: Path, cluster_id: str, node: int) -> None:
+        """Write the folder of another node, with ids of its own."""
+        if target != self._folder:
+            shutil.copytree(self._folder, target)
+        values = dict(zip(_IDENTITY_KEYS, ("1", cluster_id, str(node), _new_id()), strict=True))
+        (target / _IDENTITY).write_text("".join(f"{key}={value}\n" for key, value in values.items()), encoding="utf-8")
+
+    def save(self, cache: Path) -> None:
+        """Copy the folder into the cache."""
+        temporary = cache.with_name(f"{cache.name}.{os.getpid()}.{_new_id()}")
+        with contextlib.suppress(OSError):  # such as a cache that another user owns
+            shutil.copytree(self._folder, temporary)
+            shutil.rmtree(cache, ignore_errors=True)  # a damaged one
+            temporary.rename(cache)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 class BrokerProcess:

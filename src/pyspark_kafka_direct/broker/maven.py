@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -160,6 +161,8 @@ def _describe_progress(resolved: int, sizes: Sequence[int], seconds: float) -> s
 
 
 def _failure_message(name: str, log: str) -> str:
+    if missing := _missing_modules(log):
+        return f"The repositories of Maven have no {' and no '.join(missing)}: choose a version that was published."
     markers = ("unresolved dependency", "not found", "FAILED", "Exception", "Error", "Caused by")
     lines = [line.strip() for line in log.splitlines() if any(word in line for word in markers)]
     shown = "\n  ".join((lines or log.splitlines())[-8:])
@@ -168,6 +171,16 @@ def _failure_message(name: str, log: str) -> str:
         "Check the network. Behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; "
         "for a mirror set PYSPARK_KAFKA_DIRECT_IVY_SETTINGS to the path of an ivysettings.xml."
     )
+
+
+def _missing_modules(log: str) -> list[str]:
+    """Return the modules that a repository does not have; empty if no repository responded."""
+    unreachable = set(re.findall(r"(?:Host |Server access error at url \w+://)([^/\s]+)", log))
+    # After the caches of this machine, Ivy lists the repositories that it has tried, each with the URLs of the files.
+    tried = re.findall(r"==== (?!local-)\S+: tried\s+\w+://?([^/\s]*)/", log)
+    if set(tried) <= unreachable:
+        return []
+    return [":".join(module) for module in re.findall(r":: ([^#\s]+)#([^;\s]+);(\S+): not found", log)]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 
 
 class ErrorCode(IntEnum):
-    """Every error code up to Kafka 4.3."""
+    """Every error code up to Kafka 4.4."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -166,6 +166,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 class ErrorCodeInfo(NamedTuple):

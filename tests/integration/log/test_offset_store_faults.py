@@ -218,11 +218,11 @@ def test_a_stale_leader_is_detected(make: Any, monkeypatch: pytest.MonkeyPatch) 
     assert make().load() == {PARTITION: 1}
 
 
-@pytest.mark.parametrize("version", ["4.3", "3.9"])
+@pytest.mark.parametrize("version", ["4.4", "3.9"])
 def test_a_faulty_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Every fifth write request is truncated, or its response is lost or truncated."""
     with contextlib.ExitStack() as stack:
-        kafka = request.getfixturevalue("kafka" if version == "4.3" else "kafka39")
+        kafka = request.getfixturevalue("kafka" if version == "4.4" else "kafka39")
         rng = random.Random(20261122)
 
         def fault(api_key: int) -> Fault:

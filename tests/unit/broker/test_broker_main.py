@@ -32,8 +32,8 @@ def test_if_the_port_is_in_use_the_error_says_how_to_choose_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "pyspark-kafka-direct" / "kafka-4.3.0").mkdir(parents=True)  # so that nothing is downloaded
-    (tmp_path / "pyspark-kafka-direct" / "kafka-4.3.0" / "scala-library-2.13.1.jar").touch()
+    (tmp_path / "pyspark-kafka-direct" / "kafka-4.4.0").mkdir(parents=True)  # so that nothing is downloaded
+    (tmp_path / "pyspark-kafka-direct" / "kafka-4.4.0" / "scala-library-2.13.1.jar").touch()
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert main(["--port", str(port)]) == 1

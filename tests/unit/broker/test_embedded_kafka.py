@@ -14,7 +14,7 @@ def test_one_broker_or_three() -> None:
 
 
 def test_a_version_without_checksums_needs_consent() -> None:
-    with pytest.raises(OptionError, match=r"only the jars of 3\.9\.2 and 4\.3\.0 can be verified.*verify_jars=False"):
+    with pytest.raises(OptionError, match=r"only the jars of 3\.9\.2 and 4\.4\.0 can be verified.*verify_jars=False"):
         EmbeddedKafka(version="3.8.0")
     EmbeddedKafka(version="3.8.0", verify_jars=False)
 

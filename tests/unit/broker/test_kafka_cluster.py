@@ -36,7 +36,7 @@ class EmptyCluster(KafkaCluster):
     """A cluster without brokers."""
 
     def __init__(self, folder: Path) -> None:
-        self.config = ClusterConfig(1, "4.3.0", (), {})
+        self.config = ClusterConfig(1, "4.4.0", (), {})
         self.folder = self._jars = folder
         self._java_options: Any = ()
         self._running: dict[int, BrokerProcess] = {}
@@ -81,7 +81,7 @@ def test_passwords_are_in_a_private_file_and_not_in_arguments(tmp_path: Path, mo
     program.chmod(0o755)
     monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
     cluster = EmptyCluster(tmp_path)
-    cluster.config = ClusterConfig(1, "4.3.0", (), {}, scram=("SCRAM-SHA-256=[name=alice,password=hunter2]",))
+    cluster.config = ClusterConfig(1, "4.4.0", (), {}, scram=("SCRAM-SHA-256=[name=alice,password=hunter2]",))
     cluster.nodes = (NodeConfig(1, {}),)
     cluster._cluster_id = "id"
     files_before = set(tmp_path.iterdir())
@@ -92,35 +92,72 @@ def test_passwords_are_in_a_private_file_and_not_in_arguments(tmp_path: Path, mo
     assert {path.name for path in set(tmp_path.iterdir()) - files_before} == {"arguments", "broker-1", "file"}
 
 
-def test_the_tool_runs_once_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "java"
+LAYOUTS = ["bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"]  # of 4.3 and 4.4
+KNOWN_IDS = ["version=1", "cluster.id=of-the-tool", "node.id=9", "directory.id=of-the-tool"]
+
+
+def storage_tool(folder: Path, checkpoint: str, ids: list[str]) -> Path:
+    """Return a program that formats a data folder with this file and these ids, and records that it ran."""
+    program = folder / "java"
     program.write_text(
-        f"#!/bin/sh\necho run >> {tmp_path}/runs\n"
+        f"#!/bin/sh\necho run >> {folder}/runs\n"
         "for last; do :; done\n"
-        'data="${last%.properties}"; mkdir "$data"; echo records > "$data/bootstrap.checkpoint"\n'
+        f'data="${{last%.properties}}"; file="$data/{checkpoint}"\n'
+        'mkdir -p "$(dirname "$file")"; echo records > "$file"\n'
+        f'chmod 400 "$file"; printf "%s\\n" "#$(date)" {" ".join(ids)} > "$data/meta.properties"\n'
     )
     program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize("checkpoint", LAYOUTS)
+def test_the_tool_runs_once_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str) -> None:
+    program = storage_tool(tmp_path, checkpoint, KNOWN_IDS)
     monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
 
     def format_cluster(name: str, properties: dict[str, str]) -> list[str]:
         (tmp_path / name).mkdir()
         cluster = EmptyCluster(tmp_path / name)
         cluster._jars = tmp_path
-        cluster.config = ClusterConfig(2, "4.3.0", (), properties)
+        cluster.config = ClusterConfig(2, "4.4.0", (), properties)
         cluster.nodes = (NodeConfig(1, {}), NodeConfig(2, {}))
         cluster._cluster_id = name
         cluster._format()
+        directory_ids = set()
         for node in (1, 2):
-            assert (tmp_path / name / f"broker-{node}/bootstrap.checkpoint").read_text() == "records\n"
+            assert (tmp_path / name / f"broker-{node}" / checkpoint).read_text() == "records\n"
             lines = (tmp_path / name / f"broker-{node}/meta.properties").read_text().splitlines()
             assert lines[:3] == ["version=1", f"cluster.id={name}", f"node.id={node}"]
+            directory_ids.update(lines[3:])
+        assert len(directory_ids) == 2
+        assert "directory.id=of-the-tool" not in directory_ids
         return (tmp_path / "runs").read_text().split()
 
     assert format_cluster("first", {}) == ["run"]
     assert format_cluster("second", {"message.max.bytes": "1"}) == ["run"]
     assert format_cluster("third", {"unstable.feature.versions.enable": "true"}) == ["run", "run"]
-    (tmp_path / "bootstrap.checkpoint").write_bytes(b"")  # the machine crashed
+    cached = tmp_path / "formatted" / checkpoint
+    cached.chmod(0o600)
+    cached.write_bytes(b"")  # the machine crashed
     assert format_cluster("fourth", {}) == ["run"] * 3
+    assert format_cluster("fifth", {}) == ["run"] * 3
+
+
+@pytest.mark.parametrize("ids", [KNOWN_IDS[:3], [*KNOWN_IDS, "region.id=x"], ["version=2", *KNOWN_IDS[1:]]])
+def test_the_tool_runs_for_each_node_if_its_ids_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: list[str]
+) -> None:
+    program = storage_tool(tmp_path, LAYOUTS[1], ids)
+    monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
+    cluster = EmptyCluster(tmp_path)
+    cluster.config = ClusterConfig(2, "4.5.0", (), {})
+    cluster.nodes = (NodeConfig(1, {}), NodeConfig(2, {}))
+    cluster._cluster_id = "id"
+    cluster._format()
+    assert (tmp_path / "runs").read_text().split() == ["run", "run"]
+    assert not (tmp_path / "formatted").exists()
+    for node in (1, 2):
+        assert (tmp_path / f"broker-{node}/meta.properties").read_text().splitlines()[1:] == ids
 
 
 @pytest.mark.parametrize("name", ["log.dirs", "metadata.log.dir"])
@@ -131,10 +168,11 @@ def test_the_tool_formats_the_data_folders_of_a_property(
     program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$last" >> {tmp_path}/runs\n')
     program.chmod(0o755)
     monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
-    (tmp_path / "bootstrap.checkpoint").write_text("records")  # in the cache
+    (tmp_path / "formatted").mkdir()  # the cache
+    (tmp_path / "formatted/meta.properties").write_text("\n".join(KNOWN_IDS))
     cluster = EmptyCluster(tmp_path)
     cluster._jars = tmp_path
-    cluster.config = ClusterConfig(2, "4.3.0", (), {name: str(tmp_path / "disk")})
+    cluster.config = ClusterConfig(2, "4.4.0", (), {name: str(tmp_path / "disk")})
     cluster.nodes = (NodeConfig(1, {}), NodeConfig(2, {}))
     cluster._cluster_id = "id"
     cluster._format()

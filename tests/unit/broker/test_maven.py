@@ -69,10 +69,20 @@ def test_jars_are_returned_with_or_without_dependencies(repository: Path, monkey
     assert jars(["org.example:above:1.0"], transitive=False, progress=pytest.fail) == alone
 
 
-def test_a_failed_download_is_reported_and_leaves_no_files(repository: Path) -> None:
-    with pytest.raises(BrokerError, match=r"(?s)Could not download org\.example:none:1\.0 .*none;1\.0: not found"):
+def test_a_missing_version_is_one_sentence_and_leaves_no_files(repository: Path) -> None:
+    with pytest.raises(
+        BrokerError, match=r"^The repositories of Maven have no org\.example:none:1\.0: choose a [^.]+\.$"
+    ):
         jars(["org.example:none:1.0"], progress=lambda line: None)
     assert [path.suffix for path in cache_folder().iterdir()] == [".lock"]
+
+
+def test_without_a_response_no_version_is_called_missing(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = repository.parent / "unreachable.xml"
+    settings.write_text(IVY.format(root="http://localhost:1/maven"))
+    monkeypatch.setenv("PYSPARK_KAFKA_DIRECT_IVY_SETTINGS", str(settings))
+    with pytest.raises(BrokerError, match=r"(?s)Could not download org\.example:above:1\.0 .*Check the network"):
+        jars(["org.example:above:1.0"], progress=lambda line: None)
 
 
 def test_concurrent_processes_download_once(repository: Path) -> None:
