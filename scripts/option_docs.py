@@ -61,7 +61,7 @@ _CLIENT_INTRODUCTION: Final = f"""\
 
 {_NOTICE}
 
-This page lists every setting of Kafka 4.3's Java consumer and producer, and librdkafka's names for them. Set them as
+This page lists every setting of Kafka 4.4's Java consumer and producer, and librdkafka's names for them. Set them as
 options of the data source, with or without `kafka.`: `.option("kafka.fetch.min.bytes", "65536")`. Or pass them in the
 `kafkaParams` of the direct stream and of `createRDD`, or as parameters of a log.
 

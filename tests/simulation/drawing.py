@@ -31,6 +31,7 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
     ("throttle_broker", "elect_leader"),
     ("compact_log", "throttle_broker"),
     ("stop_broker", "pause_broker"),
+    ("reuse_address", "stop_broker"),
     ("compact_log", "elect_leader"),
     ("stick_image", "expand_topic"),
     ("stick_image", "recreate_topic"),
@@ -41,7 +42,14 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
 )
 """Kinds of events that find more together, in an order in which they do."""
 
-_LASTING: Final = ("isolate_broker", "stick_image", "stick_follower", "stop_broker", "lose_tiered_storage")
+_LASTING: Final = (
+    "reuse_address",
+    "isolate_broker",
+    "stick_image",
+    "stick_follower",
+    "stop_broker",
+    "lose_tiered_storage",
+)
 _FAULTS_WITHOUT_ERROR: Final = tuple(each for each in REQUEST_FAULTS if each != "error")
 _WEAK_FAULTS: Final = ("delay_response", "split_response", "throttle")  # after which operations seldom fail
 _FATAL_FAULTS: Final = ("lose_request", "lose_response", "stall_response")
@@ -50,6 +58,10 @@ _OLD_CLUSTERS: Final[Sequence[Mapping[str, Any]]] = (
     {"topic_ids": False, "leader_epochs": False, "earliest_local": False},
     {"earliest_local": False},
 )
+
+
+WITHOUT_REUSE: Final = tuple(kind for kind in EVENT_KINDS if kind != "reuse_address")
+"""Events of processes that restart: a new one does not know its cluster, and may reach the other one first."""
 
 
 def draw_cluster(rng: random.Random, *, brokers: int | None = None) -> dict[str, Any]:
@@ -63,6 +75,8 @@ def draw_cluster(rng: random.Random, *, brokers: int | None = None) -> dict[str,
     }
     if rng.random() < 0.25:
         settings |= rng.choice(_OLD_CLUSTERS)
+    if rng.random() < 0.5:
+        settings["newest_versions"] = {"ApiVersions": 4}  # before Kafka 4.4, brokers do not check what clients expect
     return {"brokers": brokers, "cluster": settings}
 
 
@@ -151,11 +165,13 @@ def draw_reader_events(
     *,
     seconds: float,
     long: bool,
+    kinds: Collection[str] = WITHOUT_REUSE,
     coordinator_kinds: Collection[str] | None = None,
 ) -> tuple[Event, ...]:
     """Draw the events of readers that commit offsets for groups, if there are any."""
     requests = 1500 if long else 60
-    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, apis=reader_apis(groups))
+    apis = reader_apis(groups)
+    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=kinds, apis=apis)
     if groups:
         events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=coordinator_kinds)
     return events

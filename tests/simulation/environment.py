@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 OUTDATED: Final = frozenset(("stick_image", "isolate_broker"))
 """Events after which a broker lacks new metadata."""
-UNREACHABLE: Final = frozenset(("stop_broker", "pause_broker"))
+UNREACHABLE: Final = frozenset(("stop_broker", "reuse_address", "pause_broker"))
 
 
 class Environment:
@@ -39,6 +40,8 @@ class Environment:
         self.started_at = world.now
         self.network = Network(world)
         settings = ClusterSettings(**plan.parameters["cluster"])
+        if world.codec == "kio":  # which lacks version 5
+            settings = replace(settings, newest_versions={"ApiVersions": 4, **settings.newest_versions})
         self.cluster = SimulatedCluster(world, brokers=plan.parameters["brokers"], settings=settings)
         for broker in self.cluster.brokers.values():
             self.network.brokers[broker.host, broker.port] = broker

@@ -4,7 +4,7 @@ One per cent of the seeds use it, so that an error in the package's message tabl
 a simulated connection, does not go unnoticed. Here the tables give only the shape of the values: field names, and the
 defaults of fields that a version lacks. ``kio`` gives order, types, versions, tags and the defaults of omitted fields.
 
-``kio`` has all versions of all messages that the package supports, so none falls back to the tables.
+``kio`` lacks version 5 of ApiVersions, which brokers of such a history do not support.
 """
 
 from __future__ import annotations

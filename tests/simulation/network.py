@@ -106,7 +106,7 @@ class Network:
             raise TimeoutError("timed out")
         else:
             world.block("a connect", 2 * self.latency())
-        if broker is None or not broker.is_up or (fault is not None and fault.kind == "refuse_connect"):
+        if broker is None or not broker.accepts_connections or (fault is not None and fault.kind == "refuse_connect"):
             world.trace("refused", process.name, address[0])
             raise ConnectionRefusedError(111, "Connection refused")
         connection = _Connection(self, process, broker, number)
@@ -279,7 +279,7 @@ class _Connection:
         world = self.network.world
         if self._busy or not self._arrived or self.broker.paused:
             return
-        if self.broker_closed or not self.broker.is_up:
+        if self.broker_closed or not self.broker.accepts_connections:
             self._arrived.clear()
             return
         if world.now < self._muted_until:
@@ -371,7 +371,7 @@ class _Connection:
             self.process_next()
 
     def _handle_late(self, number: int, frame: bytes) -> None:
-        if not self.broker.is_up or self.broker.paused:
+        if not self.broker.accepts_connections or self.broker.paused:
             return
         request = decode_request(frame, self.network.world.codec)
         self.network.on_request(request)

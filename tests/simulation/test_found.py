@@ -88,6 +88,10 @@ _PLANS = Path(__file__).parent / "plans"
         "records-written-to-a-recreated-topic-before-an-earlier-one",
         # The connections of a single writer stayed open if its table was stopped while a write took longer.
         "table-stopped-while-it-writes",
+        # A broker of another cluster used the address of the only one for a while. Its metadata lacked the topic, which
+        # was reported as deleted.
+        "topic-that-another-cluster-lacks-1",
+        "topic-that-another-cluster-lacks-2",
         # A table claimed its transactional id for default.api.timeout.ms after its start timeout.
         "table-that-claims-after-its-start-timeout",
     ],

@@ -20,6 +20,7 @@ _SASL_AUTHENTICATE: Final = 36
 
 # Release, API key, and a version of it that is new in this release.
 _RELEASES: Final = (
+    ("4.4", 18, 5),
     ("4.3", 35, 5),
     ("4.2", 2, 11),
     ("4.1", 0, 13),

@@ -18,9 +18,9 @@ from pyspark_kafka_direct.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.connection import BrokerIdentity, Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -38,15 +38,16 @@ _FIRST_ATTEMPT_FRACTION = 0.1
 def call_any_broker(
     pool: ConnectionPool,
     settings: ConnectionSettings,
-    known_addresses: Iterable[Address],
+    known_brokers: Mapping[Address, BrokerIdentity],
     call: Callable[[Connection, Deadline], _T],
     deadline: Deadline,
     *,
+    any_broker: BrokerIdentity,  # of bootstrap servers
     tries: int = 1,  # attempts of the same request so far, including this one
     shift: int = 0,  # how many of the known brokers are moved to the end of the list
 ) -> _T:
     """Call brokers one after the other until one responds; raise ``BrokerError`` if none does."""
-    addresses = order_brokers(known_addresses, settings.bootstrap_servers, pool.last_failure_time, pool.rotation, shift)
+    addresses = order_brokers(known_brokers, settings.bootstrap_servers, pool.last_failure_time, pool.rotation, shift)
     failures: list[BrokerError] = []
     for index, (host, port) in enumerate(addresses):
         later_brokers = len(addresses) - index - 1
@@ -54,7 +55,7 @@ def call_any_broker(
             broker_timeout(deadline.remaining(), later_brokers, attempt_timeout(settings, tries))
         )
         try:
-            connection = pool.acquire(settings, host, port, limit)
+            connection = pool.acquire(settings, host, port, limit, known_brokers.get((host, port), any_broker))
             try:
                 return call(connection, limit)
             finally:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import call_any_broker
+from pyspark_kafka_direct.client.connection import ANY_BROKER, BrokerIdentity
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, LossConfirmation, Retry
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL, ListOffsetsRequest, call_leaders
@@ -347,14 +348,13 @@ class ClusterClient:
 
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Call known brokers and bootstrap servers, each once, until one responds."""
-        known = [(node.host, node.port) for node in self._nodes.values()]
-        self._was_called = True
-        return call_any_broker(self.pool, self.settings, known, call, deadline, tries=tries, shift=self._broker_shift)
+        known = {(node.host, node.port): self._identity(node) for node in self._nodes.values()}
+        return self._call_any_broker(known, call, deadline, tries)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
         """Acquire a connection to a broker from the pool; ``release`` returns it."""
         try:
-            return self.pool.acquire(self.settings, node.host, node.port, deadline)
+            return self.pool.acquire(self.settings, node.host, node.port, deadline, self._identity(node))
         except TransientBrokerError as error:
             if (node.host, node.port) not in self.settings.bootstrap_servers:
                 error.message += (
@@ -366,6 +366,34 @@ class ClusterClient:
     def release(self, connection: Connection) -> None:
         """Return a connection to the pool, which closes it if it is broken or has an outstanding response."""
         self.pool.release(connection)
+
+    def _call_any_broker(
+        self,
+        known: Mapping[tuple[str, int], BrokerIdentity],
+        call: Callable[[Connection, Deadline], _T],
+        deadline: Deadline,
+        tries: int,
+    ) -> _T:
+        self._was_called = True
+        return call_any_broker(
+            self.pool,
+            self.settings,
+            known,
+            call,
+            deadline,
+            any_broker=self._identity(),
+            tries=tries,
+            shift=self._broker_shift,
+        )
+
+    def _identity(self, node: Node | None = None) -> BrokerIdentity:
+        if not self.settings.metadata_cluster_check_enable:
+            return ANY_BROKER
+        if node is None:
+            return BrokerIdentity(self.cluster_id)
+        # In a task, the planned leader is the first node, and the plan has the cluster id.
+        self.cluster_id = self.cluster_id or node.cluster_id
+        return BrokerIdentity(self.cluster_id, node.id)
 
     def _fresh_topics(self, partitions: Collection[TopicPartition], deadline: Deadline) -> dict[str, TopicMetadata]:
         """Return metadata of the partitions' topics, at most ``metadata.max.age.ms`` old; missing topics are omitted.
@@ -456,7 +484,9 @@ class ClusterClient:
         def call(connection: Connection, limit: Deadline) -> tuple[ClusterMetadata, str]:
             return fetch_metadata(connection, names, limit), connection.broker
 
-        metadata, broker = self.call_any_broker(call, deadline, tries)
+        # Metadata names the cluster, and each broker of it may respond.
+        known = {(node.host, node.port): self._identity() for node in self._nodes.values()}
+        metadata, broker = self._call_any_broker(known, call, deadline, tries)
         if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the known brokers no longer apply
             with self._lock:
                 self._nodes = {}
@@ -476,7 +506,7 @@ class ClusterClient:
                 for name, received in metadata.topics.items()
             }
             self._was_reached = True
-            self.cluster_id = metadata.cluster_id
+            self.cluster_id = self.cluster_id or metadata.cluster_id
             self._nodes = metadata.nodes
             requested_names = previous_topics.keys() if names is None else set(names)
             self._cached_topics = {

@@ -15,12 +15,13 @@ import os
 import struct
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pyspark_kafka_direct._version import __version__
-from pyspark_kafka_direct.client.api_versions import check_supported_broker, negotiate_version
+from pyspark_kafka_direct.client.api_versions import check_supported_broker, negotiate_version, newest_version
 from pyspark_kafka_direct.client.connection_errors import (
     RequestContext,
+    another_cluster_error,
     connection_broken_error,
     looks_like_tls,
     not_kafka_error,
@@ -54,6 +55,10 @@ _MAX_RESPONSE_SIZE = 64 << 20
 _MAX_UNAUTHENTICATED_RESPONSE_SIZE = 64 << 10
 _UNAUTHENTICATED_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 
+# Version 3 is the first flexible one (Kafka 2.4). A broker that lacks a later version would need a second request.
+_FIRST_VERSION_OF_HANDSHAKE = 3
+_FIRST_VERSION_WITH_IDENTITY = 5  # Kafka 4.4
+
 _INITIAL_BUFFER_SIZE = 64 << 10  # most responses without records fit
 _MIN_BUFFER_GROWTH = 1 << 20
 _MIN_RETAINED_BUFFER_SIZE = 4 << 20
@@ -67,6 +72,16 @@ _HEADER = struct.Struct(">hhih")  # API key, API version, correlation id, length
 # lower bound leaves most time for a slow call. A broker rejects a second login within a second of the first (KIP-368).
 _REAUTHENTICATE_FRACTION = 0.85
 _MIN_REAUTHENTICATION_SECONDS = 1.1
+
+
+class BrokerIdentity(NamedTuple):
+    """The broker that a client expects at an address, which another broker may use by now (KIP-1242)."""
+
+    cluster_id: str | None  # None if it is not known yet
+    node_id: int | None = None  # None for bootstrap servers, which may be any broker of the cluster
+
+
+ANY_BROKER: Final = BrokerIdentity(None)
 
 
 class Connection:
@@ -98,6 +113,8 @@ class Connection:
         self._reauthenticate_at: float | None = None
         self._authenticating = False
         self._connecting = True
+        self.expected = ANY_BROKER
+        self._verified: BrokerIdentity | None = None  # what the broker has confirmed
         self.timed_out = False  # whether it was closed because a response did not arrive in time
         self.last_response_at = self.system.monotonic()  # before any response: when it was opened
 
@@ -236,6 +253,30 @@ class Connection:
             raise error_for(response.error_code, "fetching the cluster's features", broker=self.broker)
         return {feature.name: feature.max_version_level for feature in response.finalized_features}
 
+    def expect(self, identity: BrokerIdentity, deadline: Deadline) -> None:
+        """Check that the broker is the expected one, if it can tell (Kafka 4.4); metadata is checked in any case."""
+        self.expected = identity
+        if None in identity or self._verified == identity:
+            return
+        if newest_version(self.api_versions, messages.API_VERSIONS.key) < _FIRST_VERSION_WITH_IDENTITY:
+            return
+        response = self._call_api_versions(_FIRST_VERSION_WITH_IDENTITY, deadline)
+        if response.error_code:
+            self.close()
+            error = error_for(response.error_code, f"connecting to broker {identity.node_id}", broker=self.broker)
+            if isinstance(error, BrokerUnreachableError):
+                error.connected = False  # the expected broker is not there
+            raise error
+        self._verified = identity
+
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Raise a transient error if metadata is that of another cluster than the expected one."""
+        expected = self.expected.cluster_id
+        if expected is None or cluster_id is None or cluster_id == expected:
+            return
+        self.close()
+        raise another_cluster_error(cluster_id, expected, self.broker)
+
     def throttle(self, milliseconds: int) -> None:
         """Record that a quota delays the connection's next response by so many milliseconds."""
         if milliseconds > 0:
@@ -249,10 +290,12 @@ class Connection:
             sock.close()
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
-        # A broker that does not support this version responds with an error in version 0 (KIP-511).
-        response = self._call_api_versions(messages.API_VERSIONS.versions.highest, deadline)
+        # A broker that does not support this version responds with an error in version 0, and names the versions that
+        # it supports (KIP-511).
+        response = self._call_api_versions(_FIRST_VERSION_OF_HANDSHAKE, deadline)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            response = self._call_api_versions(0, deadline)
+            supported = {api.api_key: api.max_version for api in response.api_keys}.get(messages.API_VERSIONS.key, 0)
+            response = self._call_api_versions(min(supported, messages.API_VERSIONS.versions.highest), deadline)
         if response.error_code:
             self.close()
             raise error_for(response.error_code, "fetching the broker's API versions", broker=self.broker)
@@ -260,8 +303,14 @@ class Connection:
         check_supported_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
 
     def _call_api_versions(self, version: int, deadline: Deadline) -> Any:
-        software = {"client_software_name": "pyspark-kafka-direct", "client_software_version": __version__}
-        self._submit(messages.API_VERSIONS, version, software, deadline)
+        cluster_id, node_id = self.expected
+        request: dict[str, str | int] = {
+            "client_software_name": "pyspark-kafka-direct",
+            "client_software_version": __version__,
+        }
+        if cluster_id is not None and node_id is not None:  # the broker rejects one without the other
+            request |= {"cluster_id": cluster_id, "node_id": node_id}
+        self._submit(messages.API_VERSIONS, version, request, deadline)
         return self._complete(messages.API_VERSIONS, version, deadline)
 
     def _submit(self, api: ApiMessageType, version: int, values: Mapping[str, Any], deadline: Deadline) -> None:

@@ -23,6 +23,18 @@ class RequestContext(NamedTuple):
     is_connecting: bool  # whether the connection is still being set up
 
 
+def another_cluster_error(cluster_id: str, expected: str, broker: str) -> BrokerUnreachableError:
+    """Return the error for a broker of another cluster than the one that the client has reached first."""
+    error = BrokerUnreachableError(
+        f"The broker belongs to the cluster {cluster_id}, and this client to {expected}. If the cluster was replaced, "
+        "offsets and transactions of the old one do not apply: restart with a new checkpoint or group. Otherwise check "
+        "kafka.bootstrap.servers: all of them have to be of one cluster.",
+        broker=broker,
+    )
+    error.connected = False  # a broker of the expected cluster is not there
+    return error
+
+
 def request_timeout_error(context: RequestContext, deadline: Deadline, throttle_seconds: float) -> BrokerTimeoutError:
     """Return the error for a late response; ``throttle_seconds`` were added to its timeout because of a quota."""
     if throttle_seconds:

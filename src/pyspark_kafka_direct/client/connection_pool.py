@@ -13,13 +13,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
-from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.connection import ANY_BROKER, Connection
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.producer_state import IdleProducerPool
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.connection import BrokerIdentity
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -74,9 +75,26 @@ class ConnectionPool:
         self._closed = False
         _pools.add(self)
 
-    def acquire(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
-        """Return an idle connection that is still open, or a new one."""
-        key = _PoolKey(settings, host, port)
+    def acquire(
+        self,
+        settings: ConnectionSettings,
+        host: str,
+        port: int,
+        deadline: Deadline,
+        identity: BrokerIdentity = ANY_BROKER,
+    ) -> Connection:
+        """Return an idle connection that is still open, or a new one, to the broker of this identity."""
+        connection = self._acquire(_PoolKey(settings, host, port), deadline)
+        try:
+            connection.expect(identity, deadline)
+        except BaseException as error:
+            self.release(connection)
+            if isinstance(error, TransientBrokerError) and not error.connected:
+                self._add_failure((host, port), 0)
+            raise
+        return connection
+
+    def _acquire(self, key: _PoolKey, deadline: Deadline) -> Connection:
         while (connection := self._take_idle(key)) is not None:
             if self._is_alive(connection):
                 return connection

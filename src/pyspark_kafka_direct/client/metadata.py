@@ -36,6 +36,7 @@ class Node:
     host: str
     port: int
     rack: str | None = None
+    cluster_id: str | None = None  # None if it is not known
 
     def __str__(self) -> str:
         return format_address(self.host, self.port)
@@ -103,6 +104,7 @@ def submit_metadata(connection: Connection, names: Collection[str] | None, deadl
 
 def complete_metadata(connection: Connection, deadline: Deadline) -> ClusterMetadata:
     response = connection.complete(METADATA, deadline)
+    connection.check_cluster(response.cluster_id)
     if any(topic.name is None for topic in response.topics):
         connection.close()
         raise ProtocolError("The response to Metadata has a topic without a name.", broker=connection.broker)
@@ -140,7 +142,10 @@ def topic_report(node_id: int, topic: TopicMetadata | None, error_code: int = Er
 
 
 def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetadata:
-    nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
+    nodes = {
+        node.node_id: Node(node.node_id, node.host, node.port, node.rack, response.cluster_id)
+        for node in response.brokers
+    }
     topics: dict[str, TopicMetadata] = {}
     errors: dict[str, TopicError] = {}
     for topic in response.topics:

@@ -75,6 +75,7 @@ class ConnectionSettings:
     reconnect_backoff_max_ms: int = 1_000
     connections_max_idle_ms: int = 540_000
     metadata_max_age_ms: int = 300_000
+    metadata_cluster_check_enable: bool = True
     receive_buffer_bytes: int = -1  # -1: the operating system chooses it
     send_buffer_bytes: int = -1
 

@@ -1,6 +1,6 @@
 """Client settings of connections and requests that are not about security.
 
-Names, defaults and ranges are those of Kafka 4.3's ``ConsumerConfig``, ``ProducerConfig`` and ``AdminClientConfig``.
+Names, defaults and ranges are those of Kafka 4.4's ``ConsumerConfig``, ``ProducerConfig`` and ``AdminClientConfig``.
 Aliases come from librdkafka's CONFIGURATION.md. Spark's ``KafkaSourceProvider`` rejects the same settings.
 """
 
@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark_kafka_direct.config.config_option import APIS, ConfigOption
 from pyspark_kafka_direct.config.value_types import (
+    BOOLEAN,
     INT64,
     MAX_INT32,
     MAX_INT64,
@@ -61,6 +62,9 @@ CONNECTION_OPTIONS: Final = (
         doc="Connections that are idle for this time are closed, in ms. A negative value disables this."),
     connection("metadata.max.age.ms", INT64, "300000", aliases=("topic.metadata.refresh.interval.ms",),
         doc="Maximum age of metadata (topics and leaders) before a refresh, in ms."),
+    connection("metadata.cluster.check.enable", BOOLEAN, "true",
+        doc="Whether brokers must belong to the cluster that the client reached first (KIP-1242): another one may use "
+            "an address by now. Set it to false behind a proxy that changes cluster ids or broker ids."),
     connection("receive.buffer.bytes", _BUFFER_SIZE, "-1", aliases=("socket.receive.buffer.bytes",),
         doc="Receive buffer size of sockets. With -1, the operating system chooses it."),
     connection("send.buffer.bytes", _BUFFER_SIZE, "-1", aliases=("socket.send.buffer.bytes",),

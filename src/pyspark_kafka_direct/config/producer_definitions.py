@@ -1,6 +1,6 @@
 """Client settings of producers, and the data source options for writing.
 
-Names, defaults and ranges are those of Kafka 4.3's ``ProducerConfig``, except the size of a record batch. Aliases are
+Names, defaults and ranges are those of Kafka 4.4's ``ProducerConfig``, except the size of a record batch. Aliases are
 librdkafka's. Spark's ``KafkaSourceProvider`` rejects the same settings.
 """
 

@@ -1,6 +1,6 @@
 """Client settings that no API applies: each is ignored with a warning, or rejected, and the reason is shown.
 
-The names are those of Kafka 4.3's ``ConsumerConfig``, ``ProducerConfig`` and ``AdminClientConfig``, and of librdkafka's
+The names are those of Kafka 4.4's ``ConsumerConfig``, ``ProducerConfig`` and ``AdminClientConfig``, and of librdkafka's
 CONFIGURATION.md.
 """
 
@@ -118,6 +118,7 @@ _CONNECTION: Final = (
     *_rejected("bootstrap.controllers", "controllers serve no records; list brokers in kafka.bootstrap.servers"),
     *_ignored("metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms",
         "if no known broker responds, the bootstrap servers are always tried again"),
+    *_ignored("bootstrap.resolve.timeout.ms", "names are resolved again with each attempt to connect"),
     *_ignored("metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms "
               "enable.metrics.push auto.include.jmx.reporter statistics.interval.ms client.software.name "
               "client.software.version",
@@ -187,7 +188,8 @@ _SASL: Final = (
               "sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds "
               "sasl.oauthbearer.assertion.claim.sub",
         "it configures signed assertions, which are not supported"),
-    *_ignored("sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
+    *_ignored("sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
+              "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
               "sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url "
               "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms "
               "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwt.validator.class "
@@ -247,13 +249,14 @@ _PRODUCER: Final = (
             "batches"}),
     *_produce("retries message.send.max.retries",
         "transient errors are retried until kafka.delivery.timeout.ms expires", accepted_values=("2147483647",)),
-    *_produce("batch.num.messages queue.buffering.max.messages queue.buffering.max.kbytes",
+    *_produce("buffer.memory.allocation.strategy batch.num.messages queue.buffering.max.messages "
+              "queue.buffering.max.kbytes",
         "kafka.batch.size and kafka.buffer.memory limit the buffered bytes"),
     *_produce("max.block.ms",
         "kafka.default.api.timeout.ms limits metadata requests, and kafka.delivery.timeout.ms limits writes"),
     *_produce("metadata.max.idle.ms", "each task fetches the metadata of the topics that it writes to",
         reasons={"log": "a log writes to one topic, which is never idle"}),
-    *_produce("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms",
+    *_produce("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.rack.aware",
         "rows without a key go to one partition for 16 KiB, or for a smaller batch.size",
         reasons={"log": "records without a key go to one partition until its record batch is full"}),
     *_produce("enable.gapless.guarantee", "a failed task is rerun with all of its rows", rejected_by=("log",),

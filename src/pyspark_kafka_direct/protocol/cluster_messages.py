@@ -1,4 +1,4 @@
-"""Schemas of all but the producer's messages, after Kafka's (``clients/src/main/resources/common/message``, 4.3).
+"""Schemas of all but the producer's messages, after Kafka's (``clients/src/main/resources/common/message``, 4.4).
 
 The highest version is often below Kafka's on purpose, if a newer version changes the meaning of a field or the shape of
 the request; a comment at each schema has the reason.
@@ -214,9 +214,11 @@ SASL_AUTHENTICATE = message_type("""
 """)
 
 API_VERSIONS = message_type("""
-    ApiVersions: key 18, versions 0-3, flexible 3+
+    ApiVersions: key 18, versions 0-5, flexible 3+
     request
         client_software_name, client_software_version: string 3+ ignorable
+        cluster_id: string? 5+ = null ignorable  # that the client expects, with the node id (KIP-1242)
+        node_id: int32 5+ = -1 ignorable
     response
         error_code: int16
         api_keys: [ApiVersion]

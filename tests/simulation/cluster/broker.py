@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.cluster.cluster import SimulatedCluster
+    from tests.simulation.cluster.foreign_broker import ForeignBroker
     from tests.simulation.cluster.partition_log import ReplicaLog
 
     Handler = Callable[["SimulatedBroker", int, Any], Reply]
@@ -44,6 +45,7 @@ class SimulatedBroker:
         self.rack = f"rack-{broker_id % 2}"
         self.image = ClusterImage(0, {}, {}, ())
         self.down = False
+        self.foreign: ForeignBroker | None = None  # the broker that uses the address meanwhile
         self.paused = False  # accepts connections and bytes, sends no responses
         self.is_fenced = False  # the controller has noticed that it is down or isolated
         self.isolated_until = 0.0  # no contact with other brokers; clients still reach it
@@ -57,11 +59,17 @@ class SimulatedBroker:
         return not self.down
 
     @property
+    def accepts_connections(self) -> bool:
+        return self.is_up or self.foreign is not None
+
+    @property
     def world(self) -> Any:
         return self.cluster.world
 
     def handle(self, api: str, version: int, request: Any, client_id: str) -> Reply:
         """Return the response to a request: values by field name, or one that waits, or None."""
+        if self.foreign is not None:
+            return self.foreign.handle(api, version, request)
         handler = _find_handler(api)
         if handler is None:
             return {"error_code": UNSUPPORTED_VERSION, "throttle_time_ms": 0}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.compaction import compact
 from tests.simulation.cluster.coordinator_events import COORDINATOR_EVENT_KINDS, heal_coordinators
+from tests.simulation.cluster.foreign_broker import ForeignBroker
 from tests.simulation.cluster.topics import NO_LEADER
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def heal(cluster: SimulatedCluster) -> None:
         broker.image_stuck_until = min(broker.image_stuck_until, now)
         broker.throttled_until = min(broker.throttled_until, now)
         broker.down = False
+        _end_reuse(cluster, broker)
         if broker.paused:
             _resume_broker(cluster, broker)
     for topic in sorted(cluster.absent_topics):
@@ -190,8 +192,24 @@ def stop_broker(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
     cluster.world.after(seconds, _start_broker, cluster, target)
 
 
+def reuse_address(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
+    """Stop a broker; a broker of another cluster uses its address until it starts again."""
+    target = _broker(cluster, broker)
+    if target.down:
+        return
+    stop_broker(cluster, broker, seconds)
+    target.foreign = ForeignBroker(target)
+
+
+def _end_reuse(cluster: SimulatedCluster, broker: SimulatedBroker) -> None:
+    if broker.foreign is not None:
+        broker.foreign = None
+        cluster.on_broker_down(broker)  # closes connections to the other broker
+
+
 def _start_broker(cluster: SimulatedCluster, broker: SimulatedBroker) -> None:
     broker.down = False
+    _end_reuse(cluster, broker)
     # A broker applies all metadata before the controller unfences it.
     broker.image_stuck_until = min(broker.image_stuck_until, cluster.world.now)
     broker.apply_image(cluster.image)
@@ -345,7 +363,7 @@ def draw_event(rng: random.Random, kind: str, topics: Mapping[str, int], seconds
                 "in_sync": rng.random() < 0.3,
                 "deposed": rng.random() < 0.3,
             }
-        case "stop_broker" | "isolate_broker" | "stick_image" | "pause_broker":
+        case "stop_broker" | "reuse_address" | "isolate_broker" | "stick_image" | "pause_broker":
             return {"broker": rng.randrange(3), "seconds": duration}
         case "throttle_broker":
             ms = rng.choice((10, 900, 5_000))
@@ -378,6 +396,7 @@ EVENT_KINDS: dict[str, Callable[..., None]] = {
     "lose_leader": lose_leader,
     "stick_follower": stick_follower,
     "stop_broker": stop_broker,
+    "reuse_address": reuse_address,
     "isolate_broker": isolate_broker,
     "stick_image": stick_image,
     "pause_broker": pause_broker,

@@ -21,6 +21,7 @@ TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 UNKNOWN_TOPIC_ID = 100
+REBOOTSTRAP_REQUIRED = 129
 
 _NO_ID = UUID(int=0)
 _UNKNOWN_OPERATIONS = -(2**31)
@@ -39,7 +40,7 @@ APIS: dict[str, tuple[int, int, int]] = {
     "OffsetFetch": (9, 1, 9),
     "FindCoordinator": (10, 0, 6),
     "SaslHandshake": (17, 0, 1),
-    "ApiVersions": (18, 0, 4),
+    "ApiVersions": (18, 0, 5),
     "CreateTopics": (19, 2, 7),
     "InitProducerId": (22, 0, 5),
     "AddPartitionsToTxn": (24, 0, 5),
@@ -69,7 +70,7 @@ DEFAULT_TOPIC_CONFIGS = {
 }
 
 
-def api_versions(broker: SimulatedBroker, version: int, request: Any) -> Reply:
+def api_versions(broker: SimulatedBroker, version: int, request: Any, cluster_id: str | None = None) -> Reply:
     settings = broker.cluster.settings
     limits = [settings.newest_versions]
     if not settings.topic_ids:
@@ -91,6 +92,9 @@ def api_versions(broker: SimulatedBroker, version: int, request: Any) -> Reply:
     if version > newest:  # the response has version 0, with the versions of ApiVersions only (KIP-511)
         own = [each for each in ranges if each["api_key"] == 18]
         return {"error_code": UNSUPPORTED_VERSION, "api_keys": own, "throttle_time_ms": 0}
+    own_identity = (cluster_id or broker.cluster.cluster_id, broker.id)
+    if version >= 5 and request.cluster_id is not None and (request.cluster_id, request.node_id) != own_identity:
+        return {"error_code": REBOOTSTRAP_REQUIRED, "api_keys": [], "throttle_time_ms": 0}
     level = settings.transaction_version
     features = [{"name": "transaction.version", "max_version_level": level, "min_version_level": level}]
     return {

@@ -10,6 +10,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cluster.foreign_broker import ForeignBroker
 from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.drawing import (
     GROUP_APIS,
@@ -188,7 +189,9 @@ class _Calls:
     def _client(self, driver: Any, number: int, call: dict[str, Any]) -> ClusterClient:
         parameters = self._environment.plan.parameters
         key = (number, call["user"])
-        if call["fresh_client"] or key not in self._clients:
+        # A client whose first broker was one of another cluster stays in that cluster.
+        is_foreign = key in self._clients and self._clients[key].cluster_id == ForeignBroker.cluster_id
+        if call["fresh_client"] or is_foreign or key not in self._clients:
             self._clients[key] = self._environment.client(
                 driver,
                 client_id=f"user-{call['user']}",
@@ -220,7 +223,8 @@ class _Calls:
                 client.local_log_start(partition)
             case "confirm":
                 missing = client.confirm_missing({partition: None})
-                if missing and not self._environment.oracle.deleted_at and self._is_known(partition):
+                is_foreign = client.cluster_id == ForeignBroker.cluster_id
+                if missing and not is_foreign and not self._environment.oracle.deleted_at and self._is_known(partition):
                     raise ViolationError(f"{partition} exists, but it counts as missing")
             case "create_topic":
                 create_topic(client, f"created-{number}", 1, {})

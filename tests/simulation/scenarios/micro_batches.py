@@ -11,8 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from tests.simulation.cluster.events import EVENT_KINDS
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
 from tests.simulation.drawing import (
+    WITHOUT_REUSE,
     draw_aimed_crash,
     draw_appends,
     draw_cluster,
@@ -97,7 +99,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
         for _ in range(crash_count)
     ]
     groups = [GROUP] if any("commitGroupId" in each["options"] for each in runs) else []
-    events = draw_reader_events(rng, partitions, groups, seconds=seconds, long=long)
+    kinds = WITHOUT_REUSE if run_count > 1 or crashes else tuple(EVENT_KINDS)
+    events = draw_reader_events(rng, partitions, groups, seconds=seconds, long=long, kinds=kinds)
+    reuses_address = any(event.kind == "reuse_address" for event in events)
     if rng.random() < 0.06:
         at = round(0.4 * seconds, 3)
         events = (*events, _draw_recreation(rng, partitions, at))
@@ -108,7 +112,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events, appends, crashes = (*events, *added.events), [*appends, *added.appends], [*added.crashes]
     if has_outdated_broker:
         events = (*events, *draw_outdated_broker(rng, partitions, seconds))
-    if rng.random() < 0.25:
+    if rng.random() < 0.25 and not reuses_address:
         apis = reader_apis(groups)
         kills = [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.randint(1, 3))]
         events = (*events, *kills)

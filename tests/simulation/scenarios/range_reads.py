@@ -75,6 +75,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if any(event.kind in ("expand_topic", "recreate_topic") for event in events):
         for read in reads:
             read["partition"] = rng.choice((read["partition"], rng.randrange(partitions + 2)))
+    if any(event.kind == "reuse_address" for event in events):
+        for read in reads:
+            read["has_leader"] = True  # otherwise a task does not know its cluster
     fetch_bytes = rng.choice((150, 400, 4_194_304))
     batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
     parameters = {

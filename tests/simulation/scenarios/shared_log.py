@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.drawing import draw_cluster, draw_events, draw_log
+from tests.simulation.drawing import WITHOUT_REUSE, draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.shared_log_checks import TopicTruth
@@ -53,7 +53,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         for each in draw_log(rng, batches=rng.choice((0, 2, 40 if long else 4)))
     ]
     requests = 1500 if long else 60
-    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
+    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, kinds=WITHOUT_REUSE)
     if disruption is not None:
         changes, more = _draw_disruption(rng, disruption, partitions, seconds, cluster)
         events, appends = (*events, *changes), appends + [{**each, "keys": keys} for each in more]

@@ -24,7 +24,7 @@ KAFKA_4 = {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4)}
 class FakeServer:
     """Listens on its own port and runs a handler for each connection."""
 
-    def __init__(self, handler: Callable[[ServerConnection], None]) -> None:
+    def __init__(self, handler: Callable[[ServerConnection], object]) -> None:
         self._handler = handler
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -71,15 +71,16 @@ class ServerConnection:
     def respond(self, correlation_id: int, body: bytes) -> None:
         self.socket.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)
 
-    def respond_to_api_versions(self, table: dict[int, tuple[int, int]] = KAFKA_4) -> None:
-        """Respond to one ApiVersions request."""
+    def respond_to_api_versions(self, table: dict[int, tuple[int, int]] = KAFKA_4) -> int:
+        """Respond to one ApiVersions request; return its version."""
         _, version, correlation_id = self.request()
         keys = [
-            ApiVersionsResponse.ApiVersion(version=version, api_key=key, min_version=low, max_version=high)
+            ApiVersionsResponse.ApiVersion(version=min(version, 4), api_key=key, min_version=low, max_version=high)
             for key, (low, high) in table.items()
         ]
-        response = ApiVersionsResponse(version=version, error_code=0, api_keys=keys, throttle_time_ms=0)
+        response = ApiVersionsResponse(version=min(version, 4), error_code=0, api_keys=keys, throttle_time_ms=0)
         self.respond(correlation_id, bytes(response.encode()))
+        return version
 
     def keep_open(self) -> None:
         """Keep the connection open until the client closes it."""

@@ -37,6 +37,7 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.client.connection import BrokerIdentity
     from pyspark_kafka_direct.client.deadline import Deadline
 
 
@@ -337,7 +338,7 @@ def test_each_round_of_requests_leaves_brokers_more_time(
     """A broker that does not respond gets a tenth of ``request.timeout.ms``, then twice as much; the last gets all."""
     limits: list[float] = []
 
-    def fail(_: object, host: str, port: int, limit: Deadline) -> None:
+    def fail(_: object, host: str, port: int, limit: Deadline, identity: BrokerIdentity) -> None:
         limits.append(round(limit.remaining(), 3))
         raise BrokerUnreachableError("frozen", broker=f"{host}:{port}")
 

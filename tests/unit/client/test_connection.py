@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import queue
 import socket
 import struct
 import subprocess
@@ -69,23 +70,22 @@ def test_open_connection_has_api_versions() -> None:
         assert connection.idle
 
 
-@pytest.mark.parametrize("api_ranges", [{18: (0, 2)}, {}])
-def test_api_versions_request_falls_back_to_version_0(api_ranges: dict[int, tuple[int, int]]) -> None:
-    requested_versions = []
+@pytest.mark.parametrize(("api_ranges", "fallback"), [({18: (0, 2)}, 2), ({18: (4, 9)}, 5), ({}, 0)])
+def test_api_versions_request_falls_back_to_the_version_that_the_broker_names(
+    api_ranges: dict[int, tuple[int, int]], fallback: int
+) -> None:
+    requested_versions: queue.Queue[int] = queue.Queue()
 
     def handle(server_side: ServerConnection) -> None:
         _, version, correlation_id = server_side.request()
-        requested_versions.append(version)
+        requested_versions.put(version)
         entries = b"".join(struct.pack(">hhh", key, *span) for key, span in api_ranges.items())
         server_side.respond(correlation_id, struct.pack(">hi", 35, len(api_ranges)) + entries)
-        _, version, correlation_id = server_side.request()
-        requested_versions.append(version)
-        entries = b"".join(struct.pack(">hhh", key, *span) for key, span in KAFKA_4.items())
-        server_side.respond(correlation_id, struct.pack(">hi", 0, len(KAFKA_4)) + entries)
+        requested_versions.put(server_side.respond_to_api_versions())
 
     with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
         assert connection.api_versions == KAFKA_4
-    assert requested_versions == [3, 0]
+    assert [requested_versions.get(timeout=60) for _ in range(2)] == [3, fallback]
 
 
 def test_too_old_broker_is_rejected_with_its_release() -> None:

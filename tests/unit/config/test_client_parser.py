@@ -31,27 +31,27 @@ DOCS = Path(__file__).parents[3] / "docs" / "client-settings.md"
 SERVERS = {"bootstrap.servers": "broker:9092"}
 SETTINGS = {option.name: option for option in OPTION_TABLE.options if option.client}
 
-# ConsumerConfig.configDef() of kafka-clients 4.3.0, all but the ones after "sasl." and "ssl." (tested with security).
+# ConsumerConfig.configDef() of kafka-clients 4.4.0, all but the ones after "sasl." and "ssl." (tested with security).
 JAVA_CONSUMER = """
-allow.auto.create.topics auto.commit.interval.ms auto.offset.reset bootstrap.servers check.crcs client.dns.lookup
-client.id client.rack config.providers connections.max.idle.ms default.api.timeout.ms enable.auto.commit
-enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id
-group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes
+allow.auto.create.topics auto.commit.interval.ms auto.offset.reset bootstrap.resolve.timeout.ms bootstrap.servers
+check.crcs client.dns.lookup client.id client.rack config.providers connections.max.idle.ms default.api.timeout.ms
+enable.auto.commit enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes
+group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes
 internal.throw.on.fetch.stable.offset.unsupported isolation.level key.deserializer max.partition.fetch.bytes
-max.poll.interval.ms max.poll.records metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
-metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-partition.assignment.strategy receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms
-retry.backoff.max.ms retry.backoff.ms security.protocol security.providers send.buffer.bytes session.timeout.ms
-share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-value.deserializer
+max.poll.interval.ms max.poll.records metadata.cluster.check.enable metadata.max.age.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partition.assignment.strategy receive.buffer.bytes
+reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms
+security.protocol security.providers send.buffer.bytes session.timeout.ms share.acknowledgement.mode
+share.acquire.mode socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms value.deserializer
 """.split()  # noqa: SIM905 - a word list reads better than a page of literals
 
 JAVA_PRODUCER = """
-acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type compression.zstd.level
-delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection
-max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
-partitioner.class partitioner.ignore.keys retries transaction.timeout.ms transaction.two.phase.commit.enable
-transactional.id value.serializer
+acks batch.size buffer.memory buffer.memory.allocation.strategy compression.gzip.level compression.lz4.level
+compression.type compression.zstd.level delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms
+max.in.flight.requests.per.connection max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys partitioner.rack.aware retries
+transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.serializer
 """.split()  # noqa: SIM905 - a word list reads better than a page of literals
 
 
@@ -69,6 +69,7 @@ def test_defaults_are_those_of_the_java_client_except_buffer_sizes() -> None:
         reconnect_backoff_max_ms=1_000,
         connections_max_idle_ms=540_000,
         metadata_max_age_ms=300_000,
+        metadata_cluster_check_enable=True,
         receive_buffer_bytes=-1,
         send_buffer_bytes=-1,
     )

@@ -376,9 +376,10 @@ def test_a_producer_id_is_reused_for_the_same_cluster_only(cluster: ProducerClus
     producer.send("t", batch())
     producer.flush()
     cluster.cluster.cluster_id = "another"
-    client.refresh_brokers()
     producer.close()
-    assert client.cluster_id == "another"
+    client_of_another = cluster.client()
+    client_of_another.refresh_brokers()
+    assert client_of_another.cluster_id == "another"
     idle = client.pool.idle_producers
     assert idle.acquire((client.settings, "another")) is None
     assert idle.acquire((client.settings, "simulated-cluster")) is not None

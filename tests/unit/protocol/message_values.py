@@ -27,6 +27,9 @@ _SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _LENGTHS = (0, 1, 2, 5, 42, 126, 127, 128, 300)  # of strings and bytes; a varint of two bytes begins at 127
 _CHARACTERS = "a b\0.\x7fé€\uffff😀"
 
+NEWER_THAN_LIBRARIES = [("ApiVersions", 5)]
+"""Versions that kafka-python and kio lack (Kafka 4.4)."""
+
 
 def random_values(of: StructSpec, version: int, source: random.Random) -> dict[str, Any]:
     """Return values that a struct can have in a version, as a mapping."""

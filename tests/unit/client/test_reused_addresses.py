@@ -1,0 +1,101 @@
+"""A broker of another cluster, which lacks the topics, uses the address of a broker for a while."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.simulation.unit_cluster import UnitCluster
+
+from pyspark_kafka_direct.errors import BrokerUnreachableError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("trains", 0)
+TOPICS = {"flights": 1, "trains": 1}
+SHORT = {"default_api_timeout_ms": 8_000}
+BEFORE_KAFKA_4_4: dict[str, Any] = {"newest_versions": {"ApiVersions": 4}}
+
+CALLS: dict[str, Callable[[ClusterClient], Collection[object]]] = {
+    "offsets": lambda client: client.offsets({PARTITION: LATEST, OTHER: LATEST}),
+    "topics": lambda client: client.topics(["flights", "trains"]),
+    "all_topics": lambda client: client.all_topics(),
+    "confirm_missing": lambda client: client.confirm_missing({PARTITION: None, OTHER: None}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("settings", [{}, BEFORE_KAFKA_4_4])
+def test_another_cluster_is_named_and_is_no_evidence(call: str, settings: dict[str, Any]) -> None:
+    with UnitCluster(TOPICS, connection=SHORT, **settings) as cluster:
+        client = cluster.client()
+        client.topics(["flights", "trains"])
+        cluster.event("reuse_address", broker=0, seconds=1000)
+        with pytest.raises(BrokerUnreachableError) as caught:
+            CALLS[call](client)
+        assert re.search(
+            "belongs to the cluster another-cluster, and this client to simulated-cluster", str(caught.value)
+        )
+        assert client.cluster_id == "simulated-cluster"
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("settings", [{}, BEFORE_KAFKA_4_4])
+def test_the_client_waits_until_the_broker_returns(call: str, settings: dict[str, Any]) -> None:
+    with UnitCluster(TOPICS, **settings) as cluster:
+        client = cluster.client()
+        client.topics(["flights", "trains"])
+        expected = CALLS[call](client)
+        cluster.event("reuse_address", broker=0, seconds=9)
+        assert list(CALLS[call](client)) == list(expected)
+
+
+def test_a_broker_of_kafka_4_4_gets_no_request_for_another_one() -> None:
+    with UnitCluster(TOPICS, connection=SHORT) as cluster:
+        client = cluster.client()
+        node = client.leader(PARTITION)
+        cluster.event("reuse_address", broker=0, seconds=1000)
+        cluster.requests.clear()
+        with pytest.raises(BrokerUnreachableError, match="REBOOTSTRAP_REQUIRED while connecting to broker 1"):
+            client.connect(node, client.deadline())
+        assert {request.api for request in cluster.requests} == {"ApiVersions"}
+        assert [request.values.node_id for request in cluster.requests if request.version == 5] == [1]
+
+
+def test_a_connection_is_verified_once() -> None:
+    with UnitCluster(TOPICS) as cluster:
+        client = cluster.client()
+        for _ in range(3):
+            client.offsets({PARTITION: LATEST})
+            client.topics(["trains"])
+        assert [request.version for request in cluster.requests if request.api == "ApiVersions"] == [3, 5]
+
+
+def test_before_kafka_4_4_connections_need_one_request_for_versions() -> None:
+    with UnitCluster(TOPICS, **BEFORE_KAFKA_4_4) as cluster:
+        client = cluster.client()
+        client.offsets({PARTITION: LATEST})
+        assert [request.version for request in cluster.requests if request.api == "ApiVersions"] == [3]
+
+
+def test_the_check_can_be_disabled() -> None:
+    with UnitCluster(TOPICS, connection=SHORT) as cluster:
+        client = cluster.client(metadata_cluster_check_enable=False)
+        client.topics(["flights", "trains"])
+        cluster.event("reuse_address", broker=0, seconds=1000)
+        with pytest.raises(TopicNotFoundError):
+            client.partition(PARTITION) if client.topics(["flights"]) else client.leader(PARTITION)
+        assert {request.version for request in cluster.requests if request.api == "ApiVersions"} == {3}
+
+
+def test_a_planned_leader_brings_the_cluster_id() -> None:
+    with UnitCluster(TOPICS, connection=SHORT) as cluster:
+        planner, task = cluster.client(), cluster.client()
+        node = planner.leader(PARTITION)
+        task.release(task.connect(node, task.deadline()))
+        assert task.cluster_id == "simulated-cluster"
