@@ -40,6 +40,7 @@ class BlockedPartitions:
 
     def __init__(self) -> None:
         self._checked_at: float | None = None
+        self._has_compared = False  # whether there were high watermarks in any check
         self._since: dict[TopicPartition, tuple[int, float]] = {}  # last stable offset, and when it was first seen
         self._reported: dict[TopicPartition, int] = {}  # last stable offset
 
@@ -54,8 +55,8 @@ class BlockedPartitions:
         now: float,
     ) -> list[BlockedPartition]:
         """Return the partitions to report: once for each transaction that blocks a partition."""
-        # A query with a long trigger interval, or a single batch, does not see how long a partition is blocked.
-        immediately = self._checked_at is None or now - self._checked_at > REPORT_AFTER
+        immediately = not self._has_compared  # a single batch does not see how long a partition is blocked
+        self._has_compared = self._has_compared or bool(high_watermarks)
         self._checked_at = now
         blocked = []
         for tp, offset in sorted(last_stable_offsets.items()):

@@ -43,19 +43,31 @@ def test_later_a_transaction_is_reported_when_it_has_blocked_for_a_while() -> No
         assert blocked.update({T0: 45}, {T0: 50}, now) == expected, "another transaction"
 
 
-def test_with_rare_checks_a_transaction_is_reported_at_once() -> None:
-    """The trigger interval of the query is long, so the next check may come much later."""
+@pytest.mark.parametrize("interval", [CHECK_INTERVAL, 60.0, 3600.0])
+def test_short_transactions_are_not_reported_however_rare_the_checks_are(interval: float) -> None:
+    """A writer of exactly-once output nearly always has one open, for example between two checkpoints of Flink."""
     blocked = BlockedPartitions()
     assert blocked.update({T0: 10}, {T0: 10}, 0.0) == []
-    assert blocked.update({T0: 15}, {T0: 30}, 3600.0) == [BlockedPartition(T0, 15, 30, 3600.0)]
+    for number in range(1, 20):
+        offset = 10 + 5 * number
+        assert blocked.update({T0: offset}, {T0: offset + 3}, number * interval) == []
+    now = 20 * max(interval, REPORT_AFTER)
+    assert blocked.update({T0: 105}, {T0: 200}, now) == [BlockedPartition(T0, 105, 200, 19 * interval)]
 
 
 def test_missing_high_watermarks_report_nothing() -> None:
     blocked = BlockedPartitions()
+    assert blocked.update({T0: 9}, {T0: 9}, -5.0) == []
     assert blocked.update({T0: 10}, {}, 0.0) == []
     assert blocked.update({T0: 10}, {T0: 20}, 5.0) == []
     assert blocked.update({T0: 10}, {}, 10.0) == []
     assert blocked.update({T0: 10}, {T0: 20}, 15.0) == [BlockedPartition(T0, 10, 20, 5.0)]
+
+
+def test_the_first_check_with_high_watermarks_reports_at_once() -> None:
+    blocked = BlockedPartitions()
+    assert blocked.update({T0: 10}, {}, 0.0) == []
+    assert blocked.update({T0: 10}, {T0: 20}, 5.0) == [BlockedPartition(T0, 10, 20, 5.0)]
 
 
 def test_when_high_watermarks_are_requested() -> None:
