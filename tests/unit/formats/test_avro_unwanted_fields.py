@@ -114,6 +114,17 @@ def test_a_record_without_an_end_is_malformed_soon() -> None:
     assert time.process_time() - started < 5
 
 
+def test_a_schema_has_more_types_than_a_column() -> None:
+    shared = record(*((f"f{number}", "int") for number in range(100)), name="Shared")
+    schema = record(("a0", shared), *((f"a{number}", "Shared") for number in range(1, 200)), ("id", "int"))
+    datum = b"\2" * 200 * 100 + b"\4"
+    assert decode(schema, [datum], fields=pa.schema({"id": pa.int32()})).values.to_pylist() == [{"id": 2}]
+    inner = pa.schema({"a199": pa.struct({"f99": pa.int32()})})
+    assert decode(schema, [datum], fields=inner).values.to_pylist() == [{"a199": {"f99": 1}}]
+    with pytest.raises(AvroSchemaError, match=r"more than 20000 types, .*; name the wanted fields with \.schema\(\)$"):
+        spark_ddl(parse(schema))
+
+
 @pytest.mark.parametrize("decimal", [DECIMAL, FIXED], ids=["bytes", "fixed"])
 def test_large_decimals_are_skipped_or_read(decimal: Any) -> None:
     schema = record(("id", "int"), ("amount", ["null", decimal]), ("all", {"type": "array", "items": decimal}))

@@ -10,7 +10,10 @@ MAX_DEPTH: Final = 58
 """Levels of a schema. PyArrow exports at most 64, in which a map has two."""
 
 MAX_TYPES: Final = 20_000
-"""Types of a schema, in which a named type counts as often as it is used."""
+"""Types of a column, in which a named type of its schema counts as often as it is used."""
+
+MAX_SCHEMA_TYPES: Final = 10 * MAX_TYPES
+"""Types of a schema, most of which a query does not read. A named type counts as often as it is used."""
 
 MAX_NAME_CHARACTERS: Final = 1000
 

@@ -13,7 +13,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     MAX_DEPTH,
     MAX_NAME_CHARACTERS,
     MAX_SCHEMA_BYTES,
-    MAX_TYPES,
+    MAX_SCHEMA_TYPES,
     NO_DEFAULT,
     ArrayType,
     AvroSchemaError,
@@ -141,9 +141,9 @@ class _SchemaParser:
                 return _fail("this is no type", content)
 
     def _check_types(self) -> None:
-        if self._types > MAX_TYPES:
+        if self._types > MAX_SCHEMA_TYPES:
             raise AvroSchemaError(
-                f"an Avro schema may have {MAX_TYPES} types, in which a named type counts as often as it is used"
+                f"an Avro schema may have {MAX_SCHEMA_TYPES} types, in which a named type counts as often as it is used"
             )
 
     def _named_type(self, name: str, namespace: str, depth: int) -> AvroType:

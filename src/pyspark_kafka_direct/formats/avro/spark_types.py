@@ -7,6 +7,7 @@ from typing import Final
 from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
 from pyspark_kafka_direct.formats.avro.avro_types import (
     MAX_PRECISION,
+    MAX_TYPES,
     ArrayType,
     AvroSchemaError,
     AvroType,
@@ -67,9 +68,16 @@ def readable_decimals(logical: LogicalType) -> str:
 class _Types:
     def __init__(self, advice: str) -> None:
         self._advice = advice
+        self._count = 0
 
     def ddl(self, avro_type: AvroType | None, path: str, records: tuple[str, ...]) -> str:
         """Return the DDL of a type without null, which is in some records."""
+        self._count += 1
+        if self._count > MAX_TYPES:
+            raise AvroSchemaError(
+                f"the column would have more than {MAX_TYPES} types, in which a named type counts as often as it is "
+                f"used; {self._advice}"
+            )
         logical = None if avro_type is None else logical_type(avro_type)
         if logical and logical.name == "decimal":
             if logical.precision > MAX_PRECISION:
