@@ -95,7 +95,7 @@ def describe_blocked(
             f"{tp} is blocked since {started}{''.join(by_producer)}: {end - offset} offsets from {offset} on cannot be "
             "read yet"
         )
-    partitions = listed(descriptions, separator="; ")
+    partitions = listed(descriptions, limit=3, separator="; ")
     return (
         f"isolation.level=read_committed does not read past an open transaction: {partitions}. They are read when the "
         "transaction ends, usually at the latest after the writer's transaction.timeout.ms. kafka-transactions.sh "
