@@ -34,10 +34,10 @@ def settings_of(registry: FakeRegistry) -> RegistrySettings:
     return RegistrySettings((registry.url,), api_timeout_ms=3_000)
 
 
-def column(registry: FakeRegistry, text: str = OLD, **options: Any) -> ProtobufColumn:
+def column(registry: FakeRegistry, text: str = OLD, data_type: pa.StructType = TYPE, **options: Any) -> ProtobufColumn:
     source = ProtobufSource(text, "shop.Order")
     writers = pickle.loads(pickle.dumps(WriterMessages(settings_of(registry), source, "version 1", **options)))
-    return ProtobufColumn(TYPE, source, writers=writers)
+    return ProtobufColumn(data_type, source, writers=writers)
 
 
 def framed(schema_id: int, indexes: bytes, data: bytes) -> bytes:
@@ -168,6 +168,20 @@ def test_a_writer_with_new_values_may_fail_the_query(
     else:
         with pytest.raises(SchemaError, match=rf"values that .*\(version 1\) lacks: {expected}\. To read"):
             decoder.decode(value)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("sint32", "int32"), ("int64", "sint32"), ("float", "sfixed32"), ("fixed32", "float")]
+)
+def test_a_wanted_field_with_new_values_may_fail_the_query(registry: FakeRegistry, written: str, read: str) -> None:
+    """Records that would be misread are malformed, but in this mode no record is read as null."""
+    schema_id = registry.add("orders-value", OLD.replace("int32 id", f"{written} id"), schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"")], pa.binary())
+    text = OLD.replace("int32 id", f"{read} id")
+    data_type = pa.struct([("id", pa.float32() if read == "float" else pa.int32())])
+    assert "cannot be read as" in str(malformed(column(registry, text, data_type).decode(value)))
+    with pytest.raises(SchemaError, match=rf"lacks: id \({written} instead of {read}\)\. To read"):
+        column(registry, text, data_type, fails_at_new_fields=True).decode(value)
 
 
 def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:

@@ -58,7 +58,10 @@ class WriterMessages:
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
         writer = named_message(schema, schema_id, indexes, reader.name)
-        misread = next(_misread_fields(schema, writer, reader_schema, reader, wanted), None)
+        schemas = schema, writer, reader_schema, reader
+        if self.fails_at_new_fields:
+            check_new_parts(lambda: f"schema id {schema_id}", self.source, _new_fields(*schemas), _new_values(*schemas))
+        misread = next(_misread_fields(*schemas, wanted), None)
         if misread is not None:
             query = f"the schema of the query{f' ({self.source})' if self.source else ''}"
             raise WriterSchemaError(
@@ -66,9 +69,6 @@ class WriterMessages:
                 f"{schema_label(schema_id)} does not fit {query}: change the type of the field in one of them, or read "
                 "with the other one in a query of its own",
             )
-        if self.fails_at_new_fields:
-            schemas = schema, writer, reader_schema, reader
-            check_new_parts(lambda: f"schema id {schema_id}", self.source, _new_fields(*schemas), _new_values(*schemas))
 
 
 def fetch_source(
