@@ -142,7 +142,9 @@ def test_a_topic_that_is_not_selected_any_more_is_not_reported_as_deleted(
         both.latestOffset(start, ReadAllAvailable())
 
 
-def test_an_idle_planner_refreshes_about_ten_times_a_second(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
+def test_an_idle_planner_refreshes_in_each_call_and_at_most_ten_times_a_second(
+    make_topic: MakeTopic, kafka: EmbeddedKafka
+) -> None:
     stream = reader(kafka.bootstrap_servers, make_topic())
     start = stream.initialOffset()
     stream.latestOffset(start, ReadAllAvailable())
@@ -152,8 +154,8 @@ def test_an_idle_planner_refreshes_about_ten_times_a_second(make_topic: MakeTopi
     offset_reader.assigned = lambda *, strict: refreshes.append(time.monotonic()) or assigned(strict=strict)  # type: ignore
     started_at = time.monotonic()
     calls = 0
-    while calls < 100 or time.monotonic() < started_at + 1:
+    while time.monotonic() < started_at + 1:
         stream.latestOffset(start, ReadAllAvailable())
         calls += 1
     assert len(refreshes) <= 1 + 10 * (time.monotonic() - started_at)
-    assert calls > 5 * len(refreshes), "calls in between return immediately"
+    assert len(refreshes) == calls

@@ -18,7 +18,6 @@ from pyspark_kafka_direct.client.metadata import (
     fetch_metadata,
     merge_by_leader_epoch,
 )
-from pyspark_kafka_direct.client.producer_states import DescribeProducersRequest
 from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ReplicaWitnesses, Witnesses
 from pyspark_kafka_direct.errors import (
     ProtocolError,
@@ -343,6 +342,8 @@ class ClusterClient:
         Raises:
             UnsupportedBrokerError: A leader does not support DescribeProducers (Kafka before 2.8).
         """
+        from pyspark_kafka_direct.client.producer_states import DescribeProducersRequest  # tasks do not need it
+
         retry = self._retry(deadline or self.deadline())
         return call_leaders(self, DescribeProducersRequest(), dict.fromkeys(sorted(partitions)), retry)
 
