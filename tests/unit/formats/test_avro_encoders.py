@@ -250,6 +250,11 @@ def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> No
         ),
         (record(field({"type": "map", "values": "int"})), pa.struct({"v": pa.map_(pa.int32(), pa.int32())}), "value.v"),
         (record(field(["int", "string"])), pa.struct({"v": pa.struct({"x": pa.int32()})}), "value.v is struct"),
+        (
+            record(field({"type": "long", "logicalType": "timestamp-nanos"})),
+            pa.struct({"v": pa.timestamp("us", "UTC")}),
+            r"value.v is timestamp\[us, tz=UTC\], which is not written as long \(timestamp-nanos\)",
+        ),
         (record(field("null")), pa.struct({"v": pa.int32()}), "value.v is int32, which is not written as null"),
         ("string", pa.struct({"v": pa.int32()}), "value is struct"),
     ],

@@ -98,6 +98,20 @@ def test_evolution(name: str) -> None:
     [
         (record(("a", "int")), record(("a", "int"), ("b", "int")), {"a": 1}, 0, Reason.NO_DEFAULT),
         (record(("a", "string")), record(("a", "int")), {"a": "x"}, 0, Reason.UNREADABLE),
+        (
+            record(("t", {"type": "long", "logicalType": "timestamp-nanos"})),
+            record(("t", {"type": "long", "logicalType": "timestamp-micros"})),
+            {"t": 1_000},
+            0,
+            Reason.UNREADABLE,
+        ),
+        (
+            record(("t", ["null", {"type": "long", "logicalType": "local-timestamp-nanos"}])),
+            record(("t", ["null", {"type": "long", "logicalType": "local-timestamp-millis"}])),
+            {"t": 1_000},
+            1,
+            Reason.UNREADABLE,
+        ),
         (record(("a", ["null", "int"])), record(("a", "int")), {"a": None}, 1, Reason.UNREADABLE),
         (record(("a", ["int", "string"])), record(("a", ["null", "int"])), {"a": "x"}, 1, Reason.UNREADABLE),
         (record(("c", MORE_COLORS)), record(("c", COLORS)), {"c": "UNKNOWN"}, 0, Reason.SYMBOL),

@@ -178,6 +178,10 @@ def decimal(precision: int, scale: int, **others: Any) -> dict[str, Any]:
     return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale, **others}
 
 
+def time(unit: str) -> dict[str, str]:
+    return {"type": "long", "logicalType": f"timestamp-{unit}"}
+
+
 @pytest.mark.parametrize(
     ("writer", "reader", "expected"),
     [
@@ -214,6 +218,10 @@ def decimal(precision: int, scale: int, **others: Any) -> dict[str, Any]:
         (decimal(10, 2), decimal(12, 2), []),
         (decimal(10, 3), decimal(12, 2), ["f (decimal(10,3) instead of decimal(12,2))"]),
         ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 8}, ["f (F instead of F)"]),
+        (time("nanos"), time("micros"), ["f (long (timestamp-nanos) instead of long (timestamp-micros))"]),
+        (time("nanos"), time("nanos"), []),
+        (time("nanos"), "long", []),
+        (time("millis"), time("micros"), []),
     ],
 )
 def test_new_values_of_writers(writer: Any, reader: Any, expected: list[str]) -> None:

@@ -308,6 +308,8 @@ def _scalar_operation(writer: AvroType, reader: AvroType, data_type: pa.DataType
         return [Op.FIXED_DECIMAL if is_fixed else Op.DECIMAL, column, *size]
     if target.startswith("timestamp"):
         logical = logical_type(writer) or logical_type(reader)
+        if is_nanos(writer):
+            return None
         if logical and logical.name.endswith("-millis"):
             return [Op.MILLIS_TO_MICROS, column]
         target = "int64"
@@ -354,6 +356,12 @@ def same_name(writer: AvroType, reader: AvroType) -> bool:
         return False
     names = {unqualified(reader.name), *map(unqualified, reader.aliases)}
     return unqualified(writer.name) in names
+
+
+def is_nanos(avro_type: AvroType) -> bool:
+    """Return whether a type is a timestamp that Spark reads as a number."""
+    logical = logical_type(avro_type)
+    return logical is not None and logical.name.endswith("-nanos")
 
 
 def _described(avro_type: AvroType) -> str:

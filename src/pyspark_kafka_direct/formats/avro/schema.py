@@ -46,8 +46,10 @@ _LOGICAL_TYPES: Final = {
         "time-micros",
         "timestamp-millis",
         "timestamp-micros",
+        "timestamp-nanos",
         "local-timestamp-millis",
         "local-timestamp-micros",
+        "local-timestamp-nanos",
     },
     "string": {"uuid"},
 }

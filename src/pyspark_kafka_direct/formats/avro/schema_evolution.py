@@ -16,7 +16,7 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
     type_name,
     without_null,
 )
-from pyspark_kafka_direct.formats.avro.resolution import PROMOTIONS, matching_branch, same_name
+from pyspark_kafka_direct.formats.avro.resolution import PROMOTIONS, is_nanos, matching_branch, same_name
 from pyspark_kafka_direct.formats.avro.spark_types import logical_type
 from pyspark_kafka_direct.formats.avro.wanted_fields import find_field
 
@@ -92,7 +92,9 @@ def _is_readable(writer: AvroType, target: AvroType) -> bool:
     """Return whether a type is read as the other one, with all values that are not in it."""
     match writer, target:
         case PrimitiveType(name), PrimitiveType(other):
-            return (name == other or other in PROMOTIONS.get(name, ())) and _has_digits_of(writer, target)
+            is_same = name == other or other in PROMOTIONS.get(name, ())
+            has_unit = not is_nanos(writer) or is_nanos(target) or logical_type(target) is None
+            return is_same and has_unit and _has_digits_of(writer, target)
         case FixedType(), FixedType():
             return same_name(writer, target) and writer.size == target.size and _has_digits_of(writer, target)
         case EnumType(), EnumType():
