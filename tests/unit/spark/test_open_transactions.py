@@ -138,6 +138,19 @@ def test_a_leader_that_moved_is_asked_again() -> None:
         assert cluster.sent("DescribeProducers") == 2
 
 
+def test_a_producer_whose_transaction_has_ended_is_not_named() -> None:
+    with two_topics() as cluster:
+        query = Query(cluster)
+        cluster.append(T0, 1, producer_id=5)
+        cluster.end_transaction(T0, 5, commit=True)
+        cluster.append(T0, 1, producer_id=7)
+        cluster.sleep(1)  # the followers replicate
+        query.check()
+        (message,) = query.messages
+        assert "by producer id 7 (epoch 0): " in message
+        assert "producer id 5" not in message
+
+
 def test_an_error_of_the_check_does_not_affect_the_query() -> None:
     with two_topics() as cluster:
         query = Query(cluster)

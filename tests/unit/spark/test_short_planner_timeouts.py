@@ -166,6 +166,19 @@ def test_a_broker_that_does_not_respond_delays_the_confirmation(
         assert cluster.now - started < 180
 
 
+def test_a_broker_that_does_not_respond_again_is_waited_for_again() -> None:
+    """It may be the leader each time."""
+    with UnitCluster({A.topic: 1}, brokers=3, replication_factor=3) as cluster:
+        client = cluster.client(request_timeout_ms=10_000)
+        client.topics([A.topic])
+        for _ in range(2):
+            cluster.event("pause_broker", broker=2, seconds=60.0)
+            started = cluster.now
+            client.raise_epoch_floors([A.topic])
+            assert 10 <= cluster.now - started < 30
+            cluster.sleep(100)
+
+
 @pytest.mark.parametrize("attempts", ["1", "3"])
 def test_an_error_that_is_no_evidence_uses_up_the_attempts(attempts: str) -> None:
     with UnitCluster({A.topic: 1, B.topic: 1}, brokers=3, replication_factor=3) as cluster:
