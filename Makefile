@@ -21,6 +21,7 @@ PYTHONS_4.0 := python3.11
 PYTHONS_4.1 := python3.12
 PYTHONS_4.2 := python3.13
 PYTHONS_4 := python3.13 python3.12
+PYTHONS_newest := python3.14 python3.13 python3.12
 NEWEST := .venv-spark-4/$(STAMP)
 # Tools that make and check a release.
 TOOLS := .venv-release/.made
@@ -127,6 +128,10 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 	.venv-spark-$*/bin/python -c 'import pyspark, sys; print("PySpark", pyspark.__version__, "on Python", sys.version)'
 	.venv-spark-$*/bin/python -m pytest -m smoke -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration)
+
+.PHONY: newest
+newest: .venv-newest/$(STAMP)  ## the smoke tests with the newest PySpark, pyarrow, confluent-kafka, Kafka and Python that the indexes offer, as a table
+	.venv-newest/bin/python scripts/newest
 
 .PHONY: simulate
 simulate: $(VENV)  ## run SEEDS (10,000) histories on a simulated Kafka cluster, from FIRST or at random; SEED=n replays one, TRACE=1 shows it
@@ -254,13 +259,13 @@ endif
 
 .PHONY: clean
 clean:  ## remove all generated files except the cache of Kafka's jars, which belongs to the user
-	rm -rf .venv .venv-demo $(SPARKS:%=.venv-spark-%) .venv-docs .venv-release rust/target build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-demo .venv-newest $(SPARKS:%=.venv-spark-%) .venv-docs .venv-release rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
 
 # The profiles of rust/Cargo.toml that compile the kernel faster: "dev" shares its dependencies with "make rust-check".
-$(VENV) $(SPARKS:%=.venv-spark-%/$(STAMP)): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
+$(VENV) .venv-newest/$(STAMP) $(SPARKS:%=.venv-spark-%/$(STAMP)): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
 .venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
 
 $(VENV): pyproject.toml scripts/prepare $(RUST)
@@ -273,6 +278,10 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 
 $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
 	@PYTHON='$(or $(PYTHON),$(PYTHONS_$*) python3)' scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
+	@touch $@
+
+.venv-newest/$(STAMP): pyproject.toml scripts/prepare $(RUST)
+	@PYTHON='$(or $(PYTHON),$(PYTHONS_newest) python3)' scripts/prepare .venv-newest test pyspark
 	@touch $@
 
 .venv-docs/.made $(TOOLS): .venv-%/.made: scripts/%-requirements.txt

@@ -55,14 +55,19 @@ FEW_THREADS = {"num.network.threads": "1", "num.io.threads": "2"}
 _RARE_HEARTBEATS = {"broker.heartbeat.interval.ms": "2000", "broker.session.timeout.ms": "18000"}  # it has no followers
 _SHARED = FEW_THREADS | _RARE_HEARTBEATS
 
+# ``make newest`` sets the newest release of Kafka, whose jars have no known checksums.
+_NEWEST = os.environ.get("PYSPARK_KAFKA_DIRECT_TEST_KAFKA")
+_VERSION: dict[str, Any] = {"version": _NEWEST, "verify_jars": False} if _NEWEST else {}
+
 KINDS: dict[str, dict[str, Any]] = {
-    "plain": {"properties": _SHARED},
+    "plain": {**_VERSION, "properties": _SHARED},
     "3.9": {
         "version": "3.9.2",
         "security": ("MTLS", "SASL_SSL"),
         "properties": {**_SHARED, "default.replication.factor": "3"},  # more than it has brokers
     },
     "secured": {
+        **_VERSION,
         "security": ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"),
         "users": (*DEFAULT_USERS, CAROL),
         "authorizer": True,
