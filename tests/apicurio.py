@@ -1,4 +1,4 @@
-"""A real schema registry of another project: Apicurio, in a process of its own. It needs Java 21 or newer."""
+"""A real schema registry of another project: Apicurio, in another process. It needs Java 21 or newer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import subprocess
 import tarfile
 import tempfile
 import urllib.request
+import zipfile
 from pathlib import Path
 from typing import Final, Self
 
+import pyspark
 import pytest
 from tests.integration.waiting import wait_until
 
@@ -23,10 +25,8 @@ VERSION: Final = "3.3.3"
 JAVA_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TEST_JAVA_HOME"  # of a Java that is used for the registry only
 
 _MIN_JAVA: Final = 21
-_URL: Final = (
-    "https://repo.maven.apache.org/maven2/io/apicurio/apicurio-registry-app/"
-    f"{VERSION}/apicurio-registry-app-{VERSION}-all.tar.gz"  # 159 MB; Ivy cannot resolve it, because it is not a jar
-)
+# In Maven Central, 159 MB. Ivy cannot resolve it, because it is not a jar.
+_ARCHIVE: Final = f"io/apicurio/apicurio-registry-app/{VERSION}/apicurio-registry-app-{VERSION}-all.tar.gz"
 _SHA256: Final = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 _STARTED: Final = re.compile(r"Listening on: (http://127\.0\.0\.1:(\d+))")
 _DEADLINE: Final = 180.0  # seconds for a start on a busy machine; it takes 3 to 5
@@ -122,15 +122,25 @@ def app_folder() -> Path:
     if not target.is_dir():
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as work:
             archive, unpacked = Path(work) / "archive", Path(work) / "app"
+            url = _maven_central() + _ARCHIVE
             try:
-                with urllib.request.urlopen(_URL, timeout=60) as response, archive.open("wb") as file:
+                with urllib.request.urlopen(url, timeout=60) as response, archive.open("wb") as file:
                     shutil.copyfileobj(response, file)
             except OSError as error:
-                pytest.skip(f"Apicurio cannot be downloaded from {_URL}: {error}")
+                pytest.skip(f"Apicurio cannot be downloaded: {error}")
             with archive.open("rb") as file:
-                assert hashlib.file_digest(file, "sha256").hexdigest() == _SHA256, f"{_URL} is not the file it was"
+                assert hashlib.file_digest(file, "sha256").hexdigest() == _SHA256, f"{_ARCHIVE} is not the file it was"
             with tarfile.open(archive) as tar:
                 tar.extractall(unpacked, filter="data")
             if not target.is_dir():  # another process may have unpacked it in the meantime
                 unpacked.rename(target)
     return target
+
+
+def _maven_central() -> str:
+    """Return the address that Ivy, which PySpark includes, has of Maven Central."""
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    with zipfile.ZipFile(ivy) as jar:
+        found = re.search(rb"https://[\w.]+/maven2/", jar.read("org/apache/ivy/plugins/resolver/IBiblioResolver.class"))
+    assert found is not None
+    return found[0].decode()

@@ -299,7 +299,7 @@ class FormattedFolder:
         )
 
     def copy(self, target: Path, cluster_id: str, node: int) -> None:
-        """Write the folder of another node, with ids of its own."""
+        """Write the folder of another node, with new ids."""
         if target != self._folder:
             shutil.copytree(self._folder, target)
         values = dict(zip(_IDENTITY_KEYS, ("1", cluster_id, str(node), _new_id()), strict=True))

@@ -51,6 +51,6 @@ def named_message(schema: ProtobufSchema, schema_id: int | str, indexes: tuple[i
         raise WriterSchemaError(
             f"the value is a message {message.name}, not {name}",
             f"{schema_label(schema_id)} has several messages: to read this one, set keyMessage or valueMessage to "
-            f"{message.name} in a query of its own",
+            f"{message.name} in a separate query",
         )
     return message

@@ -67,7 +67,7 @@ class WriterMessages:
             raise WriterSchemaError(
                 f"schema id {schema_id}: {misread}",
                 f"{schema_label(schema_id)} does not fit {query}: change the type of the field in one of them, or read "
-                "with the other one in a query of its own",
+                "with the other one in a separate query",
             )
 
 
