@@ -152,8 +152,8 @@ class RegistryClient:
                     share = deadline.limited_to(deadline.remaining() / (later_urls + 1))
                     response = self._send(url, request, share)
                 except SchemaRegistryUnavailableError as error:
-                    # The last request may end with the deadline; an earlier failure says more.
-                    failures[url] = failures.get(url, error.message) if deadline.expired else error.message
+                    # The last request may have little time; an earlier failure says more.
+                    failures[url] = failures.get(url, error.message) if share.expired else error.message
                 except SchemaRegistryError as error:
                     raise type(error)(f"{source}: the registry {_host(url)} {error.message}.") from None
                 else:

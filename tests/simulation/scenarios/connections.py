@@ -178,13 +178,23 @@ class _Calls:
             error = raised
         passed = environment.world.now - started
         limit = environment.plan.parameters["api_timeout_ms"] / 1000
-        if call["kind"] in ("confirm", "local_start"):  # a shorter timeout does not end a confirmation
-            limit = max(limit, 2 * CONFIRMATION_SECONDS)
-        if call["kind"] == "confirm":  # a broker that accepts connections may respond late
-            limit = max(limit, 2 * environment.plan.parameters["request_timeout_ms"] / 1000 + CONFIRMATION_SECONDS)
+        confirmation = 2 * CONFIRMATION_SECONDS
+        if call["kind"] in ("confirm", "commit"):  # a broker that accepts connections may respond late
+            request_timeout = environment.plan.parameters["request_timeout_ms"] / 1000
+            confirmation = max(confirmation, 2 * request_timeout + CONFIRMATION_SECONDS)
+        if call["kind"] == "confirm":  # a shorter timeout does not end a confirmation
+            limit = max(limit, confirmation)
+        elif call["kind"] == "local_start" or (call["kind"] == "commit" and self._may_lack_topic(error)):
+            limit += confirmation  # it begins with the first evidence
         if passed > limit + _SLACK:
             raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
         return error
+
+    def _may_lack_topic(self, error: KafkaDirectError | None) -> bool:
+        """Return whether a broker may have responded that the topic or the partition does not exist."""
+        if isinstance(error, TopicNotFoundError) or self._environment.oracle.deleted_at:
+            return True
+        return any(each.kind == "reuse_address" for each in self._environment.plan.events)
 
     def _client(self, driver: Any, number: int, call: dict[str, Any]) -> ClusterClient:
         parameters = self._environment.plan.parameters
