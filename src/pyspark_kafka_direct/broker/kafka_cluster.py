@@ -292,11 +292,8 @@ class FormattedFolder:
         properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
         is_known = sorted(properties) == sorted(_IDENTITY_KEYS) and properties["version"] == "1"
         # After a crash of the machine, files of the cache may be empty.
-        return (
-            cls(folder)
-            if is_known and all(path.is_dir() or path.stat().st_size for path in folder.rglob("*"))
-            else None
-        )
+        is_complete = all(path.is_dir() or path.stat().st_size for path in folder.rglob("*"))
+        return cls(folder) if is_known and is_complete else None
 
     def copy(self, target: Path, cluster_id: str, node: int) -> None:
         """Write the folder of another node, with new ids."""

@@ -142,7 +142,23 @@ class Backoff(NamedTuple):
 NO_BACKOFF = Backoff(0.0, 0.0)
 
 
-class Retry:
+class ConfirmedDeadline:
+    """A deadline of the user, which the confirmation of a loss extends."""
+
+    _user_deadline: Deadline
+    _confirmation: LossConfirmation
+
+    @property
+    def deadline(self) -> Deadline:
+        """The user's deadline, or that of the confirmation of a loss if it is later."""
+        return self._confirmation.extend(self._user_deadline)
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline) -> None:
+        self._user_deadline = deadline
+
+
+class Retry(ConfirmedDeadline):
     """Counts the tries of one operation and pauses between them.
 
     Errors that are evidence of a data loss neither count nor have to end before the deadline: brokers have their own
@@ -158,21 +174,12 @@ class Retry:
         confirmation_seconds: Callable[[KafkaDirectError], float] | None = None,  # None: the caller confirms losses
     ) -> None:
         self._user_deadline = deadline
+        self._confirmation = LossConfirmation()
         self._retries = retries  # None: as many as fit before the deadline
         self._backoff = backoff
         self._confirmation_seconds = confirmation_seconds
-        self._confirmation = LossConfirmation()
         self._error_to_raise: KafkaDirectError | None = None
         self.tries = 1  # including the current one
-
-    @property
-    def deadline(self) -> Deadline:
-        """The user's deadline, or that of the confirmation of a loss if it is later."""
-        return self._confirmation.extend(self._user_deadline)
-
-    @deadline.setter
-    def deadline(self, deadline: Deadline) -> None:
-        self._user_deadline = deadline
 
     @property
     def is_last_try(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.client.deadline import Backoff, Deadline, LossConfirmation
+from pyspark_kafka_direct.client.deadline import Backoff, ConfirmedDeadline, Deadline, LossConfirmation
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.planning.data_loss import confirmation_seconds
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
 
 
-class FetchRetry:
+class FetchRetry(ConfirmedDeadline):
     """Backs off between the fetches of one range, and fails after ``poll_timeout`` without progress."""
 
     def __init__(self, config: ReadConfig, partition: TopicPartition, system: System = SYSTEM) -> None:
@@ -38,15 +38,6 @@ class FetchRetry:
         self._confirmation = LossConfirmation()
         self._tries = 0
         self._last_error: KafkaDirectError | None = None
-
-    @property
-    def deadline(self) -> Deadline:
-        """The user's deadline, or that of the confirmation of a loss if it is later."""
-        return self._confirmation.extend(self._user_deadline)
-
-    @deadline.setter
-    def deadline(self, deadline: Deadline) -> None:
-        self._user_deadline = deadline
 
     def add_evidence(self, seconds: float) -> None:
         """Add evidence of a loss whose confirmation takes so many seconds; 0: it is no evidence."""
