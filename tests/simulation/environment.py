@@ -11,6 +11,7 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.faults import CONNECT_FAULTS, CRASHES, PAUSES, REQUEST_FAULTS, RequestFault
 from tests.simulation.network import Network
 from tests.simulation.process import SimulatedProcess
+from tests.simulation.record_attributes import headers_of
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
@@ -119,14 +120,18 @@ class Environment:
             keys = None
             if batch["keys"]:
                 keys = [b"%sk%d" % (prefix, each % batch["keys"]) for each in range(batch["records"])]
+            headers = [headers_of(value) for value in values]
             if batch["transaction"] is None:
-                self.cluster.append(partition, values, keys=keys)
+                self.cluster.append(partition, values, keys=keys, headers=headers)
                 continue
             producer_id = 900 + batch["producer"]
             sequence = self._sequences.get((partition, producer_id), 0)
             self._sequences[partition, producer_id] = sequence + len(values)
             producer = (producer_id, 0, sequence)
-            if self.cluster.append(partition, values, keys=keys, producer=producer, transactional=True) is None:
+            appended = self.cluster.append(
+                partition, values, keys=keys, headers=headers, producer=producer, transactional=True
+            )
+            if appended is None:
                 continue
             if batch["transaction"] == "open":
                 open_transactions[partition[1], producer_id] = None

@@ -11,6 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.simulation.record_attributes import RecordAttributes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -238,6 +240,9 @@ class Oracle:
 
     def __init__(self) -> None:
         self.truths: dict[tuple[str, int, int], PartitionTruth] = {}  # by topic, generation and partition
+        self.attributes: dict[
+            tuple[str, int, bytes], RecordAttributes
+        ] = {}  # by topic, partition and value: of the newest copy
         self.generations: dict[str, int] = {}  # the newest of each topic
         self.created_at: dict[tuple[str, int], float] = {}
         self.deleted_at: dict[tuple[str, int], float] = {}
@@ -262,6 +267,11 @@ class Oracle:
 
     def appended(self, topic: str, generation: int, index: int, batch: StoredBatch, now: float) -> None:
         self.truths[topic, generation, index].add_batch(batch, now)
+        for key, value, timestamp, headers in zip(
+            batch.keys, batch.values, batch.timestamps, batch.headers, strict=True
+        ):
+            if value is not None and not batch.is_control:
+                self.attributes[topic, index, value] = RecordAttributes(key, timestamp, headers)
 
     def high_watermark(self, topic: str, generation: int, index: int, epoch: int, offset: int, now: float) -> None:
         self.truths[topic, generation, index].advance_high_watermark(epoch, offset, now)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tests.simulation.cluster.partition_log import ReplicaLog
-    from tests.simulation.cluster.stored_batch import StoredBatch
+    from tests.simulation.cluster.stored_batch import Headers, StoredBatch
     from tests.simulation.cluster.topics import TopicImage
 
 TopicAndIndex = tuple[str, int]
@@ -169,6 +169,7 @@ class SimulatedCluster:
         values: Sequence[bytes | None],
         *,
         keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
         timestamp: int | None = None,
         producer: tuple[int, int, int] | None = None,
         transactional: bool = False,
@@ -185,6 +186,7 @@ class SimulatedCluster:
         batch = encode_batch(
             values,
             keys=keys,
+            headers=headers,
             timestamp=self.timestamp if timestamp is None else timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,

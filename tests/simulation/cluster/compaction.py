@@ -89,6 +89,7 @@ def _without(batch: StoredBatch, removed: frozenset[int], *, retain_empty: bool)
         [batch.values[index] for index in left],
         keys=[batch.keys[index] for index in left],
         timestamps=[batch.timestamps[index] for index in left],
+        headers=[batch.headers[index] for index in left],
         deltas=[batch.offsets[index] - batch.base_offset for index in left],
         last_offset_delta=batch.last_offset - batch.base_offset,
         base_offset=batch.base_offset,

@@ -22,6 +22,9 @@ _COVERED = struct.Struct(">hiqqqhii")
 _CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
 
+Headers = tuple[tuple[bytes, bytes | None], ...]
+
+
 class StoredBatch:
     """A batch in a log. It is shared by replicas and never changes: compaction replaces it."""
 
@@ -31,6 +34,7 @@ class StoredBatch:
         "commit",
         "data",
         "epoch",
+        "headers",
         "is_control",
         "is_transactional",
         "keys",
@@ -54,6 +58,7 @@ class StoredBatch:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
+        headers: Sequence[Headers],
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -69,6 +74,7 @@ class StoredBatch:
         self.keys = keys
         self.values = values
         self.timestamps = timestamps
+        self.headers = headers
         self.max_timestamp = max(timestamps, default=-1)
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -91,6 +97,7 @@ class StoredBatch:
             self.keys,
             self.values,
             self.timestamps,
+            self.headers,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.base_sequence,
@@ -105,6 +112,7 @@ def encode_batch(
     keys: Sequence[bytes | None] | None = None,
     timestamp: int = BASE_TIMESTAMP,
     timestamps: Sequence[int] | None = None,
+    headers: Sequence[Headers] | None = None,
     base_offset: int = 0,
     epoch: int = 0,
     deltas: Sequence[int] | None = None,
@@ -120,11 +128,12 @@ def encode_batch(
     keys = (None,) * len(values) if keys is None else keys
     deltas = range(len(values)) if deltas is None else deltas
     timestamps = (timestamp,) * len(values) if timestamps is None else timestamps
+    headers = ((),) * len(values) if headers is None else headers
     first_timestamp = timestamps[0] if timestamps else timestamp
     last_delta = (deltas[-1] if deltas else 0) if last_offset_delta is None else last_offset_delta
     body = b"".join(
-        encode_record(Rec(value, key, time - first_timestamp), delta)
-        for value, key, time, delta in zip(values, keys, timestamps, deltas, strict=True)
+        encode_record(Rec(value, key, time - first_timestamp, each), delta)
+        for value, key, time, each, delta in zip(values, keys, timestamps, headers, deltas, strict=True)
     )
     attributes = CODECS[codec] | (TRANSACTIONAL if transactional else 0) | (CONTROL if commit is not None else 0)
     covered = (
@@ -150,6 +159,7 @@ def encode_batch(
         keys,
         values,
         timestamps,
+        headers,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -210,7 +220,7 @@ def _parse_batch(data: bytes) -> StoredBatch:
     if magic != 2 or checksum != crc(data[21:]):
         raise ValueError("a record batch has a wrong magic number or checksum")
     body = _decompress(attributes & 7, data[HEADER_SIZE:])
-    offsets, keys, values, timestamps = [], [], [], []
+    offsets, keys, values, timestamps, headers = [], [], [], [], []
     position = 0
     for _ in range(count):
         length, position = _varint(body, position)
@@ -223,7 +233,10 @@ def _parse_batch(data: bytes) -> StoredBatch:
         keys.append(key)
         values.append(value)
         timestamps.append(max_timestamp if attributes & 8 else base_timestamp + time)
-        position = end
+        record_headers, position = _headers(body, position)
+        headers.append(record_headers)
+        if position != end:
+            raise ValueError("a record has bytes after its headers")
     if position != len(body):
         raise ValueError("a record batch has bytes after its records")
     is_control = bool(attributes & CONTROL)
@@ -236,6 +249,7 @@ def _parse_batch(data: bytes) -> StoredBatch:
         keys,
         values,
         timestamps,
+        headers,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -282,3 +296,14 @@ def _sized(data: bytes, position: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     return data[position : position + size], position + size
+
+
+def _headers(data: bytes, position: int) -> tuple[Headers, int]:
+    count, position = _varint(data, position)
+    headers = []
+    for _ in range(count):
+        name, position = _sized(data, position)
+        value, position = _sized(data, position)
+        assert name is not None
+        headers.append((name, value))
+    return tuple(headers), position

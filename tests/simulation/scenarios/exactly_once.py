@@ -19,18 +19,25 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.faults import CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_COMMITTED
-from tests.simulation.scenarios.sink_stand_in import STATE_TOPIC, TARGET, SinkQuery
+from tests.simulation.record_attributes import attributes_of
+from tests.simulation.scenarios.several_topics import draw_place, draw_topics, partition_counts
+from tests.simulation.scenarios.sink_stand_in import STATE_TOPIC, TARGETS, SinkQuery
+
+from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.simulation.history import Size
     from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scenarios.sink_stand_in import SinkRow
     from tests.simulation.scheduler import World
 
+    from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
+
 NAME = "exactly_once"
-SHRINKABLE = {"batch_count": 1, "queries": 1, "pauses": (), "speculated": (), "extra_drivers": ()}
+SHRINKABLE = {"batch_count": 1, "queries": 1, "topics": 1, "pauses": (), "speculated": (), "extra_drivers": ()}
 SAFE_EVENTS = (
     "expand_topic",
     "elect_leader",
@@ -61,17 +68,19 @@ _LIVENESS_SECONDS = 2_000.0  # after the faults have stopped
 
 def draw(rng: random.Random, size: Size) -> Plan:
     long = size == "long"
-    partitions = rng.randint(1, 3)
+    topics = draw_topics(rng)
+    targets = partition_counts(TARGETS, topics)
     batches = rng.randint(20, 60) if long else rng.choice((1, 1, 1, 2, 2, 3))
     seconds = rng.choice((0.5, 3.0, 20.0)) * (20 if long else 1)
     requests = 1000 if long else 50
     restart_seconds = rng.choice((0.01, 0.5, 5.0))
-    queries = 2 if rng.random() < 0.2 else 1
+    queries = rng.choice((2, 2, 2, 3)) if rng.random() < 0.2 else 1
     cluster = draw_transactional_cluster(rng)
     parameters = {
         **cluster,
-        "partitions": partitions,
-        "batches": [[rng.randrange(partitions) for _ in range(rng.choice((0, 1, 2, 4)))] for _ in range(batches)],
+        **topics,
+        "names_topics": len(targets) > 1 or rng.random() < 0.3,
+        "batches": [[draw_place(rng, targets) for _ in range(rng.choice((0, 1, 2, 4)))] for _ in range(batches)],
         "batch_count": batches,
         "parallelism": [rng.randint(1, 2) for _ in range(rng.randint(1, 2))],
         "queries": queries,
@@ -90,11 +99,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "transaction_timeout_ms": rng.choice((20_000, 60_000, 300_000)),
         "batch_bytes": rng.choice((120, 524_288)),
     }
-    topics = {TARGET: partitions, STATE_TOPIC: 1}
     apis = [each for each in _APIS if each != "AddPartitionsToTxn" or cluster["cluster"]["transaction_version"] < 2]
-    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=SAFE_EVENTS, apis=apis)
+    events = draw_events(
+        rng, {**targets, STATE_TOPIC: 1}, seconds=seconds, requests=requests, long=long, kinds=SAFE_EVENTS, apis=apis
+    )
     events = tuple(each for each in events if each.kind != "compact_log" or each.args["topic"] == STATE_TOPIC)
-    events = tuple(each for each in events if each.kind != "expand_topic" or each.args["topic"] == TARGET)
+    events = tuple(each for each in events if each.kind != "expand_topic" or each.args["topic"] in targets)
     if rng.random() < 0.2:
         kind = "move_transaction_coordinators"
         events += (Event(kind, rng.random() * seconds, args=draw_coordinator_event(rng, kind, "", seconds)),)
@@ -108,12 +118,13 @@ def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
     cluster = environment.cluster
-    cluster.create_topic(TARGET, parameters["partitions"])
+    for topic, partitions in partition_counts(TARGETS, parameters).items():
+        cluster.create_topic(topic, partitions)
     if parameters["state_exists"]:
         cluster.create_topic(STATE_TOPIC, 1, configs=_STATE_CONFIGS)
     queries = [
         SinkQuery(environment, name, {**parameters, "prefix": "p-a" if parameters["shares_prefix"] else f"p-{name}"})
-        for name in ("a", "b")[: parameters["queries"]]
+        for name in ("a", "b", "c")[: parameters["queries"]]
     ]
     for query in queries:
         query.start_driver()
@@ -125,7 +136,7 @@ def run(world: World, plan: Plan) -> None:
     world.run([watch])
     environment.raise_errors()
     world.run_for(20.0)
-    check_rows(environment, queries)
+    _check_rows(environment, queries)
     _check_nothing_hangs(environment)
     for query in queries:
         if query.notes:
@@ -137,15 +148,20 @@ def _replace_paused(queries: Sequence[SinkQuery], process: SimulatedProcess) -> 
         query.paused(process)
 
 
-def check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
+def _check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
     """Check that readers with read_committed get the rows of each batch exactly once, in the order of the batches."""
-    topic = environment.cluster.topics[TARGET]
-    truths = [environment.oracle.truth((TARGET, index)) for index in range(len(topic.partitions))]
-    visible = [[entry.value for entry in truth.records(0, 1 << 60, READ_COMMITTED, 1e9)] for truth in truths]
+    visible = {
+        partition: [
+            (entry.offset, entry.value)
+            for entry in environment.oracle.truth(partition).records(0, 1 << 60, READ_COMMITTED, 1e9)
+        ]
+        for partition in _partitions(environment)
+    }
+    values = {partition: [value for _, value in records] for partition, records in visible.items()}
     for query in queries:
         for batch in range(len(query.batches)):
             rows = query.rows(batch)
-            counts = [visible[partition].count(value) for value, partition in rows]
+            counts = [values[row.partition].count(row.value) for row in rows]
             is_committed = batch in query.commit_log
             if any(count > 1 for count in counts):
                 raise ViolationError(f"rows of a batch are duplicated: batch {batch} of {query.name}, copies {counts}")
@@ -153,19 +169,58 @@ def check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
                 raise ViolationError(f"a batch is visible in part: batch {batch} of {query.name}, copies {counts}")
             if is_committed and 0 in counts:
                 raise ViolationError(f"rows of a committed batch are lost: batch {batch} of {query.name}")
-    for index, values in enumerate(visible):
+            if is_committed:
+                _check_attributes(environment, rows)
+            if (report := query.reports.get(batch)) is not None:
+                _check_report(f"batch {batch} of {query.name}", rows, report, visible)
+    for tp in values:
         for query in queries:
-            expected = [
-                value
-                for batch in range(len(query.batches))
-                for value, partition in query.rows(batch)
-                if partition == index
-            ]
-            ranks = [expected.index(value) for value in values if value in expected]
+            expected = [row.value for batch in range(len(query.batches)) for row in query.rows(batch)]
+            ranks = [expected.index(value) for value in values[tp] if value in expected]
             if ranks != sorted(ranks):
-                raise ViolationError(f"the rows of {query.name} in partition {index} are in another order: {values}")
-        if unknown := set(values) - {value for query in queries for value in _all_values(query)}:
-            raise ViolationError(f"partition {index} has rows that no task wrote: {sorted(map(str, unknown))}")
+                raise ViolationError(f"the rows of {query.name} in {tp} are in another order: {values[tp]}")
+        written = {row.value for query in queries for row in query.all_rows() if row.partition == tp}
+        if unknown := set(values[tp]) - written:
+            raise ViolationError(f"{tp} has rows that no task wrote: {sorted(map(str, unknown))}")
+
+
+def _check_attributes(environment: Environment, rows: Sequence[SinkRow]) -> None:
+    """Check that rows have their keys, timestamps and headers."""
+    for value, partition in rows:
+        found, expected = environment.oracle.attributes[*partition, value], attributes_of(value)
+        if found != expected:
+            raise ViolationError(f"the row {value!r} in {partition} has {found}, not {expected}")
+
+
+def _check_report(
+    name: str,
+    rows: Sequence[SinkRow],
+    report: Mapping[TopicPartition, PartitionWriteReport],
+    visible: Mapping[TopicPartition, Sequence[tuple[int, bytes | None]]],
+) -> None:
+    """Compare what a commit reports with what the batch has written."""
+    expected = {}
+    for tp in {row.partition for row in rows}:
+        written = {row.value for row in rows if row.partition == tp}
+        offsets = [offset for offset, value in visible[tp] if value in written]
+        expected[tp] = (min(offsets), max(offsets) + 1, len(written))
+    reported = {tp: (each.first_offset, each.next_offset, each.records) for tp, each in report.items()}
+    # A broker may not return the offset of a batch that it had already.
+    if reported.keys() != expected.keys() or any(
+        records != expected[tp][2] or (first, end) not in ((-1, -1), expected[tp][:2])
+        for tp, (first, end, records) in reported.items()
+    ):
+        raise ViolationError(f"the report of {name} is {reported}, not {expected}")
+
+
+def _partitions(environment: Environment) -> list[TopicPartition]:
+    topics = environment.cluster.topics
+    return [
+        TopicPartition(name, index)
+        for name in TARGETS
+        if name in topics
+        for index in range(len(topics[name].partitions))
+    ]
 
 
 def _wait_until_done(environment: Environment, supervisor: Any, queries: Sequence[SinkQuery]) -> None:
@@ -187,16 +242,13 @@ def _check_nothing_hangs(environment: Environment) -> None:
     coordinator = TransactionCoordinator.of(environment.cluster)
     if coordinator.ongoing:
         raise ViolationError(f"transactions are open at the end: {coordinator.ongoing}")
-    topic = environment.cluster.topics[TARGET]
-    for name, count in ((TARGET, len(topic.partitions)), (STATE_TOPIC, 1)):
-        for index in range(count if name in environment.cluster.topics else 0):
-            truth = environment.oracle.truth((name, index))
-            if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
-                raise ViolationError(f"a hanging transaction blocks readers of {name}-{index}")
-
-
-def _all_values(query: SinkQuery) -> list[bytes]:
-    return [value for batch in range(len(query.batches)) for value, _ in query.rows(batch)]
+    partitions = _partitions(environment)
+    if STATE_TOPIC in environment.cluster.topics:
+        partitions.append(TopicPartition(STATE_TOPIC, 0))
+    for partition in partitions:
+        truth = environment.oracle.truth(partition)
+        if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
+            raise ViolationError(f"a hanging transaction blocks readers of {partition}")
 
 
 def _draw_process_events(rng: random.Random, apis: Sequence[str], requests: int, long: bool) -> tuple[Event, ...]:

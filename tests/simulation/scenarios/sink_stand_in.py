@@ -5,27 +5,36 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
+from tests.simulation.errors import ViolationError
+from tests.simulation.record_attributes import attributes_of
+from tests.simulation.scenarios.several_topics import partition_at, partition_counts
 
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask, WriteTaskContext
 from pyspark_kafka_direct.errors import KafkaDirectError, TransactionStateError
+from pyspark_kafka_direct.spark.write_rows import HEADERS
 from pyspark_kafka_direct.spark.write_schema import WriteSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
 
     from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
-TARGET: Final = "target"
+TARGETS: Final = ("target", "dead-letters", "audit")
 STATE_TOPIC: Final = "sink-state"
+_SCHEMA = WriteSchema(value=0, partition=1, key=2, headers=3, timestamp=4)
+_SCHEMA_WITH_TOPIC = dataclasses.replace(_SCHEMA, topic=5)
 _TASK_ATTEMPTS = 4  # spark.task.maxFailures
 _MAX_RUNS = 60
 
@@ -34,14 +43,20 @@ class ConcurrentRunError(Exception):
     """Another run has written the batch's entry of the commit log, so Spark ends this one."""
 
 
+class SinkRow(NamedTuple):
+    value: bytes
+    partition: TopicPartition
+
+
 class SinkQuery:
     """A streaming query with its checkpoint, which outlives its drivers.
 
     Args:
         environment: The environment.
         name: The name, which each row contains.
-        parameters: ``batches``, a sequence of the partitions of each batch's rows; ``parallelism`` of each run in turn;
-            ``prefix``; ``restart_seconds``; ``pauses``, seconds before
+        parameters: ``topics`` and ``partitions``; ``batches``, a sequence of the partitions of each batch's rows
+            (``draw_place``); ``names_topics``, whether rows name their topics;
+            ``parallelism`` of each run in turn; ``prefix``; ``restart_seconds``; ``pauses``, seconds before
             steps of batches as ``[run, batch, step, seconds]``; ``speculated`` batches; the settings of timeouts.
     """
 
@@ -52,6 +67,8 @@ class SinkQuery:
         self.id = str(UUID(int=0x5EED_0000 + sum(name.encode()), version=4))
         self.batches: Sequence[Sequence[int]] = parameters["batches"][: parameters["batch_count"]]
         self.commit_log: dict[int, str] = {}  # run ids by batch
+        self.reports: dict[int, Mapping[TopicPartition, PartitionWriteReport]] = {}  # by batch
+        self.committing: dict[int, set[int]] = {}  # numbers of the drivers that called the commit, by batch
         self.drivers: list[SinkDriver] = []
         self.rejection: TransactionStateError | None = None  # that no restart resolves
         self.newest_ticket = -1  # the offset
@@ -63,12 +80,17 @@ class SinkQuery:
     def is_done(self) -> bool:
         return self.rejection is not None or len(self.commit_log) == len(self.batches)
 
-    def rows(self, batch: int) -> list[tuple[bytes, int]]:
-        """Return the values and partitions of a batch's rows."""
+    def rows(self, batch: int) -> list[SinkRow]:
+        """Return a batch's rows."""
+        counts = partition_counts(TARGETS, self.parameters)
         return [
-            (b"%s-%d-%d" % (self.name.encode(), batch, row), partition)
-            for row, partition in enumerate(self.batches[batch])
+            SinkRow(b"%s-%d-%d" % (self.name.encode(), batch, row), partition_at(counts, place))
+            for row, place in enumerate(self.batches[batch])
         ]
+
+    def all_rows(self) -> Iterator[SinkRow]:
+        """Return the rows of all batches."""
+        return chain.from_iterable(map(self.rows, range(len(self.batches))))
 
     def start_driver(self) -> None:
         """Start a driver process; others may run already."""
@@ -118,6 +140,7 @@ class SinkDriver:
         self.ticket = -1  # the offset of the current batch's
         parameters = query.parameters
         prefix = parameters["prefix"]
+        topic = None if parameters["names_topics"] else TARGETS[0]
         connection = query.environment.settings(
             request_timeout_ms=parameters["request_timeout_ms"], default_api_timeout_ms=parameters["api_timeout_ms"]
         )
@@ -128,8 +151,8 @@ class SinkDriver:
         self._task = StagingWriteTask(
             connection=connection,
             produce=produce,
-            schema=WriteSchema(value=0, partition=1),
-            topic=TARGET,
+            schema=_SCHEMA if topic is not None else _SCHEMA_WITH_TOPIC,
+            topic=topic,
             stamp=False,
             staging=staging,
             ticket=None,
@@ -140,7 +163,7 @@ class SinkDriver:
             produce=produce,
             staging=staging,
             prefix=prefix,
-            topic=TARGET,
+            topic=topic,
             sink_state_topic=STATE_TOPIC,
             timeout_ms=parameters["transaction_timeout_ms"],
             reset_token=None,
@@ -178,11 +201,17 @@ class SinkDriver:
         self._pause(batch, "tasks")
         messages = self._run_tasks(batch, task)
         self._pause(batch, "commit")
+        committing = self.query.committing.setdefault(batch, set())
+        committing.add(self.number)
         try:
-            self._committer.commit(messages, batch, pool)
+            report = self._committer.commit(messages, batch, pool)
         except KafkaDirectError:
             self._committer.abort(messages)
             raise
+        if report is not None:
+            self.query.reports[batch] = report
+        elif committing == {self.number}:
+            raise ViolationError(f"batch {batch} was not committed before, but the commit reports that it was")
         self._pause(batch, "commit log")
         if batch in self.query.commit_log:
             raise ConcurrentRunError(f"batch {batch} has an entry in the commit log")
@@ -224,7 +253,7 @@ class _TaskSet:
     """The attempts of one task; the first that succeeds counts."""
 
     def __init__(
-        self, driver: SinkDriver, batch: int, index: int, rows: Sequence[tuple[bytes, int]], task: StagingWriteTask
+        self, driver: SinkDriver, batch: int, index: int, rows: Sequence[SinkRow], task: StagingWriteTask
     ) -> None:
         self._driver = driver
         self._batch = batch
@@ -257,12 +286,11 @@ class _TaskSet:
             run_id=driver.run_id,
             offsets_digest=f"{driver.query.name} {self._batch}",
         )
-        values = pa.array([value for value, _ in self._rows], pa.binary())
-        partitions = pa.array([partition for _, partition in self._rows], pa.int32())
-        rows = pa.RecordBatch.from_arrays([values, partitions], ["value", "partition"])
         try:
             with driver.query.environment.world.operation():
-                message = self._task.write(iter([rows]), context, driver.query.environment.pool(executor))
+                message = self._task.write(
+                    iter([_arrow_rows(self._rows)]), context, driver.query.environment.pool(executor)
+                )
             if not self._result.done():
                 self._result.set_result(message)
         except KafkaDirectError as error:
@@ -279,3 +307,17 @@ class _TaskSet:
         else:
             error = self._last_error or KafkaDirectError("all executors of a task were lost")
             self._result.set_exception(error)
+
+
+def _arrow_rows(rows: Sequence[SinkRow]) -> pa.RecordBatch:
+    attributes = [attributes_of(row.value) for row in rows]
+    headers = [[{"key": key.decode(), "value": value} for key, value in each.headers] or None for each in attributes]
+    columns = {
+        "value": pa.array([row.value for row in rows], pa.binary()),
+        "partition": pa.array([row.partition.partition for row in rows], pa.int32()),
+        "key": pa.array([each.key for each in attributes], pa.binary()),
+        "headers": pa.array(headers, HEADERS),
+        "timestamp": pa.array([1000 * each.timestamp for each in attributes], pa.timestamp("us")),
+        "topic": pa.array([row.partition.topic for row in rows], pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,48 @@
+"""What the scenarios of producers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.cluster.stored_batch import BASE_TIMESTAMP
+from tests.simulation.errors import ViolationError
+from tests.simulation.record_attributes import RecordAttributes, attributes_of
+from tests.simulation.scenarios.several_topics import partition_counts
+
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.environment import Environment
+
+TOPICS: Final = ("flights", "trains", "ships")
+NO_ATTRIBUTES: Final = RecordAttributes(None, BASE_TIMESTAMP, ())
+
+
+def settings(parameters: Mapping[str, Any]) -> ProducerSettings:
+    return ProducerSettings(
+        batch_bytes=parameters["batch_bytes"],
+        max_in_flight=parameters["max_in_flight"],
+        delivery_timeout_ms=parameters["delivery_timeout_ms"],
+    )
+
+
+def visible_records(environment: Environment, isolation: int) -> dict[TopicPartition, list[tuple[int, bytes | None]]]:
+    """Return offsets and values of the records in each partition at the end."""
+    topics = environment.cluster.topics
+    partitions = [
+        TopicPartition(topic, index)
+        for topic in partition_counts(TOPICS, environment.plan.parameters)
+        for index in range(len(topics[topic].partitions))
+    ]
+    return {tp: environment.oracle.records(tp, 0, 1 << 60, isolation) for tp in partitions}
+
+
+def check_attributes(environment: Environment, partition: TopicPartition, value: bytes) -> None:
+    """Check that a record has its key, timestamp and headers."""
+    if environment.plan.parameters["attributes"]:
+        found, expected = environment.oracle.attributes[*partition, value], attributes_of(value)
+        if found != expected:
+            raise ViolationError(f"the record {value!r} in {partition} has {found}, not {expected}")
