@@ -12,6 +12,8 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.history import Plan
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+from tests.simulation.record_attributes import arrow_headers
+from tests.simulation.scenarios.several_topics import draw_topics, partition_counts
 
 from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
 from pyspark_kafka_direct.consumer.range_counter import count_range
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
     from uuid import UUID
 
+    import pyarrow as pa
     from tests.simulation.history import Size
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scheduler import World
@@ -40,13 +43,16 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
 
 NAME = "range_reads"
-SHRINKABLE = {"reads": 1, "log": (), "append_list": (), "read_list": ()}
-_TOPIC = "flights"
+SHRINKABLE = {"reads": 1, "topics": 1, "log": (), "append_list": (), "read_list": ()}
+_TOPICS = ("flights", "trains", "ships")
+_ALL_COLUMNS = ("headers", "key", "value", "topic", "partition", "offset", "timestamp")
 _UNPROVEN_GAP_SECONDS = 60.0
 _SHORT_POLL_TIMEOUT = 0.512  # seconds: it ends before most confirmations of a loss, and before an election
 _CONFIRMATION_SECONDS = _UNPROVEN_GAP_SECONDS + 5.0  # the longest one while all brokers respond
 _CONNECT_SECONDS = 30.0  # socket.connection.setup.timeout.max.ms
 _RECOVERY_SECONDS = 6.0  # within which a read finds the leader, and confirms that a partition is missing
+_ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
+_EVENTS_WITHOUT_ELECTION = frozenset(("delete_records", "expire_records", "compact_log", "throttle_broker"))
 _SLACK = 2.0  # seconds by which an error may come late: the connects and responses on the way
 
 
@@ -57,14 +63,15 @@ def draw(rng: random.Random, size: Size) -> Plan:
     cluster = draw_cluster(rng, brokers=3 if focused and rng.random() < 0.8 else None)
     if focused and rng.random() < 0.8:
         cluster["cluster"]["replication_factor"] = cluster["brokers"]
-    partitions = 1 if focused else rng.randint(1, 3)
+    topics = {"partitions": 1, "topics": 1} if focused else draw_topics(rng)
+    counts = partition_counts(_TOPICS, topics)
     seconds = rng.choice((1.0, 5.0, 30.0)) * (4 if long else 1)
     requests = 1500 if long else 50
     themed = 0.9 if focused else 0.5
-    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, themed=themed)
+    events = draw_events(rng, counts, seconds=seconds, requests=requests, long=long, themed=themed)
     times = [event.at for event in events if event.at is not None]
     count = rng.randint(40, 80) if long else rng.randint(2, 4) if focused else rng.randint(1, 3)
-    reads = [_draw_read(rng, partitions) for _ in range(count)]
+    reads = [_draw_read(rng, counts) for _ in range(count)]
     appends = draw_appends(rng, batches=rng.choice((0, 3, 40 if long else 5)), seconds=seconds)
     if focused:
         phases = list(pairwise((0.0, *sorted(times), max((seconds, *times)) + 5.0)))
@@ -74,7 +81,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         schedules = [_draw_schedule(rng, seconds, times) for _ in reads]
     if any(event.kind in ("expand_topic", "recreate_topic") for event in events):
         for read in reads:
-            read["partition"] = rng.choice((read["partition"], rng.randrange(partitions + 2)))
+            read["partition"] = rng.choice((read["partition"], rng.randrange(counts[_TOPICS[read["topic"]]] + 2)))
     if any(event.kind == "reuse_address" for event in events):
         for read in reads:
             read["has_leader"] = True  # otherwise a task does not know its cluster
@@ -82,7 +89,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
     parameters = {
         **cluster,
-        "partitions": partitions,
+        **topics,
         "log": draw_log(rng, batches=batches),
         "append_list": appends,
         "seconds": seconds,
@@ -100,10 +107,13 @@ def draw(rng: random.Random, size: Size) -> Plan:
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    environment.cluster.create_topic(_TOPIC, parameters["partitions"])
-    environment.write_log(_TOPIC, parameters["partitions"], parameters["log"])
+    counts = partition_counts(_TOPICS, parameters)
+    for number, (topic, partitions) in enumerate(counts.items()):
+        environment.cluster.create_topic(topic, partitions)
+        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
     for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
-        world.at(environment.started_at + batch["at"], _append, environment, batch, number)
+        topic = _TOPICS[number % len(counts)]
+        world.at(environment.started_at + batch["at"], _append, environment, topic, batch, number)
     processes = [environment.process(f"executor-{number}") for number in range(parameters["processes"])]
     driver = environment.process("driver") if parameters["has_driver"] else None
     reads = [
@@ -117,16 +127,19 @@ def run(world: World, plan: Plan) -> None:
     environment.check_released([*processes, *([] if driver is None else [driver])])
 
 
-def _append(environment: Environment, batch: Mapping[str, Any], number: int) -> None:
-    topic = environment.cluster.topics.get(_TOPIC)
+def _append(environment: Environment, name: str, batch: Mapping[str, Any], number: int) -> None:
+    topic = environment.cluster.topics.get(name)
     if topic is not None:
-        environment.write_log(_TOPIC, len(topic.partitions), [batch], first_number=number)
+        environment.write_log(name, len(topic.partitions), [batch], first_number=number)
 
 
-def _draw_read(rng: random.Random, partitions: int) -> dict[str, Any]:
+def _draw_read(rng: random.Random, counts: Mapping[str, int]) -> dict[str, Any]:
+    topic = rng.randrange(len(counts))
     return {
+        "topic": topic,
+        "plans_all": rng.random() < 0.4,  # the driver requests the offsets of all partitions of all topics
         "pause_after": rng.choice((0, 1, 1, 2)),  # Arrow batches; 0: no pause
-        "partition": rng.randrange(partitions),
+        "partition": rng.randrange(counts[_TOPICS[topic]]),
         "from": rng.choice((0.0, 0.0, rng.random())),
         "until": rng.choice((1.0, 1.0, rng.random())),
         "committed": rng.random() < 0.5,
@@ -140,7 +153,7 @@ def _draw_read(rng: random.Random, partitions: int) -> dict[str, Any]:
         "count": rng.random() < 0.25,
         "stop_after": rng.choice((0, 0, 0, 1, 3)),  # Arrow batches, as LIMIT does; 0: read all
         "poll_timeout": rng.choice((_SHORT_POLL_TIMEOUT, 12.0, 12.0, 30.0, 120.0)),
-        "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"))),
+        "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"), _ALL_COLUMNS)),
         "max_rows": rng.choice((1, 3, 32_768)),
     }
 
@@ -242,7 +255,10 @@ class _Read:
         self.process = process
         self.planner = process if driver is None else driver
         self._read_parameters = read
-        self._partition = TopicPartition(_TOPIC, read["partition"])
+        counts = partition_counts(_TOPICS, environment.plan.parameters)
+        self._topics = tuple(counts)
+        self._topic = self._topics[read["topic"] % len(counts)]
+        self._partition = TopicPartition(self._topic, read["partition"])
         self._received_at = 0.0  # when records were received last, before an error
         self._isolation: IsolationLevel = "read_committed" if read["committed"] else "read_uncommitted"
 
@@ -270,7 +286,7 @@ class _Read:
                 self._check_loss(planned, error)
                 return
             except TopicNotFoundError as error:
-                if (_TOPIC, planned.generation) not in self.environment.oracle.deleted_at:
+                if (self._topic, planned.generation) not in self.environment.oracle.deleted_at:
                     raise ViolationError(f"the topic exists, but the read says: {error}") from error
                 return
             except TRANSIENT_ERRORS as error:
@@ -292,7 +308,7 @@ class _Read:
     def _must_succeed(self, started: float) -> bool:
         """Return whether a read has no reason to fail: no fault since its start, or for long enough to recover."""
         oracle, environment = self.environment.oracle, self.environment
-        if oracle.created_at[_TOPIC, oracle.generations[_TOPIC]] >= started:
+        if oracle.created_at[self._topic, oracle.generations[self._topic]] >= started:
             return False
         is_short = self._read_parameters["poll_timeout"] == _SHORT_POLL_TIMEOUT
         if started >= environment.quiet_at and not is_short:
@@ -319,16 +335,17 @@ class _Read:
             oldest = self.environment.oldest_generation(*self._partition)
             try:
                 with self.environment.world.operation():
-                    topics = client.topics([_TOPIC])
-                    if _TOPIC not in topics or read["partition"] not in topics[_TOPIC].partitions:
+                    topics = client.topics(self._topics if read["plans_all"] else [self._topic])
+                    if self._topic not in topics or read["partition"] not in topics[self._topic].partitions:
                         if quiet and self.environment.cluster.partition(self._partition) is not None:
                             raise ViolationError(f"metadata lacks {self._partition} though no fault is left")
                         return None
                     deadline = client.deadline()
-                    start = client.offsets({self._partition: EARLIEST}, deadline=deadline)[self._partition]
-                    end = client.offsets({self._partition: LATEST}, isolation_level=self._isolation, deadline=deadline)[
-                        self._partition
-                    ]
+                    partitions = [TopicPartition(name, index) for name in topics for index in topics[name].partitions]
+                    planned = partitions if read["plans_all"] else [self._partition]
+                    starts = client.offsets(dict.fromkeys(planned, EARLIEST), deadline=deadline)
+                    latest = dict.fromkeys(planned, LATEST)
+                    ends = client.offsets(latest, isolation_level=self._isolation, deadline=deadline)
                     leader = client.known_leaders([self._partition]).get(self._partition)
                 break
             except KafkaDirectError as error:
@@ -338,15 +355,17 @@ class _Read:
                 if quiet or not isinstance(error, TRANSIENT_ERRORS):
                     raise ViolationError(f"planning fails, and no fault explains it: {error!r}") from error
                 self.planner.sleep(1.0)
+        self._check_offsets(starts, ends, started)
+        start, end = starts[self._partition], ends[self._partition]
         first = start + int((end - start) * read["from"])
         last = first + int((end - first) * read["until"])
         if first >= last:
             return None
-        topic_id = topics[_TOPIC].topic_id
-        if (_TOPIC, oldest, read["partition"]) not in self.environment.oracle.truths:  # it was created meanwhile
+        topic_id = topics[self._topic].topic_id
+        if (self._topic, oldest, read["partition"]) not in self.environment.oracle.truths:  # it was created meanwhile
             oldest = self.environment.oldest_generation(*self._partition)
         return _Planned(
-            OffsetRange(_TOPIC, read["partition"], first, last),
+            OffsetRange(self._topic, read["partition"], first, last),
             topic_id if read["has_topic_id"] else None,
             leader if read["has_leader"] else None,
             oldest if topic_id is None else self.environment.cluster.generations_by_id[topic_id],
@@ -354,6 +373,46 @@ class _Read:
             self.environment.world.now,
             started,
         )
+
+    def _check_offsets(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], began_at: float
+    ) -> None:
+        """Compare planned offsets with the logs, unless a leader may have been deposed or a topic recreated."""
+        environment = self.environment
+        if not all(event.at is None or event.kind in _EVENTS_WITHOUT_ELECTION for event in environment.plan.events):
+            return
+        isolation = _ISOLATION_LEVELS[self._isolation]
+        for tp in starts:
+            truth = environment.oracle.truth(tp)
+            times = (began_at, environment.world.now)
+            first_start, last_start = (truth.log_start(at) for at in times)
+            # The first records of an open transaction may be deleted.
+            first_end, last_end = (max(truth.end_offset(isolation, at), truth.log_start(at)) for at in times)
+            if not first_start <= starts[tp] <= last_start or not first_end <= ends[tp] <= last_end:
+                raise ViolationError(
+                    f"the offsets {starts[tp]} to {ends[tp]} of {tp} are planned, and the log has {first_start} to "
+                    f"{first_end}, and later {last_start} to {last_end}"
+                )
+
+    def _check_attributes(self, batch: pa.RecordBatch) -> None:
+        """Check the columns beside the offset and the value."""
+        if batch.num_columns == 2:
+            return
+        for row in batch.to_pylist():
+            found = self.environment.oracle.attributes[*self._partition, row["value"]]
+            expected = {
+                "topic": self._topic,
+                "partition": self._partition.partition,
+                "key": found.key,
+                "timestamp": found.timestamp,
+                "headers": found.headers,
+            }
+            returned = {name: row[name] for name in expected if name in row}
+            returned["timestamp"] = int(returned["timestamp"].timestamp() * 1000)
+            if "headers" in returned:
+                returned["headers"] = arrow_headers(returned["headers"])
+            if any(value != expected[name] for name, value in returned.items()):
+                raise ViolationError(f"the record {row['value']!r} has {returned}, not {expected}")
 
     def _read(self, planned: _Planned) -> None:
         read, environment = self._read_parameters, self.environment
@@ -382,6 +441,7 @@ class _Read:
                 batches = read_range(config, task, read["columns"], counts, max_rows=read["max_rows"], pool=pool)
                 with closing(cast("Generator[Any]", batches)):
                     for number, batch in enumerate(batches, 1):
+                        self._check_attributes(batch)
                         rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
                         if number == read["stop_after"]:
                             break
@@ -408,7 +468,7 @@ class _Read:
         fail_on_data_loss = self._read_parameters["fail_on_data_loss"]
         from_earliest = self._read_parameters["from_earliest"] and planned.offsets.from_offset == 0
         oracle, now = self.environment.oracle, self.environment.world.now
-        isolation = READ_COMMITTED if self._isolation == "read_committed" else READ_UNCOMMITTED
+        isolation = _ISOLATION_LEVELS[self._isolation]
         first, until = planned.offsets.from_offset, planned.offsets.until_offset
         name, generation = self._partition, planned.generation
         losses = oracle.loss_reasons(name, first, until, since=planned.began_at, generation=generation)
@@ -435,7 +495,7 @@ class _Read:
             if not (0 if may_skip else least) <= counted <= max(before, least) and not losses:
                 raise ViolationError(f"{counted} records are counted instead of {least}")
             return
-        if planned.topic_id is None and (_TOPIC, generation) in oracle.deleted_at:
+        if planned.topic_id is None and (self._topic, generation) in oracle.deleted_at:
             return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
         may_mix_epochs = not fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped
@@ -475,7 +535,7 @@ class _Read:
             self._check_unproven_gap(planned, error)
             return
         oracle, offsets, generation = self.environment.oracle, planned.offsets, planned.generation
-        was_deleted = (_TOPIC, generation) in oracle.deleted_at
+        was_deleted = (self._topic, generation) in oracle.deleted_at
         # Offsets of a deleted topic, from a broker that lagged, may lie beyond the end of the recreated one.
         has_older_offsets = planned.oldest_generation != generation and "(beyond the end of the log)" in error.message
         if "deleted" in error.message.partition(":")[0]:
@@ -497,7 +557,9 @@ class _Read:
     def _may_seem_truncated(self, planned: _Planned) -> bool:
         """Return whether a deposed leader may look like that of a topic that was recreated with a shorter log."""
         oracle, now = self.environment.oracle, self.environment.world.now
-        return not self.environment.cluster.settings.topic_ids and oracle.was_deposed(_TOPIC, planned.began_at, now)
+        return not self.environment.cluster.settings.topic_ids and oracle.was_deposed(
+            self._topic, planned.began_at, now
+        )
 
     def _check_unproven_gap(self, planned: _Planned, error: DataLossError) -> None:
         """Check that a broker returned no records for a minute, and does not report where its local log begins."""
