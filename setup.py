@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 from setuptools import setup
@@ -27,6 +28,7 @@ from setuptools_rust.build import build_rust
 NATIVE = "PYSPARK_KAFKA_DIRECT_NATIVE"
 ADDRESS = "PYSPARK_KAFKA_DIRECT_ADDRESS"
 
+_FREE_THREADED = "free-threaded builds of Python cannot load the native kernel"  # it is a module of the stable ABI
 _REASON = "_native_absent.txt"  # beside the module that is absent; records/implementation.py reads it
 _KERNEL = RustExtension(
     "pyspark_kafka_direct.records._native",
@@ -48,6 +50,8 @@ class BuildKernel(build_rust):
         try:
             if _native() == "skip":
                 self._leave_out(f"the build was told to leave it out ({NATIVE}=skip)")
+            elif _free_threaded():
+                self._leave_out(_FREE_THREADED)
             else:
                 super().run()
                 self._reason_file().unlink(missing_ok=True)
@@ -83,6 +87,12 @@ class BuildKernel(build_rust):
 
 class Wheel(bdist_wheel):
     """Tag the wheel by what is in it, and add the bill of materials of the kernel (PEP 770)."""
+
+    def finalize_options(self) -> None:
+        """Complete the options; setuptools rejects the stable ABI for free-threaded builds of Python."""
+        if _free_threaded():
+            self.py_limited_api = ""
+        super().finalize_options()
 
     def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
         """Write the metadata."""
@@ -132,7 +142,13 @@ def _native() -> str:
     value = os.environ.get(NATIVE, "").strip()
     if value not in ("", "require", "skip"):
         raise OptionError(f"{NATIVE} must be require or skip, or not be set; it is {value!r}.")
+    if value == "require" and _free_threaded():
+        raise OptionError(f"{NATIVE} is require, but {_FREE_THREADED}: use a build of Python with the GIL.")
     return value
+
+
+def _free_threaded() -> bool:
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def _address() -> str:

@@ -56,7 +56,17 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def build(project: Path, native: str = "", address: str = "", **tools: str) -> subprocess.CompletedProcess[str]:
+FREE_THREADED = """
+import runpy, sys, sysconfig
+sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 1
+sys.argv[0] = "setup.py"
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+def build(
+    project: Path, native: str = "", address: str = "", program: str = "", **tools: str
+) -> subprocess.CompletedProcess[str]:
     """Build a wheel where no other tools than these are."""
     path = project / "tools"
     path.mkdir()
@@ -70,7 +80,7 @@ def build(project: Path, native: str = "", address: str = "", **tools: str) -> s
         "PYSPARK_KAFKA_DIRECT_ADDRESS": address,
     }
     return subprocess.run(
-        [sys.executable, "setup.py", "bdist_wheel"],
+        [sys.executable, *(("-c", program) if program else ("setup.py",)), "bdist_wheel"],
         cwd=project,
         env=environment,
         capture_output=True,
@@ -127,6 +137,24 @@ def test_a_wheel_without_the_kernel_is_one_of_pure_python_and_says_why(
     assert f"NOTE: the native kernel is not in this build: {reason}." in built.stdout
     tags = metadata(wheel, "WHEEL")
     assert (tags["Tag"], tags["Root-Is-Purelib"]) == ("py3-none-any", "true")
+
+
+@pytest.mark.slow
+def test_a_free_threaded_python_builds_a_wheel_of_pure_python(project: Path) -> None:
+    built = build(project, program=FREE_THREADED, rustc=RUSTC, cargo=NO_LINKER)
+    assert built.returncode == 0, built.stderr
+    wheel = the_wheel(project)
+    assert wheel.name == PURE
+    assert left_reason(wheel) == "free-threaded builds of Python cannot load the native kernel\n"
+
+
+def test_a_free_threaded_python_cannot_require_the_kernel(project: Path) -> None:
+    built = build(project, "require", program=FREE_THREADED, rustc=RUSTC, cargo=NO_LINKER)
+    assert built.returncode != 0
+    assert (
+        "error: PYSPARK_KAFKA_DIRECT_NATIVE is require, but free-threaded builds of Python cannot load" in built.stderr
+    )
+    assert not (project / "dist").exists()
 
 
 @pytest.mark.slow

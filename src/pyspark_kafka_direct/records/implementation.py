@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder, ProtobufRequest
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
+
+_INSTALL = "Install the package from a wheel for this platform, or with a Rust toolchain and a C compiler."
+_USE_THE_GIL = "Use a build of Python with the GIL."
 
 _Arguments = ParamSpec("_Arguments")
 _Created = TypeVar("_Created")
@@ -84,6 +88,8 @@ def select_implementation() -> Implementation:
 
 def _native_missing_reason(error: ImportError) -> str:
     """Return the reason in the file that the build wrote into the package; without the file, the import error."""
+    if _free_threaded():
+        return str(error)
     import pkgutil  # rarely needed
 
     try:
@@ -95,7 +101,13 @@ def _native_missing_reason(error: ImportError) -> str:
     return f"this package was built without it: {reason.decode().strip()}"
 
 
+def _free_threaded() -> bool:
+    return "t" in getattr(sys, "abiflags", "")  # sysconfig, which also says it, takes longer to import
+
+
 def _native() -> Implementation:
+    if _free_threaded():  # the module would be found, and fail in ways that depend on the version of Python
+        raise ImportError("free-threaded builds of Python cannot load the native kernel")
     from pyspark_kafka_direct.records import _native as native
     from pyspark_kafka_direct.records.native_kernel import (
         NativeAvroDecoder,
@@ -193,11 +205,11 @@ def _warn_on_first_use(
         if not warned:
             warned = True
             _log.warning(
-                "%s, many times slower than by the native %s (%s). "
-                "Install the package from a wheel for this platform, or with a Rust toolchain and a C compiler.",
+                "%s, many times slower than by the native %s (%s). %s",
                 message,
                 component,
                 reason,
+                _USE_THE_GIL if _free_threaded() else _INSTALL,
             )
         return create(*arguments, **others)
 

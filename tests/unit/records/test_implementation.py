@@ -89,6 +89,19 @@ def test_selected_native_must_be_loadable() -> None:
     assert "OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but it cannot be loaded" in found.stderr
 
 
+FREE_THREADED = 'sys.abiflags = "t"'
+
+
+@pytest.mark.parametrize("before", [FREE_THREADED, f"{LEFT}{FREE_THREADED}"], ids=["kernel", "no-kernel"])
+def test_free_threaded_builds_of_python_do_not_load_the_kernel(before: str) -> None:
+    """Python 3.14 finds the module, and initializes it with a SystemError."""
+    reason = "free-threaded builds of Python cannot load the native kernel"
+    implementation, absent, said = python(before=before).stdout.splitlines()
+    assert (implementation, absent) == ("implementation python", f"absent {reason}")
+    assert said.endswith(f"the native decoder ({reason}). Use a build of Python with the GIL.")
+    assert f"OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but {reason}" in python("native", before).stderr
+
+
 OLD_NATIVE = """
 import types
 name = "pyspark_kafka_direct.records._native"
