@@ -26,7 +26,7 @@ class Query:
         truth.appended("t", 1, 0, encode_batch(VALUES).at(0, 0), 0.0)
         environment: Any = SimpleNamespace(world=SimpleNamespace(rng=lambda _: None))
         self.store = CheckpointStore(environment, {})
-        parameters = {"guarantee": "function", "isolation": "read_uncommitted", "drops_rows": False}
+        parameters = {"guarantee": "function", "isolation": "read_uncommitted", "drops_rows": False, "output_topics": 1}
         self.checker = OutputChecker({**parameters, "selections": [["t"]], "cluster": {}}, truth, Oracle(), self.store)
         self.now = 0.0
 

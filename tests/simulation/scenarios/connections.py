@@ -25,6 +25,7 @@ from tests.simulation.drawing import (
 from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.history import Plan
+from tests.simulation.scenarios.several_topics import draw_place, draw_topics, partition_at, partition_counts
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
@@ -34,16 +35,18 @@ from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
     from tests.simulation.history import Size
     from tests.simulation.scheduler import World
     from tests.simulation.wire import ReceivedRequest
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.metadata import TopicMetadata
 
 NAME = "connections"
-SHRINKABLE = {"threads": 1, "calls": 1, "log": ()}
-_TOPIC = "flights"
+SHRINKABLE = {"threads": 1, "calls": 1, "topics": 1, "log": ()}
+_TOPICS = ("flights", "trains", "ships")
 _GROUP = "planes"
 _CALLS = (
     "metadata",
@@ -64,24 +67,25 @@ _SLACK = 1.0  # seconds
 def draw(rng: random.Random, size: Size) -> Plan:
     long = size == "long"
     cluster = draw_cluster(rng)
-    partitions = rng.randint(1, 3)
+    topics = draw_topics(rng)
+    counts = partition_counts(_TOPICS, topics)
     seconds = rng.choice((1.0, 10.0, 60.0)) * (5 if long else 1)
     threads = rng.choice((1, 2, 3, 4, 7))  # more than the pool retains for each broker
     calls = rng.randint(60, 120) if long else rng.randint(2, 6)
     parameters = {
         **cluster,
-        "partitions": partitions,
+        **topics,
         "log": draw_log(rng, batches=3),
         "threads": threads,
         "calls": calls,
-        "call_list": [[_draw_call(rng, seconds / calls) for _ in range(calls)] for _ in range(threads)],
+        "call_list": [[_draw_call(rng, counts, seconds / calls) for _ in range(calls)] for _ in range(threads)],
         "api_timeout_ms": rng.choice((3_000, 15_000, 60_000)),
         "request_timeout_ms": rng.choice((1_000, 30_000)),
         "max_idle_ms": rng.choice((500, 540_000)),
     }
     requests = 1500 if long else 50
     apis = (*READ_APIS[:3], *GROUP_APIS, "CreateTopics", "DescribeConfigs")
-    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, apis=apis)
+    events = draw_events(rng, counts, seconds=seconds, requests=requests, long=long, apis=apis)
     own_apis = [each for each in apis if each not in READ_APIS]
     own_apis += ["OffsetFetch", "OffsetCommit", "CreateTopics"]  # operations fail seldom after their faults
     count, occurrences = (rng.randint(40, 80), 100) if long else (rng.choice((0, 4, 8, 14)), 4)
@@ -96,8 +100,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    environment.cluster.create_topic(_TOPIC, parameters["partitions"])
-    environment.write_log(_TOPIC, parameters["partitions"], parameters["log"])
+    counts = partition_counts(_TOPICS, parameters)
+    for number, (topic, partitions) in enumerate(counts.items()):
+        environment.cluster.create_topic(topic, partitions)
+        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
     driver = environment.process("driver")
     calls = _Calls(environment)
     environment.network.on_request = calls.check_request
@@ -116,12 +122,12 @@ def run(world: World, plan: Plan) -> None:
     environment.check_released([driver])
 
 
-def _draw_call(rng: random.Random, pause: float) -> dict[str, Any]:
+def _draw_call(rng: random.Random, counts: Mapping[str, int], pause: float) -> dict[str, Any]:
     return {
         "kind": rng.choice(_CALLS),
         "pause": round(rng.random() * 2 * pause, 3),
         "user": rng.randrange(2),
-        "partition": rng.randrange(3),
+        "places": [draw_place(rng, counts) for _ in range(rng.choice((1, 1, 2, 4)))],
         "fresh_client": rng.random() < 0.3,
     }
 
@@ -131,11 +137,13 @@ class _Calls:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        self._counts = partition_counts(_TOPICS, environment.plan.parameters)
         self._clients: dict[tuple[int, int], ClusterClient] = {}
         self._groups: dict[tuple[int, int], ConsumerGroup] = {}  # each retains its coordinator, as a query's does
         self._next_offset = 1
-        self._received_commits: defaultdict[TopicPartition, list[int]] = defaultdict(list)  # offsets, in order
-        self._acknowledged: dict[TopicPartition, int] = {}  # by committed partition
+        # Offsets by group and partition, in order, and the acknowledged ones.
+        self._received_commits: defaultdict[tuple[str, TopicPartition], list[int]] = defaultdict(list)
+        self._acknowledged: dict[tuple[str, TopicPartition], int] = {}
         self.mixed_users: list[str] = []
 
     def run(self, driver: Any, number: int) -> None:
@@ -161,7 +169,7 @@ class _Calls:
         for topic in request.values.topics:
             for each in topic.partitions:
                 # A request that the client has given up replaces the offset of a later commit.
-                key = TopicPartition(group, each.partition_index)
+                key = (group, TopicPartition(topic.name, each.partition_index))
                 self._received_commits[key].append(each.committed_offset)
                 if key in self._acknowledged:
                     self._acknowledged[key] = min(self._acknowledged[key], each.committed_offset)
@@ -213,52 +221,79 @@ class _Calls:
         return self._clients[key]
 
     def _call(self, client: ClusterClient, number: int, call: dict[str, Any]) -> None:
-        parameters = self._environment.plan.parameters
-        partition = TopicPartition(_TOPIC, call["partition"] % parameters["partitions"])
+        partitions = dict.fromkeys(partition_at(self._counts, place) for place in call["places"])
+        partition = next(iter(partitions))
         group = self._groups[number, call["user"]]
         match call["kind"]:
             case "metadata":
-                client.topics([_TOPIC])
+                known = self._known_counts()
+                topics = client.topics(self._counts)
+                self._check_topics(client, topics, known)
             case "all_topics":
-                client.all_topics()
+                self._check_topics(client, client.all_topics(), {})
             case "offsets":
                 deadline = client.deadline()
-                found = client.offsets({partition: LATEST}, deadline=deadline)
-                self._check_offset("the end", found[partition], partition)
-                found = client.offsets({partition: EARLIEST}, deadline=deadline)
-                self._check_offset("the start", found[partition], partition)
+                for tp, offset in client.offsets(dict.fromkeys(partitions, LATEST), deadline=deadline).items():
+                    self._check_offset("the end", offset, tp)
+                for tp, offset in client.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline).items():
+                    self._check_offset("the start", offset, tp)
             case "leaders":
-                client.leaders([partition], client.deadline())
+                client.leaders(partitions, client.deadline())
             case "local_start":
                 client.local_log_start(partition)
             case "confirm":
-                missing = client.confirm_missing({partition: None})
+                missing = client.confirm_missing(dict.fromkeys(partitions))
                 is_foreign = client.cluster_id == ForeignBroker.cluster_id
-                if missing and not is_foreign and not self._environment.oracle.deleted_at and self._is_known(partition):
-                    raise ViolationError(f"{partition} exists, but it counts as missing")
+                for tp in missing:
+                    if not is_foreign and not self._environment.oracle.deleted_at and self._is_known(tp):
+                        raise ViolationError(f"{tp} exists, but it counts as missing")
             case "create_topic":
                 create_topic(client, f"created-{number}", 1, {})
             case "describe_topic":
-                describe_topic_config(client, _TOPIC, ["retention.ms"])
+                describe_topic_config(client, partition.topic, ["retention.ms"])
             case "commit":
                 # Each thread has its own group, so that the order of its commits is defined.
-                offset, self._next_offset = self._next_offset, self._next_offset + 1
-                group.commit({partition: offset})
-                key = TopicPartition(group.group_id, partition.partition)
-                # A late request may have arrived behind this commit, and before its response.
-                received = self._received_commits[key]
-                since_commit = received[len(received) - 1 - received[::-1].index(offset) :]
-                self._acknowledged[key] = min(since_commit)
+                offsets = {tp: self._next_offset + each for each, tp in enumerate(partitions)}
+                self._next_offset += len(offsets)
+                group.commit(offsets)
+                for tp, offset in offsets.items():
+                    # A late request may have arrived behind this commit, and before its response.
+                    received = self._received_commits[group.group_id, tp]
+                    if offset not in received:
+                        raise ViolationError(f"the commit of offset {offset} of {tp} was not sent, but it succeeds")
+                    since_commit = received[len(received) - 1 - received[::-1].index(offset) :]
+                    self._acknowledged[group.group_id, tp] = min(since_commit)
             case "committed":
                 is_outdated = self._has_outdated_coordinator(group.group_id)  # no client can see that
-                found = group.committed([partition])
-                # Only now, because a late request may have arrived meanwhile.
-                acknowledged = self._acknowledged.get(TopicPartition(group.group_id, partition.partition), -1)
-                if is_outdated:
-                    acknowledged = -1
-                # Brokers delete the committed offsets of a deleted topic.
-                if found.get(partition, -1) < acknowledged and not self._environment.oracle.deleted_at:
-                    raise ViolationError(f"offset {acknowledged} was committed, but {found.get(partition)} is returned")
+                found = group.committed(partitions)
+                for tp in partitions:
+                    # Only now, because a late request may have arrived meanwhile.
+                    acknowledged = self._acknowledged.get((group.group_id, tp), -1)
+                    # Brokers delete the committed offsets of a deleted topic.
+                    is_deleted = bool(self._environment.oracle.deleted_at)
+                    if found.get(tp, -1) < acknowledged and not is_outdated and not is_deleted:
+                        raise ViolationError(f"offset {acknowledged} of {tp} was committed, but {found} is returned")
+
+    def _known_counts(self) -> dict[str, int]:
+        """Return how many partitions of each topic all brokers have in their metadata."""
+        images = [broker.image.topics for broker in self._environment.cluster.brokers.values()]
+        known = {name: [image.get(name) for image in images] for name in self._counts}
+        return {name: min(0 if each is None else len(each.partitions) for each in known[name]) for name in known}
+
+    def _check_topics(
+        self, client: ClusterClient, topics: Mapping[str, TopicMetadata], known: Mapping[str, int]
+    ) -> None:
+        """Check that metadata has the topics that all brokers knew, with their partitions and ids."""
+        environment = self._environment
+        if client.cluster_id == ForeignBroker.cluster_id or environment.oracle.deleted_at:
+            return
+        for name in self._counts:
+            topic, found = environment.cluster.topics[name], topics.get(name)
+            count = 0 if found is None else len(found.partitions)
+            if not known.get(name, 0) <= count <= len(topic.partitions):
+                raise ViolationError(f"the metadata of {name} has {count} partitions")
+            if found is not None and (found.name != name or found.topic_id not in (None, topic.topic_id)):
+                raise ViolationError(f"the metadata of {name} is that of another topic: {found}")
 
     def _is_known(self, partition: TopicPartition) -> bool:
         """Return whether a broker has a partition in its metadata, and could say so."""
@@ -274,7 +309,7 @@ class _Calls:
     def _check_offset(self, name: str, offset: int, partition: TopicPartition) -> None:
         """Check that an offset was reported by some leader at some time."""
         oracle = self._environment.oracle
-        for generation in range(1, oracle.generations[_TOPIC] + 1):
+        for generation in range(1, oracle.generations[partition.topic] + 1):
             if (*partition[:1], generation, partition.partition) not in oracle.truths:
                 continue
             truth = oracle.truth(partition, generation)

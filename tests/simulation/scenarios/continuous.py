@@ -15,7 +15,7 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.scenarios.checkpoint_store import CheckpointStore, FileSystemError
-from tests.simulation.scenarios.continuous_checks import OUTPUT, Delivery, OutputChecker
+from tests.simulation.scenarios.continuous_checks import OUTPUTS, Delivery, OutputChecker
 from tests.simulation.scenarios.continuous_cores import Cores
 from tests.simulation.scenarios.continuous_draw import MAX_PAUSE, draw
 from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
@@ -125,7 +125,8 @@ class QueryHistory:
         started_at = self._environment.started_at
         for topic, count in parameters["partitions"].items():
             self._cluster.create_topic(topic, count)
-        self._cluster.create_topic(OUTPUT, parameters["output_partitions"])
+        for topic in OUTPUTS[: parameters["output_topics"]]:
+            self._cluster.create_topic(topic, parameters["output_partitions"])
         for batch in parameters["log"]:
             self._writer.append(batch)
         self._writer.schedule(parameters["appends"], started_at)
@@ -407,8 +408,9 @@ class QueryHistory:
         )
         builder = builder.select("key", "value")
         seconds = parameters.get("function_seconds", 0.0)
-        if parameters["drops_rows"] or seconds:
-            builder = builder.map_batches(UserFunction(self.name, seconds, drops_rows=parameters["drops_rows"]))
+        drops_rows, outputs = parameters["drops_rows"], parameters["output_topics"]
+        if drops_rows or seconds or outputs > 1:
+            builder = builder.map_batches(UserFunction(self.name, seconds, drops_rows=drops_rows, topics=outputs))
         if parameters["guarantee"] == "function":
             return builder.to(RowSinkFactory(self.name))
         if parameters["guarantee"] == "database":
@@ -417,7 +419,7 @@ class QueryHistory:
         options: dict[str, object] = {"kafka.delivery.timeout.ms": delivery_timeout_ms}
         if parameters["guarantee"] == "exactly-once":
             options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": prefix}
-        return builder.to_kafka(OUTPUT, options)
+        return builder.to_kafka(OUTPUTS[0] if outputs == 1 else None, options)
 
     def _connection(self) -> dict[str, str]:
         servers = ",".join(f"broker-{number}:9092" for number in sorted(self._cluster.brokers))
@@ -469,7 +471,8 @@ class QueryHistory:
         coordinator = TransactionCoordinator.of(self._cluster)
         if coordinator.ongoing:
             raise ViolationError(f"transactions are open at the end: {coordinator.ongoing}")
-        for index in range(len(self._cluster.topics[OUTPUT].partitions)):
-            truth = self._environment.oracle.truth((OUTPUT, index))
-            if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
-                raise ViolationError(f"a hanging transaction blocks readers of the output's partition {index}")
+        for topic in OUTPUTS[: self._parameters["output_topics"]]:
+            for index in range(len(self._cluster.topics[topic].partitions)):
+                truth = self._environment.oracle.truth((topic, index))
+                if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
+                    raise ViolationError(f"a hanging transaction blocks readers of the partition {topic}-{index}")

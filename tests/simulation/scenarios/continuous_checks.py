@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.errors import DataLossError
 
-OUTPUT = "alerts"
+OUTPUTS: Final = ("alerts", "audit")
 
 
 class Delivery(NamedTuple):
@@ -53,6 +53,7 @@ class OutputChecker:
         self._guarantee: str = parameters["guarantee"]
         self._committed_only: bool = parameters["isolation"] == "read_committed"
         self._drops_rows: bool = parameters["drops_rows"]
+        self._output_topics: int = parameters["output_topics"]
         self._has_topic_ids: bool = parameters["cluster"].get("topic_ids", True)
         self._has_other_selections = len(parameters["selections"]) > 1
         self._truth = truth
@@ -166,9 +167,24 @@ class OutputChecker:
                 raise ViolationError(f"a task of an earlier run writes at {time} beside the next run\n{value!r}")
 
     def _visible(self) -> list[list[bytes | None]]:
-        partitions = sorted(index for name, _, index in self._oracle.truths if name == OUTPUT)
-        truths = [self._oracle.truth((OUTPUT, index)) for index in partitions]
-        return [[entry.value for entry in truth.records(0, 1 << 60, READ_COMMITTED, 1e9)] for truth in truths]
+        visible = []
+        for topic, _, index in sorted(each for each in self._oracle.truths if each[0] in OUTPUTS):
+            entries = self._oracle.truth((topic, index)).records(0, 1 << 60, READ_COMMITTED, 1e9)
+            visible.append([entry.value for entry in entries])
+            for entry in entries:
+                if entry.value is not None:
+                    self._check_output(topic, index, entry.value)
+        return visible
+
+    def _check_output(self, topic: str, index: int, value: bytes) -> None:
+        """Check that a record was written to its topic, with the key of its source."""
+        source, _, partition, _ = value.split(b"/")
+        if topic != output_topic(value, self._output_topics):
+            raise ViolationError(f"the record {value!r} was written to {topic}")
+        key = self._oracle.attributes[topic, index, value].key
+        expected = self._oracle.attributes[source.decode(), int(partition), value].key
+        if key != expected:
+            raise ViolationError(f"the record {value!r} has the key {key!r} in the output, not {expected!r}")
 
     def _required(self, topics: Collection[str]) -> Iterator[tuple[_Source, bytes]]:
         start = self._store.start or {}
@@ -200,7 +216,7 @@ class OutputChecker:
 
     def _sources(self) -> Iterator[tuple[_Source, bytes]]:
         for (topic, generation, partition), truth in self._truth.partitions.items():
-            if topic != OUTPUT:
+            if topic not in OUTPUTS:
                 for versions in truth.versions.values():
                     for version in versions:
                         if version.value is not None and not version.is_control:
@@ -210,3 +226,8 @@ class OutputChecker:
 def is_dropped(value: bytes) -> bool:
     """Whether the query's function drops the row."""
     return int(value.rsplit(b"/", 1)[1]) % 3 == 0
+
+
+def output_topic(value: bytes, topics: int) -> str:
+    """Return the topic to which the query writes a row."""
+    return OUTPUTS[int(value.rsplit(b"/", 1)[1]) % topics]

@@ -10,7 +10,7 @@ from tests.simulation.drawing import READ_APIS, draw_appends, draw_events, draw_
 from tests.simulation.faults import CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS
-from tests.simulation.scenarios.continuous_checks import OUTPUT
+from tests.simulation.scenarios.continuous_checks import OUTPUTS
 from tests.simulation.scenarios.exactly_once import SAFE_EVENTS
 from tests.simulation.scenarios.spark_stand_in import STEPS
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_PAUSE: Final = 6.0
 
-_TOPICS = ("flights", "trains")
+_TOPICS = ("flights", "trains", "ships")
 _LOSSY_EVENTS = ("expand_topic", "expand_topic", "delete_records", "expire_records", "recreate_topic", "deny_topic")
 _MAX_EXPANSIONS: Final = 4  # without a limit, each partition has a task
 _UNCLEAN: Final = "elect_unclean_leader"
@@ -44,7 +44,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     long = size == "long"
     scale = 6 if long else 1
     cluster = draw_transactional_cluster(rng)
-    partitions = {topic: rng.randint(1, 2) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    partitions = {topic: rng.randint(1, 2) for topic in _TOPICS[: rng.choice((1, 1, 2, 3))]}
     seconds = rng.choice((0.4, 1.0, 1.0, 3.0)) * (15 if long else 1)
     guarantee = rng.choice(("exactly-once", "exactly-once", "at-least-once", "function", "database"))
     epoch_timeout = rng.choice((2.0, 5.0))
@@ -60,6 +60,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         **cluster,
         "partitions": partitions,
         "output_partitions": rng.randint(1, 2),
+        "output_topics": rng.choice((1, 1, 2)) if guarantee in ("exactly-once", "at-least-once") else 1,
         "guarantee": guarantee,
         "isolation": rng.choice(("read_uncommitted", "read_committed")),
         "fail_on_data_loss": rng.random() < 0.5,
@@ -118,13 +119,14 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "speculation": 0.0,
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
     }
-    topics = {**partitions, OUTPUT: parameters["output_partitions"]}
+    outputs = dict.fromkeys(OUTPUTS[: parameters["output_topics"]], parameters["output_partitions"])
+    topics = {**partitions, **outputs}
     # A micro-batch query reads a topic that returns from its start, and has no transactions to compare with.
     lossy = ("expand_topic", "delete_records", "expire_records") if shares_checkpoint else _LOSSY_EVENTS
     is_unclean = not shares_checkpoint and rng.random() < 0.3
     kinds = (*SAFE_EVENTS, _UNCLEAN) if is_unclean else SAFE_EVENTS
     events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=kinds, apis=_APIS)
-    events = tuple(each for each in events if each.args.get("topic") != OUTPUT or each.kind not in _SOURCE_EVENTS)
+    events = tuple(each for each in events if each.args.get("topic") not in outputs or each.kind not in _SOURCE_EVENTS)
     events += tuple(_draw_more_events(rng, partitions, seconds, requests, scale, lossy))
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.scenarios.continuous_checks import is_dropped
+import pyarrow as pa
+from tests.simulation.scenarios.continuous_checks import is_dropped, output_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
     from tests.simulation.scenarios.continuous import QueryHistory
 
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
@@ -20,18 +20,22 @@ HISTORIES: Final[dict[str, QueryHistory]] = {}
 
 
 class UserFunction:
-    """The query's function: it takes some time, and may drop every third record."""
+    """The query's function: it takes some time, may drop every third record, and names the topics of the others."""
 
-    def __init__(self, history: str, seconds: float, *, drops_rows: bool) -> None:
+    def __init__(self, history: str, seconds: float, *, drops_rows: bool, topics: int) -> None:
         self._history = history
         self._seconds = seconds
         self._drops_rows = drops_rows
+        self._topics = topics
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         HISTORIES[self._history].sleep(self._seconds)
+        values = batch["value"].to_pylist()
+        if self._topics > 1:
+            batch = batch.append_column("topic", pa.array([output_topic(value, self._topics) for value in values]))
         if not self._drops_rows:
             return batch
-        keep = [index for index, value in enumerate(batch["value"].to_pylist()) if not is_dropped(value)]
+        keep = [index for index, value in enumerate(values) if not is_dropped(value)]
         return batch.take(keep) if keep else None
 
 

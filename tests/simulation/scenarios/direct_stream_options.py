@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-_TOPICS = ("flights", "trains")
+_TOPICS = ("flights", "trains", "ships")
 _COORDINATOR_EVENTS = ("move_group_coordinators", "join_group")  # others delete offsets
 _KAFKA = "spark.streaming.kafka."
 _BACKPRESSURE = "spark.streaming.backpressure."
@@ -25,7 +25,7 @@ is new."""
 def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[Event, ...], float]:
     """Draw parameters and events of a history, and when its faults stop."""
     cluster = draw_cluster(rng)
-    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2, 3))]}
     application = _draw_application(rng, partitions)
     has_outdated_broker = cluster["brokers"] > 1 and rng.random() < 0.15
     life_count = rng.randint(4, 12) if long else rng.choice((0, 1, 1, 1, 2))

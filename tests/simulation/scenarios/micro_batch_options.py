@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GROUP = "lag"
 LIMITS = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"))
-PATTERN = "flights|trains"
+PATTERN = "flights|trains|ships"
 _BASE_TIMESTAMP = 1_700_001_000_000  # in ms, when a history begins
 
 
@@ -81,7 +81,8 @@ def selected_topics(options: Mapping[str, str]) -> set[str]:
     """Return the topics that a query may read."""
     if "subscribe" in options:
         return set(options["subscribe"].split(","))
-    return set(PATTERN.split("|")) if "subscribePattern" in options else set(json.loads(options["assign"]))
+    pattern = options.get("subscribePattern")
+    return set(json.loads(options["assign"])) if pattern is None else set(pattern.split("|"))
 
 
 def is_selected(options: Mapping[str, str], topic: str, partition: int) -> bool:

@@ -63,7 +63,7 @@ _FINAL_INTERVAL = 0.5
 _FINAL_TRIGGERS = 70  # more than the longest maxTriggerDelay
 _MAX_FINAL_TRIGGERS = 400
 _LONG_LOOK = 60.0
-_TOPICS = ("flights", "trains")
+_TOPICS = ("flights", "trains", "ships")
 _SCHEMA = read_schema(StructType([StructField("offset", LongType()), StructField("value", BinaryType())]))
 _LOGGER = logging.getLogger("pyspark_kafka_direct")
 _RUN_SECONDS = 3600.0 * 6
@@ -72,7 +72,7 @@ _RUN_SECONDS = 3600.0 * 6
 def draw(rng: random.Random, size: Size) -> Plan:
     long = size == "long"
     cluster = draw_cluster(rng)
-    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2, 3))]}
     seconds = rng.choice((1.0, 4.0, 20.0, 40.0)) * (8 if long else 1)
     log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 8))
     appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)

@@ -28,7 +28,13 @@ from tests.simulation.scenarios.producer_checks import (
     settings,
     visible_records,
 )
-from tests.simulation.scenarios.several_topics import draw_place, draw_topics, partition_at, partition_counts
+from tests.simulation.scenarios.several_topics import (
+    all_places,
+    draw_place,
+    draw_topics,
+    partition_at,
+    partition_counts,
+)
 from tests.simulation.scenarios.transactional_producers import TransactionalRun
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -237,10 +243,11 @@ class _IdempotentRun:
     def _finish(self, producer: AsyncProducer) -> None:
         environment = self._environment
         self._process.sleep(max(0.0, environment.quiet_at - environment.world.now) + 100.0)
-        send = self._send(producer, partition_at(self._counts, 0), 0)
+        sends = [self._send(producer, partition_at(self._counts, place), 0) for place in all_places(self._counts)]
         producer.flush(300.0)
-        if send.error is not None:
-            raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error
+        for send in sends:
+            if send.error is not None:
+                raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error
         producer.close(10.0)
 
     def _check(self) -> None:

@@ -35,3 +35,8 @@ def partition_at(counts: Mapping[str, int], place: int) -> TopicPartition:
     names = tuple(counts)
     name = names[place // _MOST % len(names)]
     return TopicPartition(name, place % _MOST % counts[name])
+
+
+def all_places(counts: Mapping[str, int]) -> tuple[int, ...]:
+    """Return all partitions."""
+    return tuple(topic * _MOST + index for topic, count in enumerate(counts.values()) for index in range(count))

@@ -18,7 +18,7 @@ from tests.simulation.scenarios.producer_checks import (
     settings,
     visible_records,
 )
-from tests.simulation.scenarios.several_topics import partition_at, partition_counts
+from tests.simulation.scenarios.several_topics import all_places, partition_at, partition_counts
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.errors import KafkaDirectError, OutcomeUnknownError, ProducerFencedError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TRANSACTIONAL_ID = "id"
 _GROUP = "planes"
-_LAST_TRANSACTIONS = (((0,), True, -1.0), ((0,), True, -1.0))  # after the faults have stopped
+_LAST_TRANSACTIONS = 2  # after the faults have stopped
 
 
 class _Transaction:
@@ -76,8 +76,9 @@ class TransactionalRun:
     def run(self) -> None:
         environment, world = self._environment, self._environment.world
         transactions = self._parameters["transaction_list"][: self._parameters["transactions"]]
+        last = (all_places(self._counts), True, -1.0)
         for number in range(self._parameters["producers"]):
-            steps = iter(enumerate([*transactions, *_LAST_TRANSACTIONS]))
+            steps = iter(enumerate([*transactions, *[last] * _LAST_TRANSACTIONS]))
             self._start(steps, number * self._parameters["second_at"])
         world.run()
         environment.raise_errors()
