@@ -127,7 +127,7 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 	.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pyspark==$*.*'
 	.venv-spark-$*/bin/python -c 'import pyspark, sys; print("PySpark", pyspark.__version__, "on Python", sys.version)'
 	.venv-spark-$*/bin/python -m pytest -m smoke -W ignore::ResourceWarning \
-		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration)
+		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration tests/unit/test_internals_of_others.py)
 
 .PHONY: newest
 newest: .venv-newest/$(STAMP)  ## the smoke tests with the newest PySpark, pyarrow, confluent-kafka, Kafka and Python that the indexes offer, as a table

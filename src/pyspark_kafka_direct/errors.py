@@ -29,7 +29,7 @@
     ├── IllegalLogStateError (RuntimeError)           a log cannot do this now: not started, stopped, or read-only
     ├── QueryRunError (RuntimeError)                  a run of a continuous query failed
     │   └── TaskStartTimeoutError (TimeoutError)      not all tasks of a run started in time
-    ├── SparkVersionError (ImportError)               PySpark is missing or too old
+    ├── SparkVersionError (ImportError)               PySpark is missing, too old or too new
     ├── ExternalToolError (RuntimeError)              a program for the embedded Kafka is missing, too old, or failed
     └── RecordError (ValueError)                      records that cannot be used
         ├── CorruptRecordError                        malformed bytes or a wrong CRC
@@ -249,7 +249,7 @@ class TaskStartTimeoutError(QueryRunError, TimeoutError):
 
 
 class SparkVersionError(KafkaDirectError, ImportError):
-    """PySpark is missing or too old."""
+    """PySpark is missing, too old, or so new that it lacks an internal name that this package uses."""
 
 
 class ExternalToolError(KafkaDirectError, RuntimeError):

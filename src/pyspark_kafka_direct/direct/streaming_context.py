@@ -11,6 +11,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.streaming import DStream, StreamingContext
 from pyspark.streaming.dstream import TransformedDStream
 
@@ -24,6 +25,7 @@ from pyspark_kafka_direct.direct.stop_hooks import hook_stop
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json
 from pyspark_kafka_direct.spark.query_reports import QueryReporter
+from pyspark_kafka_direct.spark.spark_versions import changed_spark_error, check_internal_class
 from pyspark_kafka_direct.spark.stack_traces import hide_stack_traces
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     GenerationCallback = Callable[[datetime, RDD[Any]], None]
 
+_CONSTANT_STREAM = "org.apache.spark.streaming.dstream.ConstantInputDStream"
 _CACHED_JVM_NAMES = (
     "PythonRDD",
     "PythonUtils",
@@ -203,6 +206,7 @@ def create_constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
     assert jvm is not None
     any_class = jvm.scala.reflect.ClassTag.Any()
     empty_rdd = spark._jsc.emptyRDD().rdd()
+    cache_jvm_names(jvm, (_CONSTANT_STREAM,))
     constant = jvm.org.apache.spark.streaming.dstream.ConstantInputDStream(ssc._jssc.ssc(), empty_rdd, any_class)
     java_stream = jvm.org.apache.spark.streaming.api.java.JavaDStream(constant, any_class)
     return constant, DStream(java_stream, ssc, spark.serializer)
@@ -290,6 +294,7 @@ def cache_jvm_names(jvm: Any, names: Iterable[str] = _CACHED_JVM_NAMES) -> None:
             resolved = getattr(owner, part)
             setattr(owner, part, resolved)  # py4j resolves only names that are not attributes yet
             owner = resolved
+        check_internal_class(owner, name)
 
 
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
@@ -328,7 +333,10 @@ def report_input_info(
 
 def accessible_field(owner: Any, name: str) -> Any:
     """Return a private field of a Java class."""
-    field = owner.getDeclaredField(name)
+    try:
+        field = owner.getDeclaredField(name)
+    except Py4JJavaError as error:
+        raise changed_spark_error(f"the field {name} of the class {owner.getName()}") from error
     field.setAccessible(True)
     return field
 

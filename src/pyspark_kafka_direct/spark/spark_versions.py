@@ -116,9 +116,29 @@ def arrow_udf(function: Callable[[pa.Array], pa.Array], return_type: DataType) -
 def checkpointing_package(jvm: Any) -> Any:
     """Return the JVM package of the classes that write checkpoints."""
     streaming = functools.reduce(getattr, _STREAMING_PACKAGE.split("."), jvm)
-    checkpointing = streaming.checkpointing
-    # py4j returns a package for every name that it does not find.
-    return streaming if type(checkpointing.CheckpointFileManager).__name__ == "JavaPackage" else checkpointing
+    if not _is_package(streaming.checkpointing.CheckpointFileManager):
+        return streaming.checkpointing
+    check_internal_class(streaming.CheckpointFileManager, f"{_STREAMING_PACKAGE}.checkpointing.CheckpointFileManager")
+    return streaming
+
+
+def check_internal_class(jvm_class: Any, name: str) -> None:
+    """Raise unless py4j has found a class of Spark that is not a public API."""
+    if _is_package(jvm_class):
+        raise changed_spark_error(f"the class {name}")
+
+
+def changed_spark_error(name: str) -> SparkVersionError:
+    """Return the error for a part of Spark that is not a public API, and that this version lacks."""
+    version = import_module("pyspark").__version__
+    return SparkVersionError(
+        f"This package uses {name} of Spark, which Spark {version} does not have. Use a version of Spark that was "
+        "tested (docs/spark-versions.md), or a newer version of this package."
+    )
+
+
+def _is_package(name: Any) -> bool:
+    return type(name).__name__ == "JavaPackage"  # which py4j returns for every name that it does not find
 
 
 def reports_latest_offset(description: str) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_kafka_direct.direct.streaming_context import cache_jvm_names
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from pyspark_kafka_direct.direct.streaming_context import accessible_field, cache_jvm_names
+from pyspark_kafka_direct.errors import SparkVersionError
 
 
 class FakeJvmNames:
@@ -34,3 +38,29 @@ def test_each_jvm_name_is_resolved_once() -> None:
     assert resolved == []
     assert jvm.org.apache.spark.streaming.StreamingContext.name == "org.apache.spark.streaming.StreamingContext"
     assert resolved == ["org.apache.spark.streaming.StreamingContext"], "other names are resolved as before"
+
+
+class JavaPackage:
+    """py4j's object for a name that it does not find."""
+
+    def __getattr__(self, _: str) -> JavaPackage:
+        return JavaPackage()
+
+
+def test_a_class_that_spark_lacks_is_named() -> None:
+    with pytest.raises(SparkVersionError, match=r"This package uses the class org\.apache\.spark\.New of Spark"):
+        cache_jvm_names(JavaPackage(), ["org.apache.spark.New"])
+
+
+def test_a_field_that_spark_lacks_is_named() -> None:
+    class JavaClass:
+        def getDeclaredField(self, name: str) -> None:
+            raise Py4JJavaError.__new__(Py4JJavaError)
+
+        def getName(self) -> str:
+            return "org.apache.spark.Graph"
+
+    with pytest.raises(
+        SparkVersionError, match=r"uses the field names of the class org\.apache\.spark\.Graph of Spark"
+    ):
+        accessible_field(JavaClass(), "names")

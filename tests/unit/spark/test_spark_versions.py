@@ -203,12 +203,18 @@ class JavaClass:
 
 
 def test_the_package_of_checkpoint_classes_in_old_and_new_versions() -> None:
-    old: Any = JavaPackage()
-    old.org = org = JavaPackage()
+    jvm: Any = JavaPackage()
+    org: Any = JavaPackage()
+    jvm.org = org
     for name in ("apache", "spark", "sql", "execution", "streaming"):
         setattr(org, name, JavaPackage())
         org = getattr(org, name)
-    assert checkpointing_package(old) is org
+    with pytest.raises(
+        SparkVersionError, match=r"uses the class org.*\.CheckpointFileManager of Spark, which Spark \d"
+    ):
+        checkpointing_package(jvm)
+    org.CheckpointFileManager = JavaClass()
+    assert checkpointing_package(jvm) is org
     org.checkpointing = JavaPackage()
     org.checkpointing.CheckpointFileManager = JavaClass()
-    assert checkpointing_package(old) is org.checkpointing
+    assert checkpointing_package(jvm) is org.checkpointing
