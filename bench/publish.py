@@ -20,9 +20,20 @@ def publish(folder: Path, name: str, title: str, text: str, found: Mapping[str, 
         name: Of the files, without their endings.
         title: Of the page.
         text: The tables, as Markdown.
-        found: What can be written as JSON.
+        found: What can be written as JSON, with ``machine.describe`` as ``machine``.
     """
+    text = with_versions(text, found)
     print(text)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     (folder / f"{name}.md").write_text(f"# {title}\n\n{text}\n")
+
+
+def with_versions(text: str, found: Mapping[str, Any]) -> str:
+    """Return the tables below a line with the versions that were measured."""
+    machine = found["machine"]
+    versions = machine["versions"]
+    return (
+        f"Spark {versions['pyspark']}, Kafka {versions['kafka broker']}, Python {versions['python']}, commit "
+        f"{machine['commit']}\n\n{text}"
+    )

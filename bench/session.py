@@ -21,6 +21,7 @@ from bench.run import Failure, Hosts, run_cases
 from bench.spark_peers import CONNECTOR_JARS, Spark, SparkSettings, spark
 from bench.stream_summary import PLANNING
 from bench.summary import OURS
+from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from bench.profiles import Profile
     from bench.run import Say
 
-KAFKA_VERSION = "4.3.0"
+KAFKA_VERSION = DEFAULT_VERSION  # another one needs verify_jars=False; results name it
 _CORES = 2
 _BROKER_HEAP = "1g"
 
