@@ -5,11 +5,12 @@ mod support;
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
-use record_kernel::{AbortedTransaction, ErrorKind, Limits, OffsetRange, scan};
-use support::{Record, batch, body, compress, decoder, feed, record};
+use record_kernel::{AbortedTransaction, ErrorKind, Limits, OffsetRange, is_valid_batch, scan};
+use support::{Record, batch, body, compress, decoder, feed, fix_length_and_crc, record, varint};
 
 const ALL: OffsetRange = OffsetRange { from: 0, until: 1 << 40 };
 const LIMITS: Limits = Limits { rows: 65536, bytes: 4 << 20, batch: 1 << 30 };
+const LOG_APPEND_TIME: u8 = 0x08;
 const TRANSACTIONAL: u8 = 0x10;
 const CONTROL: u8 = 0x30;
 
@@ -165,4 +166,180 @@ fn a_wrong_schema_is_rejected() {
         let schema = std::sync::Arc::new(Schema::new(vec![field]));
         assert!(record_kernel::Decoder::new(schema, "t".to_owned(), 0, ALL, LIMITS, true).is_err());
     }
+}
+
+/// Record, timestamp and offset deltas as they are, to show records that were compacted away.
+fn raw_record(time: i64, offset: i64, rest: &[u8]) -> Vec<u8> {
+    let mut fields = vec![0];
+    varint(&mut fields, time);
+    varint(&mut fields, offset);
+    fields.extend(rest);
+    let mut out = Vec::new();
+    varint(&mut out, fields.len() as i64);
+    [out, fields].concat()
+}
+
+#[test]
+fn each_column_has_its_value() {
+    let headers = vec![(b"a".to_vec(), Some(b"1".to_vec())), (b"a\xffb".to_vec(), None), (vec![], Some(vec![]))];
+    let records = [Record { headers, time: 250, ..record("k", "v") }, Record { time: -1, ..Record::default() }];
+    let mut first = batch(100, 0, -1, 2, &body(&records));
+    first[12..16].copy_from_slice(&(-1i32).to_be_bytes()); // no leader epoch, which the CRC does not cover
+    let mut second = batch(102, LOG_APPEND_TIME, -1, 2, &body(&records));
+    second[12..16].copy_from_slice(&7i32.to_be_bytes());
+    let mut decoder = decoder(ALL, LIMITS);
+    assert!(feed(&mut decoder, &[first, second].concat(), &[]));
+    let rows = decoder.read().expect("good records").expect("rows");
+    let keys: Vec<_> = rows.column(0).as_binary::<i32>().iter().collect();
+    assert_eq!(keys, [Some(&b"k"[..]), None, Some(b"k"), None]);
+    assert_eq!(rows.column(4).as_primitive::<Int64Type>().values(), &[100, 101, 102, 103]);
+    let micros = [1_700_000_000_250_000, 1_699_999_999_999_000, 1_700_000_000_500_000, 1_700_000_000_500_000];
+    assert_eq!(rows.column(5).as_primitive::<TimestampMicrosecondType>().values(), &micros);
+    assert_eq!(rows.column(6).as_primitive::<Int32Type>().values(), &[0, 0, 1, 1]);
+    let epochs: Vec<_> = rows.column(8).as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(epochs, [None, None, Some(7), Some(7)]);
+    let lists = rows.column(7).as_list::<i32>();
+    assert_eq!((lists.is_valid(0), lists.is_null(1), lists.is_valid(2), lists.is_null(3)), (true, true, true, true));
+    let pairs = lists.value(2);
+    let pairs = pairs.as_struct();
+    assert_eq!(
+        pairs.column(0).as_string::<i32>().iter().collect::<Vec<_>>(),
+        [Some("a"), Some("a\u{fffd}b"), Some("")]
+    );
+    let values: Vec<_> = pairs.column(1).as_binary::<i32>().iter().collect();
+    assert_eq!(values, [Some(&b"1"[..]), None, Some(b"")]);
+}
+
+#[test]
+fn only_the_range_is_returned() {
+    // Offsets 10, 12 and 15 of a batch that ended with 17 before it was compacted.
+    let records = [0, 2, 5].map(|offset| raw_record(offset, offset, b"\x01\x02v\x00")).concat();
+    let mut compacted = batch(10, 0, -1, 3, &records);
+    compacted[23..27].copy_from_slice(&7i32.to_be_bytes());
+    fix_length_and_crc(&mut compacted);
+    for (from, until, expected, gaps) in
+        [(0, 40, &[10, 12, 15][..], 15), (11, 15, &[12], 3), (12, 16, &[12, 15], 2), (16, 18, &[], 2)]
+    {
+        let mut decoder = decoder(OffsetRange { from, until }, LIMITS);
+        assert!(feed(&mut decoder, &compacted, &[]));
+        let rows = decoder.read().expect("good records");
+        let offsets = rows.map(|rows| rows.column(4).as_primitive::<Int64Type>().values().to_vec()).unwrap_or_default();
+        assert_eq!(offsets, expected, "{from} to {until}");
+        assert_eq!(decoder.position(), until.min(18));
+        assert_eq!(
+            (decoder.counts().records, decoder.counts().gaps),
+            (expected.len() as i64, gaps),
+            "{from} to {until}"
+        );
+        assert_eq!((decoder.next_offset(), decoder.done()), (18, until <= 18));
+    }
+}
+
+#[test]
+fn records_that_contradict_their_batch_are_corrupt() {
+    let good = b"\x01\x02v\x00";
+    let cases = [
+        (raw_record(0, 0, b"\x01\x02v\x00x"), 0),        // a byte behind the headers
+        (raw_record(0, 0, b"\x01\x04v\x00"), 0),         // a value beyond the record
+        (raw_record(0, 0, b"\x01\x02v\x02\x01\x00"), 0), // a header without a key
+        (raw_record(0, 0, b"\x01\x02v\x01"), 0),         // a negative number of headers
+        ([raw_record(0, 1, good), raw_record(0, 1, good)].concat(), 2), // an offset twice
+        ([raw_record(0, 0, good), raw_record(0, 2, good)].concat(), 1), // an offset beyond the batch
+        ([raw_record(0, 0, good), raw_record(0, 1, good), vec![0]].concat(), 1), // a byte behind the records
+        ([raw_record(0, 0, good), raw_record(0, 1, good)[..5].to_vec()].concat(), 1), // an incomplete record
+    ];
+    for (index, (records, offset)) in cases.into_iter().enumerate() {
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(feed(&mut decoder, &batch(0, 0, -1, 2, &records), &[]));
+        let error = match decoder.read() {
+            Err(error) => error,
+            Ok(_) => decoder.read().expect_err("a contradiction"),
+        };
+        assert_eq!((error.kind, error.offset), (ErrorKind::Corrupt, offset), "{index}");
+    }
+    let mut decoder = decoder(ALL, LIMITS);
+    let time = raw_record(i64::MAX / 1000 - 1_700_000_000_000 + 1, 0, good);
+    assert!(feed(&mut decoder, &batch(0, 0, -1, 1, &time), &[]));
+    assert_eq!(decoder.read().expect_err("too late").kind, ErrorKind::Timestamp);
+}
+
+#[test]
+fn headers_with_impossible_numbers_are_corrupt() {
+    let good = numbered_batch(5, 2);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = good.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    for bytes in [
+        with(16, &[3]),
+        with(16, &[0xff]),
+        with(8, &48i32.to_be_bytes()),
+        with(8, &(-1i32).to_be_bytes()),
+        with(0, &(-1i64).to_be_bytes()),
+        with(0, &(i64::MAX - 1).to_be_bytes()),
+        with(23, &(-1i32).to_be_bytes()),
+    ] {
+        let scanned = scan(&[numbered_batch(0, 5), bytes].concat(), 0, 100);
+        let failure = scanned.failure.expect("an impossible header");
+        assert_eq!((scanned.next_offset, failure.kind, failure.offset), (5, ErrorKind::Corrupt, 5));
+    }
+    let valid = |bytes: &[u8]| is_valid_batch(bytes.len(), |at, out| out.copy_from_slice(&bytes[at..at + out.len()]));
+    let large = batch(0, 0, -1, 1, &body(&[record("k", &"v".repeat(40_000))]));
+    assert!(valid(&good) && valid(&large) && !valid(&good[..60]) && !valid(&large[..40_000]));
+    for at in [16, 17, 21, 61, 20_000, large.len() - 1] {
+        let mut damaged = large.clone();
+        damaged[at] ^= 1;
+        assert!(!valid(&damaged), "{at}");
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(at == 16 || feed(&mut decoder, &damaged, &[]) && decoder.read().is_err(), "{at}");
+    }
+}
+
+#[test]
+fn transactions_of_several_producers() {
+    let marker = |base, producer, kind: u8| {
+        let key = Record { key: Some(vec![0, 0, 0, kind]), ..Record::default() };
+        batch(base, CONTROL, producer, 1, &body(&[key]))
+    };
+    let data = |base, producer| batch(base, TRANSACTIONAL, producer, 1, &body(&[record("k", "v")]));
+    let plain = batch(4, 0, 1, 1, &body(&[record("k", "v")])); // of the same producer, but in no transaction
+    let batches = [data(0, 1), data(1, 2), data(2, 1), data(3, 3), plain, marker(5, 2, 0), data(6, 2), marker(7, 1, 0)];
+    let more = [data(8, 1), marker(9, 1, 1), marker(10, 3, 1), data(11, 3)];
+    let aborted =
+        [(3, 11), (1, 2), (2, 1)].map(|(producer_id, first_offset)| AbortedTransaction { producer_id, first_offset });
+    let mut decoder = decoder(OffsetRange { from: 0, until: 12 }, LIMITS);
+    assert!(feed(&mut decoder, &[batches.concat(), more.concat()].concat(), &aborted));
+    let rows = decoder.read().expect("good records").expect("rows");
+    assert_eq!(rows.column(4).as_primitive::<Int64Type>().values(), &[0, 3, 4, 6, 8]);
+    let counts = decoder.counts();
+    assert_eq!((counts.records, counts.aborted, counts.control, counts.gaps), (5, 3, 4, 0));
+}
+
+/// The Java client writes several blocks of Snappy in a frame, and others several members of gzip.
+#[test]
+fn codecs_with_several_parts() {
+    let plain = body(&[record("k", "first"), record("k", &"second".repeat(100))]);
+    let (one, other) = plain.split_at(20);
+    let mut framed = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01".to_vec();
+    for part in [one, other] {
+        let block = compress(support::SNAPPY, part);
+        framed.extend((block.len() as i32).to_be_bytes());
+        framed.extend(block);
+    }
+    let members = [compress(support::GZIP, one), compress(support::GZIP, other)].concat();
+    for (codec, bytes) in [(support::SNAPPY, &framed), (support::GZIP, &members)] {
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(feed(&mut decoder, &batch(0, codec, -1, 2, bytes), &[]));
+        let rows = decoder.read().expect("good records").expect("rows");
+        assert_eq!(rows.column(1).as_binary::<i32>().value(1), "second".repeat(100).as_bytes());
+        for length in [bytes.len() - 1, bytes.len() / 2, 18] {
+            let mut decoder = self::decoder(ALL, LIMITS);
+            assert!(feed(&mut decoder, &batch(0, codec, -1, 2, &bytes[..length]), &[]));
+            assert!(decoder.read().and_then(|_| decoder.read()).is_err(), "{codec}, {length} bytes");
+        }
+    }
+    let mut decoder = decoder(ALL, LIMITS);
+    assert!(feed(&mut decoder, &batch(0, 5, -1, 2, &plain), &[]));
+    assert_eq!(decoder.read().expect_err("no such codec").kind, ErrorKind::Unsupported);
 }

@@ -198,3 +198,77 @@ fn damaged_batches_are_not_split_silently() {
         }
     }
 }
+
+#[test]
+fn the_header_describes_the_records() {
+    let times = [1_000, 5_000, 500];
+    let records = times.map(|time| Record { time, ..support::record("k", "v") });
+    let mut encoder = Encoder::new(SETTINGS).expect("good settings");
+    encoder.add(&arrow(&records, Some(0))).expect("good rows");
+    let EncodedBatch { data, records, .. } = encoder.flush().expect("enough memory").remove(0);
+    let header = [
+        &0i64.to_be_bytes()[..],                 // base offset
+        &(data.len() as i32 - 12).to_be_bytes(), // length
+        &(-1i32).to_be_bytes(),                  // leader epoch
+        &[2],                                    // magic
+        &data[17..21],                           // CRC
+        &[0, 0],                                 // attributes
+        &2i32.to_be_bytes(),                     // last offset delta
+        &1_000i64.to_be_bytes(),                 // first timestamp
+        &5_000i64.to_be_bytes(),                 // largest timestamp
+        &(-1i64).to_be_bytes(),                  // producer id
+        &(-1i16).to_be_bytes(),                  // producer epoch
+        &(-1i32).to_be_bytes(),                  // first sequence
+        &3i32.to_be_bytes(),                     // records
+    ]
+    .concat();
+    assert_eq!((records, &data[..HEADER_BYTES]), (3, &header[..]));
+    let (first, second) = split_batch(&data).expect("a good batch");
+    let numbers = |batch: &[u8]| (batch[23..43].to_vec(), batch[57..61].to_vec());
+    let expected = |delta: i32, first: i64, largest: i64| {
+        let times = [first.to_be_bytes(), largest.to_be_bytes()].concat();
+        ([&delta.to_be_bytes()[..], &times].concat(), (delta + 1).to_be_bytes().to_vec())
+    };
+    assert_eq!((numbers(&first), numbers(&second)), (expected(1, 1_000, 5_000), expected(0, 500, 500)));
+}
+
+#[test]
+fn producer_state_is_written_into_the_header() {
+    let mut encoder = Encoder::new(EncoderSettings { codec: 3, ..SETTINGS }).expect("good settings");
+    encoder.add(&arrow(&[support::record("k", "v")], Some(0))).expect("good rows");
+    let mut data = encoder.flush().expect("enough memory").remove(0).data;
+    for (transactional, attributes) in [(true, 0x13), (false, 0x03)] {
+        let (header, records) = data.split_first_chunk_mut::<HEADER_BYTES>().expect("a header");
+        let state = ProducerState { producer_id: 70_000, epoch: 258, sequence: i32::MAX, transactional };
+        set_producer_state(header, records.len(), &state);
+        assert!(crc_is_right(&data));
+        assert_eq!(data[21..23], [0, attributes]);
+        assert_eq!(data[43..57], [&70_000i64.to_be_bytes()[..], &[1, 2], &[0x7f, 0xff, 0xff, 0xff]].concat());
+    }
+    data[70] ^= 1;
+    assert!(split_batch(&data).is_err() && !crc_is_right(&data));
+}
+
+#[test]
+fn batches_end_at_their_size() {
+    // A record of 100 bytes of content, and the same for each partition.
+    let record = Record { value: Some(vec![7; 92]), ..Record::default() };
+    let mut encoder = Encoder::new(EncoderSettings { batch_bytes: 505, ..SETTINGS }).expect("good settings");
+    let full = encoder.add(&arrow(&vec![record; 12], Some(2))).expect("good rows");
+    let sizes: Vec<_> = full.iter().map(|batch| (batch.partition, batch.records, batch.data.len())).collect();
+    assert_eq!(sizes, [(2, 5, 566), (2, 5, 566)]);
+    assert!((100..300).contains(&encoder.open_bytes()));
+    assert_eq!(encoder.flush().expect("enough memory").iter().map(|batch| batch.records).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn keys_choose_their_partition() {
+    // By Kafka's test vectors of the hash, which is made positive.
+    let keys = ["21", "foobar", "a-little-bit-long-string", "a-little-bit-longer-string", "abc"];
+    for (key, hash) in keys.into_iter().zip([-973932308, -790332482, -985981536, -1486304829, 479470107]) {
+        let partition = (hash & i32::MAX) % SETTINGS.partitions;
+        let mut encoder = Encoder::new(SETTINGS).expect("good settings");
+        encoder.add(&arrow(&[support::record(key, "v")], None)).expect("a good row");
+        assert_eq!(encoder.flush().expect("enough memory")[0].partition, partition, "{key}");
+    }
+}

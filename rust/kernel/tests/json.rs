@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int8Type, Int32Type, Int64Type};
-use arrow_array::{Array, BinaryArray, StructArray};
-use arrow_schema::{DataType, Field, Fields};
+use arrow_array::types::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use arrow_array::{Array, ArrayRef, BinaryArray, StructArray};
+use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use record_kernel::{DecodedValues, JsonDecoder, Reason};
 
 const LIMIT: usize = 128 << 20;
@@ -327,4 +330,67 @@ fn the_memory_of_arrays_is_bounded() {
     let decoded = decode(&mut decoder, &[largest.as_bytes(), b"{}"]);
     assert_eq!(decoded.values.len(), 1, "a batch has at most the limit");
     assert_eq!(structs(&decoded).column(0).as_list::<i32>().value_length(0), most as i32);
+}
+
+/// Decodes strings to a column of one type.
+fn each(data_type: DataType, values: &[&str], zone: &[(i64, i32)]) -> ArrayRef {
+    let fields = Fields::from(vec![field("f", data_type)]);
+    let mut decoder = JsonDecoder::new(fields, "", zone, LIMIT).expect("the field is supported");
+    let values: Vec<_> = values.iter().map(|value| format!("{{\"f\":{value}}}")).collect();
+    let decoded = decoder.decode(&BinaryArray::from_iter_values(values)).expect("the values fit");
+    structs(&decoded).column(0).clone()
+}
+
+#[test]
+fn strings_become_dates_times_and_bytes() {
+    let dates = [r#""1970-01-01""#, r#""2000-02-29""#, r#""2100-03-01T12""#, r#""1969-12""#, r#""2001-02-29""#];
+    let days: Vec<_> = each(DataType::Date32, &dates, &[]).as_primitive::<Date32Type>().iter().collect();
+    assert_eq!(days, [Some(0), Some(11_016), Some(47_541), Some(-31), None]);
+    // UTC+1 until 1970-01-02, and then UTC-2; the times between 23:00 and 02:00 occur twice.
+    let zone = [(i64::MIN / 2, 3600), (86_400, -7200), (1 << 40, -7200)];
+    let times = [
+        (r#""1970-01-01T00:00:00.5""#, Some(-3_599_500_000)),
+        (r#""1970-01-01 00:00:00Z""#, Some(0)),
+        (r#""1970-01-01T00:00:00.1234567+05:30""#, Some(-19_799_876_544)),
+        (r#""1970-01-03""#, Some(180_000_000_000)),
+        (r#""1970-01-01T24:00""#, None),
+    ];
+    let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    for (text, micros) in times {
+        let found = each(utc.clone(), &[text], &zone);
+        assert_eq!(found.as_primitive::<TimestampMicrosecondType>().iter().collect::<Vec<_>>(), [micros], "{text}");
+    }
+    let local = each(DataType::Timestamp(TimeUnit::Microsecond, None), &[times[0].0, times[1].0], &zone);
+    let local: Vec<_> = local.as_primitive::<TimestampMicrosecondType>().iter().collect();
+    assert_eq!(local, [Some(500_000), None]);
+    let bytes =
+        each(DataType::Binary, &[r#""Zg==""#, r#""Zm8=""#, r#""Zm9v+//+""#, r#""""#, r#""Zg""#, r#""Z!==""#], &[]);
+    let bytes: Vec<_> = bytes.as_binary::<i32>().iter().collect();
+    assert_eq!(bytes, [Some(&b"f"[..]), Some(b"fo"), Some(b"foo\xfb\xff\xfe"), Some(b""), None, None]);
+}
+
+#[test]
+fn numbers_become_decimals_and_floats() {
+    let decimals = ["1.5", "-0.015", "2", "1e3", "99999.994", "99999.995", "\"7\"", "1234567"];
+    let found: Vec<_> =
+        each(DataType::Decimal128(7, 2), &decimals, &[]).as_primitive::<Decimal128Type>().iter().collect();
+    assert_eq!(found, [Some(150), Some(-2), Some(200), Some(100_000), Some(9_999_999), None, Some(700), None]);
+    let found = each(DataType::Float32, &["1.1", "16777217", "1e39"], &[]);
+    assert_eq!(found.as_primitive::<Float32Type>().values()[..2], [1.1, 16_777_216.0]);
+    let found: Vec<_> =
+        each(DataType::Int16, &["-32768", "65535", "65536"], &[]).as_primitive::<Int16Type>().iter().collect();
+    assert_eq!(found, [Some(-32_768), None, None]);
+}
+
+#[test]
+fn maps_have_the_entries_of_objects() {
+    let entries =
+        Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Int32, true)]);
+    let map = DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entries), false)), false);
+    let found = each(map, &[r#"{"a":1,"b":null,"c\u0041":3}"#, "{}", "null"], &[]);
+    let maps = found.as_map();
+    let keys: Vec<_> = maps.keys().as_string::<i32>().iter().collect();
+    assert_eq!(keys, [Some("a"), Some("b"), Some("cA")]);
+    assert_eq!(maps.values().as_primitive::<Int32Type>().iter().collect::<Vec<_>>(), [Some(1), None, Some(3)]);
+    assert_eq!((maps.value_offsets(), maps.is_null(2)), (&[0, 3, 3, 3][..], true));
 }

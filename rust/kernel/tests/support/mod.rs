@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use record_kernel::{AbortedTransaction, Decoder, Limits, OffsetRange};
 
@@ -54,7 +55,10 @@ pub fn record(key: &str, value: &str) -> Record {
 }
 
 pub fn varint(out: &mut Vec<u8>, number: i64) {
-    let mut raw = (number << 1 ^ number >> 63) as u64;
+    unsigned_varint(out, (number << 1 ^ number >> 63) as u64);
+}
+
+pub fn unsigned_varint(out: &mut Vec<u8>, mut raw: u64) {
     while raw > 0x7f {
         out.push(raw as u8 | 0x80);
         raw >>= 7;
@@ -193,4 +197,14 @@ pub fn damage(random: &mut Random, data: &mut Vec<u8>, from: usize) {
         }
         _ => data.truncate(at),
     }
+}
+
+/// A nullable field.
+pub fn named(name: &str, data_type: DataType) -> Arc<Field> {
+    Arc::new(Field::new(name, data_type, true))
+}
+
+/// A struct of columns.
+pub fn children(columns: Vec<ArrayRef>) -> StructArray {
+    columns.into_iter().map(|column| (named("f", column.data_type().clone()), column)).collect::<Vec<_>>().into()
 }
