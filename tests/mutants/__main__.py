@@ -7,7 +7,8 @@
 
 Results are stored in build/mutants and are valid until the file changes. tests/mutants/equivalent.txt lists changes
 that make no difference, with the reason; they are not counted. If the reason begins with "Accepted", the difference is
-not worth a test, and the change counts as undetected. The working tree is not modified.
+not worth a test, and the change counts as undetected. A change with which the tests pass, but take ten times as long,
+counts as undetected too. The working tree is not modified.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from tests.mutants.changes import changes, mutant
 from tests.mutants.loaded import Loaded
 from tests.mutants.reach import Watch
 from tests.mutants.targets import PACKAGE, ROOT, TARGETS, MutationTarget
-from tests.mutants.trial import observe, passes
+from tests.mutants.trial import observe, outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.mutants.reach import Reach
+    from tests.mutants.trial import Outcome
 
 FOLDER = ROOT / "build" / "mutants"
 EQUIVALENT = ROOT / "tests" / "mutants" / "equivalent.txt"
@@ -128,7 +130,7 @@ def reach_of(name: str, target: MutationTarget) -> Reach:
     return reach
 
 
-def try_out(change: Change, reach: Reach, loaded: Loaded, every_test: bool) -> bool:
+def try_out(change: Change, reach: Reach, loaded: Loaded, every_test: bool) -> Outcome:
     """Return whether tests detect a change."""
     file = PACKAGE / change.file
     tests = reach.of(file, change.line)
@@ -138,19 +140,20 @@ def try_out(change: Change, reach: Reach, loaded: Loaded, every_test: bool) -> b
         return False
     tree = mutant(file.read_text("utf-8"), change.number).tree
     seconds = {test: reach.seconds[test] for test in tests}
-    passed = None if reach.imports_run(file, change.line) else loaded.passes(file, tree, seconds)
-    return not (passes(file, tree, seconds) if passed is None else passed)
+    found = None if reach.imports_run(file, change.line) else loaded.outcome(file, tree, seconds)
+    return outcome(file, tree, seconds) if found is None else found
 
 
-def tell(target: str, chosen: list[Change], noticed: dict[str, bool]) -> bool:
+def tell(target: str, chosen: list[Change], noticed: dict[str, Outcome]) -> bool:
     """Print the score, and return whether it reaches the goal."""
     same, accepted = _listed()
     counted = [change for change in chosen if change.name not in same]
     tried = [change for change in counted if change.key in noticed]
-    survivors = sorted(change for change in tried if not noticed[change.key])
+    survivors = sorted(change for change in tried if noticed[change.key] is not True)
     new = [change for change in survivors if change.name not in accepted]
     for change in new:
-        print(f"{change.file}:{change.line} :: {change.described}")
+        slow = " (the tests pass, and take ten times as long)" if noticed[change.key] == "slow" else ""
+        print(f"{change.file}:{change.line} :: {change.described}{slow}")
     for file, count in sorted(Counter(change.file for change in new).items()):
         print(f"  {file}: {count} of {sum(change.file == file for change in tried)} not noticed")
     for gone in _gone(target, same | accepted):
@@ -184,7 +187,7 @@ def main() -> None:
     todo = [
         change
         for change in chosen
-        if change.name not in same and (change.key not in noticed or (given.again and not noticed[change.key]))
+        if change.name not in same and (change.key not in noticed or (given.again and noticed[change.key] is not True))
     ]
     if todo and not given.show:
         reach = reach_of(given.target, TARGETS[given.target])

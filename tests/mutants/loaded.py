@@ -1,7 +1,7 @@
 """Loads the tests of a target once. A change inside functions is tried in a fork of that process.
 
 The fork replaces the code of the existing function objects and runs tests. Values that were computed while the package
-was imported, such as tables, stay unchanged: a change of these needs ``trial.passes``.
+was imported, such as tables, stay unchanged: a change of these needs ``trial.outcome``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import gc
 import multiprocessing
 import os
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.mutants.trial import OPTIONS, Quick, in_child, let_wait, limit, limit_memory
+from tests.mutants.trial import OPTIONS, Chosen, Outcome, Quick, in_child, limit_memory, most_seconds, outcome_of
 
 if TYPE_CHECKING:
     import ast
@@ -37,14 +37,14 @@ class Loaded:
         fork.Process(target=_serve, args=(self._pipe, theirs, arguments), daemon=True).start()
         theirs.close()
 
-    def passes(self, file: Path, tree: ast.Module, tests: Mapping[str, float]) -> bool | None:
-        """Return whether tests pass with another tree instead of a file, as ``trial.passes`` does.
+    def outcome(self, file: Path, tree: ast.Module, tests: Mapping[str, float]) -> Outcome | None:
+        """Return whether tests fail with another tree instead of a file, as ``trial.outcome`` does.
 
         Returns ``None`` if the file has to be imported again for the change to take effect.
         """
         self._pipe.send((str(file), tree, dict(tests)))
         status: int = self._pipe.recv()
-        return None if os.waitstatus_to_exitcode(status) == _NOT_HERE else status == 0
+        return None if os.waitstatus_to_exitcode(status) == _NOT_HERE else outcome_of(status)
 
 
 def replace(file: str, tree: ast.Module) -> bool:
@@ -89,12 +89,12 @@ class _Server:
                 return True
 
             def run(file: str = file, tree: ast.Module = tree, tests: dict[str, float] = tests) -> int:
-                return _run(session, file, tree, {items[test]: seconds for test, seconds in tests.items()})
+                return _run(session, file, tree, [items[test] for test in tests], Chosen(tests))
 
-            self._pipe.send(in_child(run, 60 + 10 * sum(tests.values())))
+            self._pipe.send(in_child(run, most_seconds(tests)))
 
 
-def _run(session: pytest.Session, file: str, tree: ast.Module, tests: dict[pytest.Item, float]) -> int:
+def _run(session: pytest.Session, file: str, tree: ast.Module, items: list[pytest.Item], chosen: Chosen) -> int:
     gc.unfreeze()
     limit_memory()
     try:
@@ -102,14 +102,12 @@ def _run(session: pytest.Session, file: str, tree: ast.Module, tests: dict[pytes
             return _NOT_HERE
     except ValueError:
         return _NOT_HERE
-    order: list[Any] = [*tests, None]
-    for item, following in zip(tests, order[1:], strict=True):
-        limit(tests[item])
-        let_wait(item, tests[item])
+    session.config.pluginmanager.register(chosen)
+    for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return 1
-    return 0
+    return chosen.status(0)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

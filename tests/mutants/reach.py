@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """The CPU time of each test, and the functions that it runs.
+    """The time of each test, and the functions that it runs.
 
     Attributes:
-        seconds: CPU time by test id.
+        seconds: Elapsed time by test id.
         tests: Tests by file and first line of a function; line 0 stands for the module itself. A test is an id, or a
             test file that runs the function while it is imported.
     """
@@ -69,10 +69,10 @@ class Watch:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Record what a test runs."""
-        started = time.process_time()
+        started = time.monotonic()
         with _Traced(self, item.nodeid):
             yield
-        self.reach.seconds[item.nodeid] = time.process_time() - started
+        self.reach.seconds[item.nodeid] = time.monotonic() - started
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Record a call; this is a trace function for ``sys.settrace``."""

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import hypothesis
 import pytest
@@ -26,14 +26,18 @@ from tests.mutants.targets import PACKAGE
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import CodeType
 
     from tests.mutants.reach import Watch
 
 OPTIONS = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+Outcome = bool | Literal["slow"]  # whether a test fails; "slow" if all pass and one takes ten times as long as before
+SLOW = 78  # exit code
 _SECONDS = 5.0  # allowance for every test
+_TIMES = 10
+_NOISE = 2.0  # seconds that a passing test may take longer: fixtures of its module, imports, a busy machine
 _IMPORTS = 3.0
 _MEMORY = 8 << 30  # bytes; a change may cause an endless list
 
@@ -50,21 +54,33 @@ class Quick:
         hypothesis.settings.load_profile("mutants")
 
 
-class _Chosen:
-    """Runs the selected tests in their order, with time limits."""
+class Chosen:
+    """Runs the selected tests in their order, with time limits.
+
+    Attributes:
+        slow: Whether a test took much longer than on the unchanged code.
+    """
 
     def __init__(self, tests: Mapping[str, float]) -> None:
         self._seconds = tests
         self._place = {test: place for place, test in enumerate(tests)}
+        self.slow = False
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = sorted((item for item in items if item.nodeid in self._place), key=lambda i: self._place[i.nodeid])
-        for item in items:
-            let_wait(item, self._seconds[item.nodeid])
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        limit(self._seconds[item.nodeid])
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        seconds = self._seconds[item.nodeid]
+        limit(seconds)
+        item.add_marker(pytest.mark.timeout(60 + 2 * _TIMES * seconds))  # much more than what is slow
+        started = time.monotonic()
+        yield
+        self.slow |= time.monotonic() - started > _TIMES * seconds + _NOISE
+
+    def status(self, failed: int) -> int:
+        """Return the exit code of the process, from that of pytest."""
+        return failed or SLOW * self.slow
 
 
 class _Changed(importlib.machinery.SourceFileLoader):
@@ -88,13 +104,13 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, self._loader.path, loader=self._loader)
 
 
-def passes(file: Path, source: str | ast.Module, tests: Mapping[str, float]) -> bool:
-    """Return whether tests pass with another source instead of a file.
+def outcome(file: Path, source: str | ast.Module, tests: Mapping[str, float]) -> Outcome:
+    """Return whether tests fail with another source instead of a file.
 
     Args:
         file: A file of the package.
         source: The other source, as text or tree.
-        tests: CPU seconds by test id. A test fails if it takes much more CPU time, or blocks.
+        tests: Seconds by test id. A test that never ends fails.
     """
 
     def run() -> int:
@@ -102,9 +118,20 @@ def passes(file: Path, source: str | ast.Module, tests: Mapping[str, float]) -> 
         limit_memory()
         sys.meta_path.insert(0, _Finder(file, source))
         files = dict.fromkeys(test.split("::")[0] for test in tests)
-        return pytest.main([*OPTIONS, *files], [Quick(), _Chosen(tests)])
+        chosen = Chosen(tests)
+        return chosen.status(pytest.main([*OPTIONS, *files], [Quick(), chosen]))
 
-    return in_child(run, 60 + 10 * sum(tests.values())) == 0
+    return outcome_of(in_child(run, most_seconds(tests)))
+
+
+def outcome_of(status: int) -> Outcome:
+    """Return the outcome that a status of ``waitpid`` stands for."""
+    return "slow" if os.waitstatus_to_exitcode(status) == SLOW else status != 0
+
+
+def most_seconds(tests: Mapping[str, float]) -> float:
+    """Return after how many seconds the process of some tests is killed."""
+    return 120 + 2 * _TIMES * sum(tests.values())
 
 
 def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
@@ -131,14 +158,9 @@ def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
 
 
 def limit(seconds: float) -> None:
-    """Limit the CPU time of the process from now on: an allowance and five times the given seconds."""
-    most = time.process_time() + _SECONDS + 5 * seconds
+    """Limit the CPU time of the process from now on, to more than what is slow."""
+    most = time.process_time() + _SECONDS + 2 * _TIMES * seconds
     resource.setrlimit(resource.RLIMIT_CPU, (int(most) + 1, resource.RLIM_INFINITY))
-
-
-def let_wait(item: pytest.Item, seconds: float) -> None:
-    """Set a timeout for a test that allows for a busy machine."""
-    item.add_marker(pytest.mark.timeout(20 + 20 * seconds))
 
 
 def limit_memory() -> None:

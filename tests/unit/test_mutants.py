@@ -67,11 +67,12 @@ def test_what_is_accepted_is_not_noticed_either(
     chosen = mutants.sample("protocol", 4, None)
     told = [f"{chosen[0].name}\n    It is the same.\n", f"{chosen[1].name}\n    Accepted: too dear.\n"]
     mutants.EQUIVALENT.write_text("".join(told), "utf-8")
-    assert not mutants.tell("protocol", chosen, {chosen[1].key: False, chosen[2].key: False, chosen[3].key: True})
+    assert not mutants.tell("protocol", chosen, {chosen[1].key: False, chosen[2].key: "slow", chosen[3].key: True})
     *survivors, _, score = capsys.readouterr().out.splitlines()
     assert score == "protocol: 1 of 3 noticed (33.3%), 1 accepted, 1 equal, 0 not tried"
     assert len(survivors) == 1
     assert survivors[0].startswith(f"{chosen[2].file}:{chosen[2].line} :: {chosen[2].text}")
+    assert survivors[0].endswith(" (the tests pass, and take ten times as long)")
 
 
 def test_changes_that_are_alike_have_names_of_their_own() -> None:
@@ -97,25 +98,26 @@ import ast
 from tests.mutants import trial
 from tests.mutants.loaded import Loaded
 from tests.mutants.targets import PACKAGE
-from tests.mutants.trial import passes
+from tests.mutants.trial import outcome
 
 file = PACKAGE / "planning" / "hints.py"
 source = file.read_text("utf-8")
 test = "tests/unit/planning/test_hints.py::test_lists_are_short"
-print(passes(file, source, {test: 0.1}))
-print(passes(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
+print(outcome(file, source, {test: 0.1}))
+print(outcome(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
 trial._SECONDS = 0.5  # the next change never ends
-print(passes(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.1}))
+print(outcome(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.1}))
 trial._SECONDS = 5.0
-print(passes(file, source, {test: 0.1}))
+print(outcome(file, source.replace("strings = [", "__import__('time').sleep(2.5); strings = ["), {test: 0.01}))
 
 loaded = Loaded(["tests/unit/planning/test_hints.py"])
 for before, after in [
     ("if len(strings) > limit", "if len(strings) >= limit"),
     ("if len(strings) > limit", "if limit < len(strings)"),
     ("import difflib", "import difflib, gc"),
+    ("strings = [", "__import__('time').sleep(2.5); strings = ["),
 ]:
-    print(loaded.passes(file, ast.parse(source.replace(before, after)), {test: 0.001}))
+    print(loaded.outcome(file, ast.parse(source.replace(before, after)), {test: 0.001}))
 """
 
 
@@ -126,5 +128,5 @@ def test_a_change_is_seen_and_does_not_stay() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     in_a_process_each, loaded_once = done.stdout.split()[:4], done.stdout.split()[4:]
-    assert in_a_process_each == ["True", "False", "False", "True"], done.stderr
-    assert loaded_once == ["False", "True", "None"], done.stderr
+    assert in_a_process_each == ["False", "True", "True", "slow"], done.stderr
+    assert loaded_once == ["True", "False", "None", "slow"], done.stderr
