@@ -372,15 +372,16 @@ def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
         "dead": dead,
     }
     point = Breakpoint(tmp_path / "breakpoint")
-    point.arm(step)
+    point.arm("before EndTxn")
     driver = Driver(tmp_path, options, app=APP, environment=point.environment)
     try:
-        until = time.monotonic() + DEADLINE
-        while point.held is None:
-            assert driver.alive, driver.log_tail()
-            assert time.monotonic() < until, driver.log_tail()
-            time.sleep(0.05)
+        _wait_until_held(point, driver)
+        assert [consume(servers, topic, "read_committed") for topic in (good, dead)] == [[], []]
+        if step != "before EndTxn":
+            point.resume_until(step)
+            _wait_until_held(point, driver)
         driver.kill()
+        assert point.held is not None
         kill([psutil.Process(point.held)] if psutil.pid_exists(point.held) else [])
     finally:
         driver.kill()
@@ -397,3 +398,11 @@ def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
     letters = sorted(committed[dead], key=lambda each: int(each.key or b""))
     assert [(each.key, each.value) for each in letters] == [(b"%d" % n, values[n]) for n in numbers if n % 3 == 0]
     assert [json.loads(dict(each.headers)["__connect.errors.offset"] or b"") for each in letters] == [*range(0, 20, 3)]
+
+
+def _wait_until_held(point: Breakpoint, driver: Driver) -> None:
+    until = time.monotonic() + DEADLINE
+    while point.held is None:
+        assert driver.alive, driver.log_tail()
+        assert time.monotonic() < until, driver.log_tail()
+        time.sleep(0.05)

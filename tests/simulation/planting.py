@@ -31,6 +31,7 @@ MODULES: Final = (
     "planted_direct_plans",
     "planted_direct_streams",
     "planted_exactly_once",
+    "planted_topics",
     "planted_shared_log",
     "planted_continuous",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.coordinator_events import draw_coordinator_event
@@ -138,6 +139,9 @@ def run(world: World, plan: Plan) -> None:
     world.run_for(20.0)
     _check_rows(environment, queries)
     _check_nothing_hangs(environment)
+    drivers = (driver.process for query in queries for driver in query.drivers)
+    processes = chain(drivers, *(query.executors for query in queries))
+    environment.check_released([process for process in processes if not process.dead])
     for query in queries:
         if query.notes:
             raise ViolationError(query.notes[0])

@@ -207,6 +207,8 @@ class _IdempotentRun:
         if not self._process.dead:
             environment.world.run([self._process.spawn("close", partial(self._finish, producer))])
         environment.raise_errors()
+        if not self._process.dead:
+            environment.check_released([self._process])
         environment.heal()
         environment.world.run_for(100.0)  # late requests arrive
         self._check()

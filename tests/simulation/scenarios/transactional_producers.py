@@ -70,6 +70,7 @@ class TransactionalRun:
         self._counts = partition_counts(TOPICS, self._parameters)
         self._transactions: list[_Transaction] = []
         self._producer_count = 0
+        self._processes: list[SimulatedProcess] = []
         self._initializations: list[tuple[float, int, tuple[int, int]]] = []  # times, producers, ids and epochs
         self._initializing: set[int] = set()  # producers
 
@@ -82,6 +83,7 @@ class TransactionalRun:
             self._start(steps, number * self._parameters["second_at"])
         world.run()
         environment.raise_errors()
+        environment.check_released([process for process in self._processes if not process.dead])
         environment.heal()
         world.run_for(100.0 + self._parameters["transaction_timeout_ms"] / 1000)  # open transactions end
         self._check()
@@ -91,6 +93,7 @@ class TransactionalRun:
         number = self._producer_count
         self._producer_count += 1
         process = self._environment.process(f"producer-{number}")
+        self._processes.append(process)
 
         def run() -> None:
             try:

@@ -47,3 +47,9 @@ class Breakpoint:
         """Resume the process, and disarm the breakpoint."""
         (self._folder / "armed").unlink(missing_ok=True)
         (self._folder / f"released-{self._number}").touch()
+
+    def resume_until(self, step: str) -> None:
+        """Resume the process, and suspend it again at another step."""
+        number = self._number
+        self.arm(step)
+        (self._folder / f"released-{number}").touch()
