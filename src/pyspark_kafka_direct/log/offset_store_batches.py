@@ -50,18 +50,20 @@ class OffsetSavingBatchFunction:
         self, checkpoint: _QueryCheckpoint, batch_id: int, end_offsets: Mapping[TopicPartition, int]
     ) -> None:
         """Warn if the checkpoint resumes at other offsets than the store has: Spark uses the checkpoint."""
-        previous_ends = checkpoint.end_offsets(batch_id - 1) if batch_id else None
+        previous_ends = (checkpoint.end_offsets(batch_id - 1) if batch_id else None) or {}
+        # The checkpoint does not have the start of a partition that an earlier batch did not read.
+        resume_offsets = {**end_offsets, **previous_ends}
         stored = self._store.load()
-        if previous_ends is None:  # the checkpoint does not have the start offsets of the first batch
-            resume_offsets = end_offsets
-            differing = {tp: offset for tp, offset in stored.items() if offset > end_offsets.get(tp, offset)}
-        else:
-            resume_offsets = previous_ends
-            differing = {
-                tp: offset
-                for tp, offset in stored.items()
-                if tp in resume_offsets and offset not in (resume_offsets[tp], end_offsets.get(tp))
-            }
+        differing = {
+            tp: offset
+            for tp, offset in stored.items()
+            if tp in resume_offsets
+            and (
+                offset not in (resume_offsets[tp], end_offsets.get(tp))
+                if tp in previous_ends
+                else offset > end_offsets[tp]
+            )
+        }
         if differing:
             _log.warning(
                 "The checkpoint %s resumes at %s, and the offset store is at %s. Spark uses the checkpoint. If the "

@@ -87,10 +87,10 @@ _TRIGGER_ONCE_REJECTED = (
 )
 
 _UNKNOWN_FIRST_BATCH = (
-    "the checkpoint's first batch was not finished, and another source (Spark's own kafka source?) or another start "
+    "this source's first batch was not finished, and another source (Spark's own kafka source?) or another start "
     "planned it. Its start is not known, and a start that can change (startingOffsets=latest or committed) would skip "
     "records. Set startingOffsets to the start of that batch; Spark's own source keeps it in the last line of the "
-    "checkpoint's file sources/0/0"
+    "checkpoint's file sources/NAME/0, where NAME is the name of the source, or else its position in the query, from 0"
 )
 
 

@@ -136,7 +136,7 @@ def test_a_first_batch_of_another_source_with_an_unknown_start_is_rejected(spec:
     restarted_planner = planner(cluster(10), spec)
     start = restarted_planner.initial_offsets()
     for end in ({T0: 8}, start):
-        with pytest.raises(OptionError, match=r"Its start is not known.* last line of .*sources/0/0"):
+        with pytest.raises(OptionError, match=r"Its start is not known.* last line of .*sources/NAME/0"):
             restarted_planner.plan(start, end)
     assert planner(cluster(10), spec).plan(start, {T0: 8}, {T0: 8}).ranges == (), "our own one is not"
 
