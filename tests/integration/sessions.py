@@ -54,7 +54,6 @@ _JVM_NAMES = (
     "java.lang.Runtime",
     "org.apache.commons.io.IOUtils",
     "org.apache.hadoop.fs.Path",
-    "org.apache.spark.sql.execution.streaming",
 )
 
 
@@ -113,7 +112,7 @@ class SparkSessions:
             os.environ.pop(variable, None)
         self._session.sparkContext.setLogLevel("ERROR")
         cache_jvm_names(self._session._jvm)
-        cache_jvm_names(self._session._jvm, _JVM_NAMES)
+        cache_jvm_names(self._session._jvm, (*_JVM_NAMES, f"{_checkpointing()}.CheckpointFileManager"))
         self._made_with, self._jvm_jars = wanted, names
         return self._session
 
