@@ -255,6 +255,7 @@ def test_an_offset_store_with_named_sources(query: NamedQuery, caplog: pytest.Lo
     assert query.topics["b"] not in message
 
 
+@pytest.mark.soak
 def test_an_exactly_once_batch_is_not_repeated_if_sources_move(query: NamedQuery, make_topic: MakeTopic) -> None:
     """Its entry in the offset log is the same, so the sink recognizes the batch that it has committed."""
     stream = query.stream
