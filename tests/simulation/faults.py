@@ -82,6 +82,8 @@ def draw_fault(rng: random.Random, kinds: Collection[str]) -> RequestFault:
             arguments["ms"] = rng.choice((1, 50, 1_000, 8_000))
         case "error":
             arguments["draw"] = rng.randrange(1_000_000)
+            if rng.random() < 0.4:  # of one partition of the request, if its API permits that
+                arguments["partition"] = rng.randrange(12)
     return RequestFault(kind, arguments)
 
 
@@ -181,6 +183,15 @@ def error_response(api: str, version: int, request: Any, arguments: Mapping[str,
                 ]
             }
     return None
+
+
+def with_partition_error(response: dict[str, Any], errors: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a response to ListOffsets or OffsetCommit in which one partition has its error instead."""
+    places = [(topic, index) for topic, each in enumerate(errors["topics"]) for index in range(len(each["partitions"]))]
+    topics = [{**topic, "partitions": list(topic["partitions"])} for topic in response["topics"]]
+    for topic, index in places[number % len(places) :][:1] if places else ():
+        topics[topic]["partitions"][index] = errors["topics"][topic]["partitions"][index]
+    return {**response, "topics": topics}
 
 
 def without_leaders(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.replies import Delayed
 from tests.simulation.errors import ProcessKilled
-from tests.simulation.faults import RequestFault, error_response, without_leaders
+from tests.simulation.faults import RequestFault, error_response, with_partition_error, without_leaders
 from tests.simulation.peer_sockets import PeerNetwork
 from tests.simulation.wire import api_of_frame, decode_request, encode_response
 
@@ -317,7 +317,12 @@ class _Connection:
         if request.api == "Metadata":
             metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
             return without_leaders(metadata) if isinstance(metadata, dict) else None
-        return error_response(request.api, request.version, request.values, arguments)
+        errors = error_response(request.api, request.version, request.values, arguments)
+        if errors is not None and "partition" in arguments and request.api in ("ListOffsets", "OffsetCommit"):
+            response = self.broker.handle(request.api, request.version, request.values, request.client_id)
+            if isinstance(response, dict):
+                return with_partition_error(response, errors, arguments["partition"])
+        return errors
 
     def _send_frame(self, frame: bytes) -> None:
         network, world = self.network, self.network.world

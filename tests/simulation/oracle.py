@@ -8,6 +8,7 @@ may still serve the log of its own epoch.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,19 +121,20 @@ class PartitionTruth:
         return self.high_watermarks[index - 1][1] if index else 0
 
     def end_offset(self, isolation: int, at: float = _TODAY) -> int:
-        """The high watermark, or the last stable offset for read_committed."""
+        """The high watermark, or the last stable offset for read_committed: a marker counts once it is replicated."""
         end = self.high_watermark(at)
         if isolation == READ_COMMITTED:
-            outcomes = self.outcomes(self.epoch(at), at)
+            outcomes = self.outcomes(self.epoch(at), at, end)
             end = min((offset for offset, outcome in outcomes.items() if outcome is None and offset < end), default=end)
         return end
 
-    def outcomes(self, epoch: int, at: float = _TODAY) -> dict[int, bool | None]:
-        """Of transactional records by offset: committed (True), aborted (False), or undecided (None)."""
+    def outcomes(self, epoch: int, at: float = _TODAY, end: float = math.inf) -> dict[int, bool | None]:
+        """Of transactional records by offset: committed (True), aborted (False), or undecided before ``end`` (None)."""
         outcomes: dict[int, bool | None] = {}
         open_offsets: dict[int, list[int]] = {}
         for entry in self.path(epoch):
-            if not entry.is_transactional or entry.appended_at > at:
+            is_marker = entry.commit is not None
+            if not entry.is_transactional or entry.appended_at > at or (is_marker and entry.offset >= end):
                 continue
             if entry.commit is None:
                 outcomes[entry.offset] = None

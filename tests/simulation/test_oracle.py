@@ -57,6 +57,18 @@ def test_missing_double_disordered_and_wrong_records() -> None:
     assert writer.check([*READ], 2) == ["offset 2 is at or after the end 2"]
 
 
+def test_a_marker_counts_once_it_is_replicated() -> None:
+    writer = Writer()
+    writer.append(b"a", producer=5, now=1.0)
+    marker = encode_marker(5, 0, commit=True, timestamp=0)
+    writer.oracle.appended("t", 1, 0, marker.at(1, 0), 2.0)
+    truth = writer.oracle.truth(PARTITION)
+
+    assert truth.end_offset(READ_COMMITTED, 3.0) == 0
+    writer.oracle.high_watermark("t", 1, 0, 0, 2, 4.0)
+    assert (truth.end_offset(READ_COMMITTED, 3.0), truth.end_offset(READ_COMMITTED, 4.0)) == (0, 2)
+
+
 def test_uncommitted_records_are_not_returned() -> None:
     writer = Writer()
     writer.append(b"a", producer=5)

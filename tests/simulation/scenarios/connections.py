@@ -113,8 +113,8 @@ def run(world: World, plan: Plan) -> None:
     world.run(threads)
     environment.raise_errors()
     environment.check_client_ids()
-    if calls.mixed_users:
-        raise ViolationError(calls.mixed_users[0])
+    if calls.violations:
+        raise ViolationError(calls.violations[0])
     idle = environment.network.open_connections(driver)
     for (client_id, broker), count in sorted(idle.items()):
         if count > _MAX_IDLE_PER_BROKER:
@@ -144,7 +144,7 @@ class _Calls:
         # Offsets by group and partition, in order, and the acknowledged ones.
         self._received_commits: defaultdict[tuple[str, TopicPartition], list[int]] = defaultdict(list)
         self._acknowledged: dict[tuple[str, TopicPartition], int] = {}
-        self.mixed_users: list[str] = []
+        self.violations: list[str] = []
 
     def run(self, driver: Any, number: int) -> None:
         environment, parameters = self._environment, self._environment.plan.parameters
@@ -163,7 +163,7 @@ class _Calls:
         """Check that a user's requests are sent with the user's client id, and note commits that arrive late."""
         group = getattr(request.values, "group_id", "")
         if group and not group.endswith(f" of {request.client_id}"):
-            self.mixed_users.append(f"a request for the group {group!r} is sent as {request.client_id}")
+            self.violations.append(f"a request for the group {group!r} is sent as {request.client_id}")
         if request.api != "OffsetCommit":
             return
         for topic in request.values.topics:
@@ -171,6 +171,9 @@ class _Calls:
                 # A request that the client has given up replaces the offset of a later commit.
                 key = (group, TopicPartition(topic.name, each.partition_index))
                 self._received_commits[key].append(each.committed_offset)
+                partition = self._environment.cluster.partition(key[1])
+                if partition is not None and each.committed_leader_epoch > partition.epoch:
+                    self.violations.append(f"the commit of {key[1]} has the epoch {each.committed_leader_epoch}")
                 if key in self._acknowledged:
                     self._acknowledged[key] = min(self._acknowledged[key], each.committed_offset)
 

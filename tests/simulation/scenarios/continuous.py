@@ -6,10 +6,12 @@ stopped, everything must be copied, and the output is compared with what happene
 
 from __future__ import annotations
 
+import json
 import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.cluster.transactions import TransactionCoordinator
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
@@ -476,3 +478,12 @@ class QueryHistory:
                 truth = self._environment.oracle.truth((topic, index))
                 if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
                     raise ViolationError(f"a hanging transaction blocks readers of the partition {topic}-{index}")
+        for prefix in _PREFIXES:
+            for (topic, _), each in GroupCoordinator.of(self._cluster).committed(f"{prefix}.cont").items():
+                self._check_topic_id(topic, json.loads(each.metadata)["topic"])
+
+    def _check_topic_id(self, topic: str, committed: str | None) -> None:
+        """Check that a transaction has committed the id of its topic, if there was only one."""
+        found = self._cluster.topics.get(topic)
+        if found is not None and found.generation == 1 and committed not in (None, found.topic_id.hex):
+            raise ViolationError(f"a transaction has committed the topic id {committed} for {topic}: {found.topic_id}")

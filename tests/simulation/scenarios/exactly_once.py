@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
+    from tests.simulation.cluster.stored_batch import Headers
     from tests.simulation.history import Size
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scenarios.sink_stand_in import SinkRow
@@ -80,6 +81,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     parameters = {
         **cluster,
         **topics,
+        "stamp": rng.random() < 0.3,
         "names_topics": len(targets) > 1 or rng.random() < 0.3,
         "batches": [[draw_place(rng, targets) for _ in range(rng.choice((0, 1, 2, 4)))] for _ in range(batches)],
         "batch_count": batches,
@@ -174,7 +176,7 @@ def _check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
             if is_committed and 0 in counts:
                 raise ViolationError(f"rows of a committed batch are lost: batch {batch} of {query.name}")
             if is_committed:
-                _check_attributes(environment, rows)
+                _check_attributes(environment, rows, query.stamp(batch))
             if (report := query.reports.get(batch)) is not None:
                 _check_report(f"batch {batch} of {query.name}", rows, report, visible)
     for tp in values:
@@ -188,11 +190,13 @@ def _check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
             raise ViolationError(f"{tp} has rows that no task wrote: {sorted(map(str, unknown))}")
 
 
-def _check_attributes(environment: Environment, rows: Sequence[SinkRow]) -> None:
-    """Check that rows have their keys, timestamps and headers."""
+def _check_attributes(environment: Environment, rows: Sequence[SinkRow], stamp: Headers) -> None:
+    """Check that rows have their keys, timestamps and headers; ``stamp`` has those that were added to all rows."""
     for value, partition in rows:
         found, expected = environment.oracle.attributes[*partition, value], attributes_of(value)
-        if found != expected:
+        expected = expected._replace(headers=(*expected.headers, *stamp))
+        # The last two headers of a stamp are those of the task.
+        if found._replace(headers=found.headers[: -2 if stamp else None]) != expected:
             raise ViolationError(f"the row {value!r} in {partition} has {found}, not {expected}")
 
 

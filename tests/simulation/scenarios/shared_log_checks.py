@@ -99,6 +99,11 @@ class TopicTruth:
         ends = {index: _acknowledged_end(truth) for index, truth in self.partitions(generation)}
         return VisibleEnds(self.now, generation, ends)
 
+    def visible_ends_at(self, at: float) -> VisibleEnds:
+        """Return what a client could have read at an earlier time; only for a log that has lost no records."""
+        ends = {index: truth.end_offset(self.isolation, at) for index, truth in self.partitions(self.generation)}
+        return VisibleEnds(at, self.generation, ends)
+
     @property
     def created_at(self) -> float:
         return self.environment.oracle.created_at[self.topic, self.generation]

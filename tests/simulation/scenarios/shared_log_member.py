@@ -383,6 +383,7 @@ class LogMember:
                 self._violations.append("a callback of read_to_end is called twice")
             if error is None:
                 self._check_complete(visible)
+                self._check_current()
                 if any(not each.calls for each in sends):
                     self._violations.append("read_to_end completed before a callback of an earlier send()")
             if again and not self._is_stopped and not isinstance(error, IllegalLogStateError):
@@ -399,6 +400,12 @@ class LogMember:
             self.view.violations += find_missing_keys(self._table.snapshot(), self.view, visible)
         else:
             self.view.check_complete(visible)
+
+    def _check_current(self) -> None:
+        """Check that each record that was acknowledged before ``current_as_of`` was delivered."""
+        as_of = self._opened_object.current_as_of
+        if as_of is not None and self._truth.exists and not self._truth.may_have_lost_records:
+            self._check_complete(self._truth.visible_ends_at(as_of - self.process.wall_time() + self._truth.now))
 
     def _check_quiet(self) -> None:
         """Check that reads to the end succeed, and that the log then equals the topic."""

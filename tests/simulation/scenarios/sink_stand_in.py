@@ -24,6 +24,7 @@ from pyspark_kafka_direct.spark.write_schema import WriteSchema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.simulation.cluster.stored_batch import Headers
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
 
@@ -55,7 +56,7 @@ class SinkQuery:
         environment: The environment.
         name: The name, which each row contains.
         parameters: ``topics`` and ``partitions``; ``batches``, a sequence of the partitions of each batch's rows
-            (``draw_place``); ``names_topics``, whether rows name their topics;
+            (``draw_place``); ``names_topics``, whether rows name their topics; ``stamp``;
             ``parallelism`` of each run in turn; ``prefix``; ``restart_seconds``; ``pauses``, seconds before
             steps of batches as ``[run, batch, step, seconds]``; ``speculated`` batches; the settings of timeouts.
     """
@@ -87,6 +88,12 @@ class SinkQuery:
             SinkRow(b"%s-%d-%d" % (self.name.encode(), batch, row), partition_at(counts, place))
             for row, place in enumerate(self.batches[batch])
         ]
+
+    def stamp(self, batch: int) -> Headers:
+        """Return the headers that ``stampBatch`` adds to all rows of a batch."""
+        if not self.parameters["stamp"]:
+            return ()
+        return ((b"spark.query.id", self.id.encode()), (b"spark.batch.id", b"%d" % batch))
 
     def all_rows(self) -> Iterator[SinkRow]:
         """Return the rows of all batches."""
@@ -153,7 +160,7 @@ class SinkDriver:
             produce=produce,
             schema=_SCHEMA if topic is not None else _SCHEMA_WITH_TOPIC,
             topic=topic,
-            stamp=False,
+            stamp=parameters["stamp"],
             staging=staging,
             ticket=None,
             job=None,
