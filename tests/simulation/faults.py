@@ -64,6 +64,14 @@ _NO_ID: Final = UUID(int=0)
 _OPEN_OUTCOME_ERRORS: Final[Mapping[str, tuple[int, ...]]] = {"Produce": (7, 20, 56, -1, 6), "EndTxn": (15, 16)}
 
 
+# Requests of which one partition may fail: its error codes, and the result that it has then.
+PARTITION_ERRORS: Final[Mapping[str, tuple[tuple[int, ...], Mapping[str, int]]]] = {
+    "ListOffsets": (RETRIABLE_ERRORS["ListOffsets"], {"timestamp": -1, "offset": -1, "leader_epoch": -1}),
+    "OffsetCommit": (RETRIABLE_ERRORS["OffsetCommit"], {}),
+    "OffsetFetch": ((88,), {"committed_offset": -1, "committed_leader_epoch": -1}),  # UNSTABLE_OFFSET_COMMIT
+}
+
+
 def draw_fault(rng: random.Random, kinds: Collection[str]) -> RequestFault:
     """Draw a fault of one of these kinds, in the order in which they are given."""
     kind = rng.choice(tuple(kinds))
@@ -185,12 +193,18 @@ def error_response(api: str, version: int, request: Any, arguments: Mapping[str,
     return None
 
 
-def with_partition_error(response: dict[str, Any], errors: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return a response to ListOffsets or OffsetCommit in which one partition has its error instead."""
-    places = [(topic, index) for topic, each in enumerate(errors["topics"]) for index in range(len(each["partitions"]))]
+def with_partition_error(api: str, response: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a response in which one partition has an error instead of its result."""
+    places = [
+        (topic, index) for topic, each in enumerate(response["topics"]) for index in range(len(each["partitions"]))
+    ]
+    if not places:
+        return response
     topics = [{**topic, "partitions": list(topic["partitions"])} for topic in response["topics"]]
-    for topic, index in places[number % len(places) :][:1] if places else ():
-        topics[topic]["partitions"][index] = errors["topics"][topic]["partitions"][index]
+    topic, index = places[arguments["partition"] % len(places)]
+    codes, failed = PARTITION_ERRORS[api]
+    error = {**failed, "error_code": codes[arguments["draw"] % len(codes)]}
+    topics[topic]["partitions"][index] = {**topics[topic]["partitions"][index], **error}
     return {**response, "topics": topics}
 
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.replies import Delayed
 from tests.simulation.errors import ProcessKilled
-from tests.simulation.faults import RequestFault, error_response, with_partition_error, without_leaders
+from tests.simulation.faults import (
+    PARTITION_ERRORS,
+    RequestFault,
+    error_response,
+    with_partition_error,
+    without_leaders,
+)
 from tests.simulation.peer_sockets import PeerNetwork
 from tests.simulation.wire import api_of_frame, decode_request, encode_response
 
@@ -317,12 +323,11 @@ class _Connection:
         if request.api == "Metadata":
             metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
             return without_leaders(metadata) if isinstance(metadata, dict) else None
-        errors = error_response(request.api, request.version, request.values, arguments)
-        if errors is not None and "partition" in arguments and request.api in ("ListOffsets", "OffsetCommit"):
+        if "partition" in arguments and request.api in PARTITION_ERRORS:
             response = self.broker.handle(request.api, request.version, request.values, request.client_id)
-            if isinstance(response, dict):
-                return with_partition_error(response, errors, arguments["partition"])
-        return errors
+            if isinstance(response, dict) and response.get("topics"):
+                return with_partition_error(request.api, response, arguments)
+        return error_response(request.api, request.version, request.values, arguments)
 
     def _send_frame(self, frame: bytes) -> None:
         network, world = self.network, self.network.world

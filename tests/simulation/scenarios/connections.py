@@ -171,11 +171,17 @@ class _Calls:
                 # A request that the client has given up replaces the offset of a later commit.
                 key = (group, TopicPartition(topic.name, each.partition_index))
                 self._received_commits[key].append(each.committed_offset)
-                partition = self._environment.cluster.partition(key[1])
-                if partition is not None and each.committed_leader_epoch > partition.epoch:
-                    self.violations.append(f"the commit of {key[1]} has the epoch {each.committed_leader_epoch}")
+                self._check_epoch(key[1], each.committed_leader_epoch)
                 if key in self._acknowledged:
                     self._acknowledged[key] = min(self._acknowledged[key], each.committed_offset)
+
+    def _check_epoch(self, partition: TopicPartition, epoch: int) -> None:
+        """Check that a commit does not name a later leader epoch, unless that may be of a deleted topic."""
+        found = self._environment.cluster.partition(partition)
+        if found is not None and found.topic.generation == 1 and epoch > found.epoch:
+            self.violations.append(
+                f"a commit of {partition} has the leader epoch {epoch}, and the newest is {found.epoch}"
+            )
 
     def _try(self, driver: Any, number: int, call: dict[str, Any]) -> KafkaDirectError | None:
         environment = self._environment

@@ -525,6 +525,10 @@ class _Send:
         violations = self._member.view.violations
         if self.metadata is not None and not truth.was_appended(self.metadata.partition, self.metadata.offset, value):
             violations.append(f"a record was acknowledged that is not at its offset: {self.metadata}")
+        if self.metadata is not None and not truth.was_recreated:
+            newest = truth.environment.oracle.truth((truth.topic, self.metadata.partition)).epoch()
+            if self.metadata.leader_epoch > newest:
+                violations.append(f"a record was acknowledged with an epoch after {newest}: {self.metadata}")
         # A late Produce request, which has no topic id before version 13, writes to a topic that was recreated.
         is_same_topic = truth.exists and truth.created_at <= self.sent_at
         if value is not None and is_same_topic and (count := truth.count_in_log(value)) > 1:
