@@ -7,7 +7,7 @@ from uuid import UUID
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 class RequestFault(NamedTuple):
@@ -193,19 +193,38 @@ def error_response(api: str, version: int, request: Any, arguments: Mapping[str,
     return None
 
 
-def with_partition_error(api: str, response: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response in which one partition has an error instead of its result."""
-    places = [
-        (topic, index) for topic, each in enumerate(response["topics"]) for index in range(len(each["partitions"]))
-    ]
+def partition_error_response(
+    api: str, request: Any, arguments: Mapping[str, Any], handle: Callable[[Any], Any]
+) -> dict[str, Any] | None:
+    """Handle a request except for one partition, which has an error; None if the broker gives no result at all."""
+    places = [(topic, index) for topic, each in enumerate(request.topics or ()) for index in range(len(_parts(each)))]
     if not places:
-        return response
-    topics = [{**topic, "partitions": list(topic["partitions"])} for topic in response["topics"]]
+        return None
     topic, index = places[arguments["partition"] % len(places)]
     codes, failed = PARTITION_ERRORS[api]
     error = {**failed, "error_code": codes[arguments["draw"] % len(codes)]}
-    topics[topic]["partitions"][index] = {**topics[topic]["partitions"][index], **error}
-    return {**response, "topics": topics}
+    if api == "OffsetCommit":  # which must not be applied to the partition
+        partitions = list(request.topics[topic].partitions)
+        error["partition_index"] = partitions.pop(index).partition_index
+        topics = list(request.topics)
+        topics[topic] = topics[topic]._replace(partitions=partitions)
+        response = handle(request._replace(topics=topics))
+    else:
+        response = handle(request)
+    if not isinstance(response, dict) or len(response["topics"]) != len(request.topics):
+        return None
+    changed = [{**each, "partitions": list(each["partitions"])} for each in response["topics"]]
+    entries = changed[topic]["partitions"]
+    if api == "OffsetCommit":
+        entries.insert(index, error)
+    else:
+        entries[index] = {**entries[index], **error}
+    return {**response, "topics": changed}
+
+
+def _parts(topic: Any) -> Sequence[Any]:
+    parts: Sequence[Any] = topic.partition_indexes if hasattr(topic, "partition_indexes") else topic.partitions
+    return parts
 
 
 def without_leaders(metadata: dict[str, Any]) -> dict[str, Any]:

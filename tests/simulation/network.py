@@ -17,7 +17,7 @@ from tests.simulation.faults import (
     PARTITION_ERRORS,
     RequestFault,
     error_response,
-    with_partition_error,
+    partition_error_response,
     without_leaders,
 )
 from tests.simulation.peer_sockets import PeerNetwork
@@ -323,11 +323,14 @@ class _Connection:
         if request.api == "Metadata":
             metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
             return without_leaders(metadata) if isinstance(metadata, dict) else None
-        if "partition" in arguments and request.api in PARTITION_ERRORS:
-            response = self.broker.handle(request.api, request.version, request.values, request.client_id)
-            if isinstance(response, dict) and response.get("topics"):
-                return with_partition_error(request.api, response, arguments)
-        return error_response(request.api, request.version, request.values, arguments)
+        response = None
+        if "partition" in arguments and request.api in PARTITION_ERRORS and self.network.world.codec == "tables":
+
+            def handle(values: Any) -> Any:
+                return self.broker.handle(request.api, request.version, values, request.client_id)
+
+            response = partition_error_response(request.api, request.values, arguments, handle)
+        return response or error_response(request.api, request.version, request.values, arguments)
 
     def _send_frame(self, frame: bytes) -> None:
         network, world = self.network, self.network.world

@@ -35,7 +35,7 @@ from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tests.simulation.history import Size
     from tests.simulation.scheduler import World
@@ -272,6 +272,7 @@ class _Calls:
                         raise ViolationError(f"the commit of offset {offset} of {tp} was not sent, but it succeeds")
                     since_commit = received[len(received) - 1 - received[::-1].index(offset) :]
                     self._acknowledged[group.group_id, tp] = min(since_commit)
+                    self._check_committed(group.group_id, tp, since_commit)
             case "committed":
                 is_outdated = self._has_outdated_coordinator(group.group_id)  # no client can see that
                 found = group.committed(partitions)
@@ -282,6 +283,13 @@ class _Calls:
                     is_deleted = bool(self._environment.oracle.deleted_at)
                     if found.get(tp, -1) < acknowledged and not is_outdated and not is_deleted:
                         raise ViolationError(f"offset {acknowledged} of {tp} was committed, but {found} is returned")
+
+    def _check_committed(self, group: str, partition: TopicPartition, offsets: Collection[int]) -> None:
+        """Check that a commit that was acknowledged just now has taken effect."""
+        committed = GroupCoordinator.of(self._environment.cluster).committed(group).get(partition)
+        is_deleted = bool(self._environment.oracle.deleted_at)
+        if (committed is None or committed.offset not in offsets) and not is_deleted:
+            raise ViolationError(f"one of the offsets {offsets} of {partition} was committed, but it is {committed}")
 
     def _known_counts(self) -> dict[str, int]:
         """Return how many partitions of each topic all brokers have in their metadata."""
