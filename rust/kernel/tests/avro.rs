@@ -112,6 +112,8 @@ fn skipped_values_end_where_they_end() {
         let found = value(&DataType::Int32, &numbers, &[], &datum);
         assert_eq!(found, Ok(array(Int32Array::from(vec![42]))), "{numbers:?}");
     }
+    let last = value(&DataType::Int32, &[7, 0, 1, 3], &[], b"\x54abc");
+    assert_eq!(last, Ok(array(Int32Array::from(vec![42]))), "a value of fixed size at the end of the datum");
 }
 
 #[test]

@@ -239,10 +239,11 @@ fn only_the_range_is_returned() {
 fn records_that_contradict_their_batch_are_corrupt() {
     let good = b"\x01\x02v\x00";
     let cases = [
-        (raw_record(0, 0, b"\x01\x02v\x00x"), 0),        // a byte behind the headers
-        (raw_record(0, 0, b"\x01\x04v\x00"), 0),         // a value beyond the record
-        (raw_record(0, 0, b"\x01\x02v\x02\x01\x00"), 0), // a header without a key
-        (raw_record(0, 0, b"\x01\x02v\x01"), 0),         // a negative number of headers
+        (raw_record(0, 0, b"\x01\x02v\x00x"), 0),          // a byte behind the headers
+        (raw_record(0, 0, b"\x01\x02v\x02\x02a\x01x"), 0), // a byte behind the last header
+        (raw_record(0, 0, b"\x01\x04v\x00"), 0),           // a value beyond the record
+        (raw_record(0, 0, b"\x01\x02v\x02\x01\x00"), 0),   // a header without a key
+        (raw_record(0, 0, b"\x01\x02v\x01"), 0),           // a negative number of headers
         ([raw_record(0, 1, good), raw_record(0, 1, good)].concat(), 2), // an offset twice
         ([raw_record(0, 0, good), raw_record(0, 2, good)].concat(), 1), // an offset beyond the batch
         ([raw_record(0, 0, good), raw_record(0, 1, good), vec![0]].concat(), 1), // a byte behind the records
@@ -342,4 +343,78 @@ fn codecs_with_several_parts() {
     let mut decoder = decoder(ALL, LIMITS);
     assert!(feed(&mut decoder, &batch(0, 5, -1, 2, &plain), &[]));
     assert_eq!(decoder.read().expect_err("no such codec").kind, ErrorKind::Unsupported);
+}
+
+/// What a frame may have; the writers of Kafka's clients use different parts of it.
+#[test]
+fn frames_of_lz4() {
+    let plain = body(&[record("k", "value"), record("k", &"text ".repeat(30))]);
+    let hash = |bytes: &[u8]| twox_hash::XxHash32::oneshot(0, bytes).to_le_bytes();
+    let frame = |flags: u8, size: usize, blocks: &[(bool, &[u8])], content: &[u8]| {
+        let mut descriptor = vec![0x40 | flags, 0x40];
+        if flags & 0x08 != 0 {
+            descriptor.extend((size as u64).to_le_bytes());
+        }
+        let check = hash(&descriptor)[1];
+        let mut out = [&[0x04, 0x22, 0x4d, 0x18][..], &descriptor, &[check]].concat();
+        for &(stored, block) in blocks {
+            out.extend((block.len() as u32 | u32::from(stored) << 31).to_le_bytes());
+            out.extend(block);
+            if flags & 0x10 != 0 {
+                out.extend(hash(block));
+            }
+        }
+        out.extend([0; 4]);
+        if flags & 0x04 != 0 {
+            out.extend(hash(content));
+        }
+        out
+    };
+    let read = |compressed: &[u8]| {
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(feed(&mut decoder, &batch(0, support::LZ4, -1, 2, compressed), &[]));
+        let rows = decoder.read()?.expect("rows");
+        assert_eq!(rows.column(1).as_binary::<i32>().value(1), "text ".repeat(30).as_bytes());
+        decoder.read().map(|rest| assert_eq!(rest, None))
+    };
+    let (one, other) = plain.split_at(40);
+    let whole = lz4_flex::block::compress(&plain);
+    let linked = lz4_flex::block::compress_with_dict(other, one);
+    for flags in [0, 0x04, 0x08, 0x10, 0x1c] {
+        let independent = frame(flags | 0x20, plain.len(), &[(false, &whole)], &plain);
+        let stored = frame(flags | 0x20, plain.len(), &[(true, one), (true, other)], &plain);
+        let dependent = frame(flags, plain.len(), &[(true, one), (false, &linked)], &plain);
+        for good in [independent, stored, dependent] {
+            assert_eq!(read(&good), Ok(()), "{flags:#x}");
+            assert!(read(&[&good[..], b"x"].concat()).is_err(), "{flags:#x}: a byte after the frame");
+            assert!(read(&good[..good.len() - 1]).is_err(), "{flags:#x}: truncated");
+        }
+    }
+    for (bad, what) in [
+        (frame(0x28, plain.len() + 1, &[(false, &whole)], &plain), "another size"),
+        (frame(0x24, 0, &[(false, &whole)], one), "another checksum"),
+        (frame(0x22, 0, &[(false, &whole)], &plain), "a reserved bit"),
+        (frame(0x21, 0, &[(false, &whole)], &plain), "a dictionary"),
+    ] {
+        assert!(read(&bad).is_err(), "{what}");
+    }
+    let mut damaged = frame(0x30, 0, &[(true, &plain)], &plain);
+    let last = damaged.len() - 5;
+    damaged[last] ^= 1;
+    assert!(read(&damaged).is_err(), "a block's checksum");
+    damaged = frame(0x20, 0, &[(true, &plain)], &plain);
+    damaged[6] ^= 1;
+    assert!(read(&damaged).is_err(), "the header's checksum");
+}
+
+#[test]
+fn the_position_follows_the_rows() {
+    let mut decoder = decoder(ALL, Limits { rows: 2, ..LIMITS });
+    assert!(feed(&mut decoder, &[numbered_batch(3, 3), numbered_batch(9, 2)].concat(), &[]));
+    let mut positions = vec![decoder.position()];
+    while let Some(rows) = decoder.read().expect("good records") {
+        positions.extend([rows.num_rows() as i64, decoder.position()]);
+    }
+    assert_eq!(positions, [0, 2, 5, 2, 10, 1, 11]);
+    assert_eq!((decoder.counts().records, decoder.counts().gaps), (5, 6));
 }

@@ -272,3 +272,28 @@ fn keys_choose_their_partition() {
         assert_eq!(encoder.flush().expect("enough memory")[0].partition, partition, "{key}");
     }
 }
+
+#[test]
+fn headers_and_large_columns_are_read_back() {
+    use arrow_array::LargeBinaryArray;
+    let pair = |key: &str, value: Option<&str>| (key.into(), value.map(Into::into));
+    let headers = vec![pair("a", Some("1")), pair("", None), pair("long", Some(&"v".repeat(100)))];
+    let records = [Record { headers, ..support::record("k", "v") }, Record::default()];
+    let rows = arrow(&records, Some(0));
+    let large = |name: &str| {
+        let column = rows.column_by_name(name).expect("a column").as_binary::<i32>().iter();
+        Arc::new(column.collect::<LargeBinaryArray>()) as ArrayRef
+    };
+    let mut columns: Vec<(&str, ArrayRef)> = vec![("key", large("key")), ("value", large("value"))];
+    columns.extend(
+        ["headers", "partition", "timestamp"].map(|name| (name, rows.column_by_name(name).expect("a column").clone())),
+    );
+    let large =
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)))
+            .expect("columns of one length");
+    for rows in [&rows, &large] {
+        let mut encoder = Encoder::new(SETTINGS).expect("good settings");
+        encoder.add(rows).expect("good rows");
+        assert_eq!(encoder.flush().expect("enough memory")[0].data[HEADER_BYTES..], body(&records));
+    }
+}

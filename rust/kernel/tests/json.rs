@@ -360,6 +360,32 @@ fn strings_become_dates_times_and_bytes() {
         let found = each(utc.clone(), &[text], &zone);
         assert_eq!(found.as_primitive::<TimestampMicrosecondType>().iter().collect::<Vec<_>>(), [micros], "{text}");
     }
+    for (offset, seconds) in [
+        ("Z", Some(0)),
+        ("+5", Some(18_000)),
+        ("-5:30", Some(-19_800)),
+        ("+0530", Some(19_800)),
+        ("+05:3", Some(18_180)),
+        ("-053015", Some(-19_815)),
+        ("+05:30:15", Some(19_815)),
+        ("UTC", Some(0)),
+        ("GMT+1", Some(3_600)),
+        ("EST", Some(-18_000)),
+        ("HST", Some(-36_000)),
+        ("+18:00", Some(64_800)),
+        ("+18:01", None),
+        ("+01:60", None),
+        ("+05301", None),
+        ("+", None),
+    ] {
+        let found = each(utc.clone(), &[&format!("\"1970-01-01T00:00:00{offset}\"")], &zone);
+        let micros: Vec<_> = found.as_primitive::<TimestampMicrosecondType>().iter().collect();
+        assert_eq!(micros, [seconds.map(|seconds: i64| -seconds * 1_000_000)], "{offset}");
+    }
+    // Numbers that are no years are days; those before 1582-10-15 are of the Julian calendar.
+    let days = each(DataType::Date32, &["\"123\"", "\"-10000000\"", "\"-12345678\""], &[]);
+    let days: Vec<_> = days.as_primitive::<Date32Type>().iter().collect();
+    assert_eq!(days, [Some(123), Some(-9_999_807), Some(-12_345_437)]);
     let local = each(DataType::Timestamp(TimeUnit::Microsecond, None), &[times[0].0, times[1].0], &zone);
     let local: Vec<_> = local.as_primitive::<TimestampMicrosecondType>().iter().collect();
     assert_eq!(local, [Some(500_000), None]);

@@ -235,7 +235,7 @@ fn well_known_types() {
 /// The positions are those where a field starts, and the reasons the indexes of their messages.
 #[test]
 fn malformed_messages_have_a_position_and_a_reason() {
-    let cases: [(i64, &[u8], Malformed); 12] = [
+    let cases: [(i64, &[u8], Malformed); 13] = [
         (1, b"\x08", (0, 0)),
         (1, b"\x10\x01\x08\x80", (2, 0)),
         (13, b"\x0a\x03ab", (0, 0)),
@@ -247,6 +247,7 @@ fn malformed_messages_have_a_position_and_a_reason() {
         (1, b"\x00\x01", (0, 2)),
         (1, b"\x0f", (0, 2)),
         (1, b"\x0c", (0, 3)),
+        (1, b"\x13\x1b\x14\x1c", (0, 3)), // a group ends in another one
         (13, b"\x0a\x01\xff", (0, 5)),
     ];
     for (kind, message, expected) in cases {
@@ -369,4 +370,34 @@ fn values_that_the_type_does_not_allow() {
     let oneof = [11, 2, 1, 0, 4, 0, 1, 0, 2, 0, 4, 1, 1, 0];
     assert_eq!(encode(members.slice(0, 2), &oneof), Ok(vec![b"\x08\x01".to_vec(), b"\x10\x02".to_vec()]));
     assert_eq!(encode(members, &oneof), Err((2, 1, InvalidReason::Members as i32)));
+}
+
+#[test]
+fn values_start_behind_their_header() {
+    let fields = Fields::from(vec![named("f", DataType::Int32)]);
+    let numbers = [1, 1, 1, 1, 0, 0, -1, -1, 0];
+    let mut decoder = ProtobufDecoder::new(fields.clone(), &numbers, &[], LIMIT).expect("the program is valid");
+    let values = BinaryArray::from(vec![&b"\x08\x01"[..], b"\x00\x00\x08\x02", b"\x08\x03", b"\x08\x04"]);
+    let starts = Int32Array::from(vec![Some(0), Some(2), None, Some(9)]);
+    let decoded = decoder.decode(&values, Some(&starts)).expect("the values fit");
+    let expected = Int32Array::from(vec![Some(1), Some(2), None, None]);
+    assert_eq!(decoded.values.as_struct().column(0), &array(expected));
+    assert!(decoded.malformed.is_none());
+    assert!(decoder.decode(&values, Some(&starts.slice(0, 2))).is_err());
+    // A message is in a table behind its own, and there is such a table.
+    let inner = DataType::Struct(fields);
+    for argument in [0, 1, 2] {
+        let numbers = [2, 1, 1, 17, 0, argument, -1, -1, 0, 0];
+        let fields = Fields::from(vec![named("f", inner.clone())]);
+        assert_eq!(ProtobufDecoder::new(fields, &numbers, &[], LIMIT).is_ok(), argument == 1, "{argument}");
+    }
+}
+
+#[test]
+fn a_wrapper_without_a_value_has_its_default() {
+    let numbers = [2, 1, 1, 18, 0, 1, -1, -1, 1, 1, 1, 0, 0, -1, 0, 0];
+    for (message, expected) in [(&b"\x0a\x00"[..], Some(7)), (b"\x0a\x02\x08\x03", Some(3)), (b"", None)] {
+        let found = decode(&[DataType::Int32], &numbers, message).expect("a valid message");
+        assert_eq!(found.column(0), &int(expected), "{message:?}");
+    }
 }
