@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROWS = 4000
 ARROW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
-PAUSE = 8.0
+PAUSE = 4.0
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -49,20 +49,26 @@ def write(frame: DataFrame, pipe: Pipe, **more: str) -> None:
 
 
 def hurt(frame: DataFrame, folder: Path, pause: float = 0) -> DataFrame:
-    """Let every second task fail or pause in the middle of its first attempt; each attempt leaves a file.
+    """Let every second task fail in the middle of its first attempt; each attempt leaves a file.
 
-    The function is nested because executors cannot import this module.
+    With ``pause``, one task pauses instead, until its second attempt runs and for some seconds more. Only one, because
+    another slot has to be free for the second attempt. The function is nested because executors cannot import this module.
     """
 
     def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        (folder / f"{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}").touch()
+        task = f"{context.stageId()}-{context.partitionId()}"
+        (folder / f"{task}-{context.attemptNumber()}").touch()
         for number, batch in enumerate(batches):
-            if number == 2 and context.attemptNumber() == 0 and context.partitionId() % 2:
-                if not pause:
+            if number == 2 and context.attemptNumber() == 0:
+                if not pause and context.partitionId() % 2:
                     raise RuntimeError("half-way")
-                time.sleep(pause)
+                if pause and context.partitionId() == 1:
+                    deadline = time.monotonic() + 150
+                    while not (folder / f"{task}-1").exists() and time.monotonic() < deadline:
+                        time.sleep(0.05)
+                    time.sleep(pause)
             yield batch
 
     return frame.mapInArrow(some, "value string")
@@ -107,10 +113,11 @@ def test_speculative_tasks_are_written_once(
     numbers.mapInArrow(lambda batches: batches, "value string").count()  # both hosts start a Python worker
     write(hurt(numbers, tried, PAUSE), pipe)
     pipe.check(range(ROWS))
-    assert attempts(tried).count(1) > 0  # else nothing was speculated
+    speculated = attempts(tried).count(1)
+    assert speculated > 0
 
     pipe = new_pipe(spark, **options)
     pipe.produce_numbers(*range(ROWS))
     pipe.run(hurt(pipe.frame(), tried, PAUSE))
     pipe.check(range(ROWS))
-    assert attempts(tried).count(1) > 1
+    assert attempts(tried).count(1) > speculated

@@ -39,10 +39,11 @@ def deadline_in(seconds: float = 20) -> Deadline:
 
 
 class AdvancingSystem(RealSystem):
-    """The real system, but the clock can be advanced, and send buffers are small."""
+    """The real system, but the clock can be advanced and frozen, and send buffers are small."""
 
     def __init__(self) -> None:
         self.advanced_by = 0.0
+        self.frozen_at: float | None = None
         self.polls = 0
         self.stall = 0.0  # seconds to suspend the process after data has arrived, before it is handled
 
@@ -55,7 +56,7 @@ class AdvancingSystem(RealSystem):
         return ready
 
     def monotonic(self) -> float:
-        return time.monotonic() + self.advanced_by
+        return (time.monotonic() if self.frozen_at is None else self.frozen_at) + self.advanced_by
 
     def listen(self, host: str, port: int) -> socket.socket:
         listener = super().listen(host, port)
@@ -74,6 +75,7 @@ class CoordinatorThread:
         self.error: BaseException | None = None
         self.result: EpochResult | None = None
         self.waits_for_tasks = False  # as a query does before it restarts
+        self.lease_checks = 0
         self._on_epoch = on_epoch
         self._channels: list[TaskChannel] = []
         self._clock = AdvancingSystem()
@@ -96,6 +98,19 @@ class CoordinatorThread:
     def stall(self, seconds: float) -> None:
         self._clock.stall = seconds
 
+    def freeze(self) -> None:
+        """Stop the driver's clock, so that a limit does not expire while the test waits for the driver."""
+        self._clock.frozen_at = time.monotonic()
+
+    def keeps_waiting(self) -> bool:
+        """Return whether the driver still waits for tasks after it has checked their leases once more."""
+        seen, deadline = self.lease_checks, time.monotonic() + 60
+        while self._thread.is_alive() and self.lease_checks < seen + 2:
+            assert time.monotonic() < deadline, "the driver does not check the leases"
+            self.coordinator._signal.set()
+            time.sleep(0.001)
+        return self._thread.is_alive()
+
     def advance(self, seconds: float) -> None:
         self._clock.advanced_by += seconds
         self.coordinator._signal.set()
@@ -116,6 +131,7 @@ class CoordinatorThread:
         return self.error  # type: ignore[return-value]
 
     def close_coordinator(self) -> None:
+        self.waits_for_tasks = False
         self.coordinator.abort(RuntimeError("the test is over"))
         self.wait()
 
@@ -135,8 +151,12 @@ class CoordinatorThread:
         except BaseException as error:
             self.error = error
         finally:
-            self.coordinator.wait_for_tasks(lambda: not self.waits_for_tasks)
+            self.coordinator.wait_for_tasks(self._is_interrupted)
             self.coordinator.close()
+
+    def _is_interrupted(self) -> bool:
+        self.lease_checks += 1
+        return not self.waits_for_tasks
 
 
 def next_epoch_request(channel: TaskChannel) -> EpochRequest:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_kafka_direct.continuous.control_socket import TaskChannel
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
 
 LEASES = replace(LONG_EPOCHS, heartbeat_timeout=30)
 
@@ -62,6 +63,14 @@ def test_an_unanswered_task_ends(drivers: Callable[..., CoordinatorThread]) -> N
         assert lease.expired
 
 
+def waiting_driver(drivers: Callable[..., CoordinatorThread], plan: RunPlan = PLAN) -> CoordinatorThread:
+    """Start a driver that waits for its tasks after the run; only ``advance`` lets a lease end."""
+    driver = drivers(plan, settings=LEASES)
+    driver.freeze()
+    driver.waits_for_tasks = True
+    return driver
+
+
 def fail(driver: CoordinatorThread, channel: TaskChannel) -> None:
     """Let a task fail; the run ends."""
     channel.report_failure(ValueError("on purpose"), deadline_in())
@@ -69,11 +78,10 @@ def fail(driver: CoordinatorThread, channel: TaskChannel) -> None:
 
 
 def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(settings=LEASES)
-    driver.waits_for_tasks = True
+    driver = waiting_driver(drivers)
     channels = driver.start_tasks()
     fail(driver, channels[0])
-    assert driver._thread.is_alive()
+    assert driver.keeps_waiting()
     with pytest.raises(QueryRunError, match="closed the connection"):
         channels[1].receive()
     channels[1].report_failure(ValueError("the run has ended"), deadline_in())
@@ -84,45 +92,42 @@ def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., Co
 def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
     drivers: Callable[..., CoordinatorThread], loses_connection: bool
 ) -> None:
-    driver = drivers(settings=LEASES)
-    driver.waits_for_tasks = True
+    driver = waiting_driver(drivers)
     channels = driver.start_tasks()
     if loses_connection:
         channels[1].close()
     fail(driver, channels[0])
-    for seconds in (20, 10):
+    for seconds in (20, 10.9):
         driver.advance(seconds)
-        driver._thread.join(0.1)
-        assert driver._thread.is_alive(), "the task may still write"
-    driver.advance(1)
+        assert driver.keeps_waiting(), "the task may still write"
+    driver.advance(0.2)
     driver.failure()
 
 
 def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(settings=LEASES)
-    driver.waits_for_tasks = True
+    driver = waiting_driver(drivers)
     channels = driver.start_tasks()
     with channels[1].begin_lease(0.01):
         fail(driver, channels[0])
         driver.advance(29)
-        driver._thread.join(0.2)
-    driver.advance(2)
+        checks = driver.lease_checks
+        wait_until(lambda: driver.lease_checks > checks + 5, "heartbeats")
+    driver.advance(2.1)
     driver.failure()
 
 
 def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., CoordinatorThread]) -> None:
     start = replace(START, producers=(ProducerIdAndEpoch(1, 1), ProducerIdAndEpoch(2, 1)))
-    driver = drivers(replace(PLAN, prepare=lambda _: start), settings=LEASES)
-    driver.waits_for_tasks = True
+    driver = waiting_driver(drivers, replace(PLAN, prepare=lambda _: start))
     channels = driver.start_tasks()
     channels[0].report_failure(ValueError("on purpose"), deadline_in())
     driver.failure()
 
 
 def test_a_stop_interrupts_the_wait(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(settings=LEASES)
-    driver.waits_for_tasks = True
+    driver = waiting_driver(drivers)
     fail(driver, driver.start_tasks()[0])
+    assert driver.keeps_waiting()
     driver.waits_for_tasks = False
     driver.coordinator.stop()
     driver.failure()

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schem
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.records import arrow_schema
+from pyspark_kafka_direct.spark import loss_channel
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
 from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, ReportedTotals, load_totals
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
@@ -67,6 +68,13 @@ def test_a_value_that_is_not_a_rack_is_neither_sent_nor_shown(monkeypatch: pytes
 def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
     reader = KafkaPartitionReader(RangeTaskReader(CONFIG), read_schema(kafka_schema(False)))
     assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.fixture(autouse=True)
+def waits_for_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a task wait for the driver's acknowledgement, as long as a loaded machine takes."""
+    monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 60)
+    monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (60,))
 
 
 @pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])

@@ -35,7 +35,21 @@ def receiver(tmp_path: Path) -> Iterator[LossReceiver]:
     receiver.close()
 
 
-def test_the_reports_of_tasks_are_summed(receiver: LossReceiver, tmp_path: Path) -> None:
+@pytest.fixture
+def wait_for_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Returns a function; after its call, tasks wait for the driver as long as a loaded machine takes."""
+
+    def raise_limits() -> None:
+        monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 60)
+        monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (60,))
+
+    return raise_limits
+
+
+def test_the_reports_of_tasks_are_summed(
+    receiver: LossReceiver, tmp_path: Path, wait_for_acknowledgements: Callable[[], None]
+) -> None:
+    wait_for_acknowledgements()
     assert receiver.channel.report(totals(LOSS, DELETED), SYSTEM)
     assert receiver.channel.report(totals(LOSS), SYSTEM)
     assert receiver.channel.report(ReportedTotals((), (MALFORMED,)), SYSTEM)
@@ -58,13 +72,14 @@ def test_a_repeated_report_is_acknowledged_again_and_counted_once(receiver: Loss
 
 @pytest.mark.parametrize("key", ["another key", ""])
 def test_a_report_without_the_key_is_neither_counted_nor_acknowledged(
-    receiver: LossReceiver, tmp_path: Path, key: str
+    receiver: LossReceiver, tmp_path: Path, key: str, wait_for_acknowledgements: Callable[[], None]
 ) -> None:
     channel = receiver.channel
     assert not LossChannel(channel.host, channel.port, key).report(totals(DELETED), SYSTEM)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for datagram in (b"", b"x", b"[]" * 20_000):
             sender.sendto(datagram, (channel.host, channel.port))
+    wait_for_acknowledgements()
     assert channel.report(totals(LOSS), SYSTEM), "the receiver is still there"
     assert load_totals(tmp_path) == totals(LOSS)
 
@@ -117,7 +132,10 @@ def test_a_driver_that_does_not_respond_delays_no_task(
         assert count_datagrams(silent) <= 3 * 2, "waiting reports are sent as one"
 
 
-def test_a_task_ends_after_its_report_if_the_driver_responds(receiver: LossReceiver, tmp_path: Path) -> None:
+def test_a_task_ends_after_its_report_if_the_driver_responds(
+    receiver: LossReceiver, tmp_path: Path, wait_for_acknowledgements: Callable[[], None]
+) -> None:
+    wait_for_acknowledgements()
     reporter = LossReporter(SYSTEM)
     for number in range(1, 6):
         reporter.report(receiver.channel, totals(LOSS))
