@@ -51,8 +51,8 @@ def write(frame: DataFrame, pipe: Pipe, **more: str) -> None:
 def hurt(frame: DataFrame, folder: Path, pause: float = 0) -> DataFrame:
     """Let every second task fail in the middle of its first attempt; each attempt leaves a file.
 
-    With ``pause``, one task pauses instead, until its second attempt runs and for some seconds more. Only one, because
-    another slot has to be free for the second attempt. The function is nested because executors cannot import this module.
+    With ``pause``, one task pauses instead, until its second attempt runs and for some seconds more. Only one pauses,
+    because the second attempt needs a free slot. The function is nested because executors cannot import this module.
     """
 
     def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

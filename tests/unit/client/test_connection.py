@@ -128,12 +128,10 @@ def test_slow_response_exceeds_request_timeout() -> None:
             server_side.socket.sendall(b".")
             time.sleep(0.02)
 
-    started = time.monotonic()
     with FakeServer(handle) as peer:
         connection = with_request_timeout(peer, 300)
-        with pytest.raises(BrokerTimeoutError):
+        with pytest.raises(BrokerTimeoutError, match=r"kafka\.request\.timeout\.ms"):
             fetch(connection)
-    assert time.monotonic() - started < 30
 
 
 def test_throttle_time_extends_request_timeout() -> None:

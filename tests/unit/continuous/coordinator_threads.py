@@ -65,6 +65,8 @@ class AdvancingSystem(RealSystem):
 
 
 class CoordinatorThread:
+    """With long epochs, the clock stands still: only ``advance`` lets a limit expire, not a wait of the test."""
+
     def __init__(
         self,
         plan: RunPlan = PLAN,
@@ -75,10 +77,11 @@ class CoordinatorThread:
         self.error: BaseException | None = None
         self.result: EpochResult | None = None
         self.waits_for_tasks = False  # as a query does before it restarts
-        self.lease_checks = 0
         self._on_epoch = on_epoch
         self._channels: list[TaskChannel] = []
         self._clock = AdvancingSystem()
+        if settings.epoch_interval == LONG_EPOCHS.epoch_interval:
+            self.freeze()
         self.coordinator = EpochCoordinator(plan, settings, self._commit, "127.0.0.1", system=self._clock)
         self.address = ControlAddress("127.0.0.1", self.coordinator.port, plan.run, plan.secret)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -99,14 +102,13 @@ class CoordinatorThread:
         self._clock.stall = seconds
 
     def freeze(self) -> None:
-        """Stop the driver's clock, so that a limit does not expire while the test waits for the driver."""
         self._clock.frozen_at = time.monotonic()
 
-    def keeps_waiting(self) -> bool:
-        """Return whether the driver still waits for tasks after it has checked their leases once more."""
-        seen, deadline = self.lease_checks, time.monotonic() + 60
-        while self._thread.is_alive() and self.lease_checks < seen + 2:
-            assert time.monotonic() < deadline, "the driver does not check the leases"
+    def keeps_polling(self) -> bool:
+        """Return whether the driver still waits for tasks after it has handled what arrived before."""
+        polls, deadline = self._clock.polls, time.monotonic() + 60
+        while self._thread.is_alive() and self._clock.polls < polls + 2:
+            assert time.monotonic() < deadline, "the driver does not poll"
             self.coordinator._signal.set()
             time.sleep(0.001)
         return self._thread.is_alive()
@@ -114,6 +116,11 @@ class CoordinatorThread:
     def advance(self, seconds: float) -> None:
         self._clock.advanced_by += seconds
         self.coordinator._signal.set()
+
+    @property
+    def polls(self) -> int:
+        """How often the driver has waited for its sockets."""
+        return self._clock.polls
 
     def polls_within(self, seconds: float) -> int:
         """Return how often the driver waits for its sockets meanwhile."""
@@ -151,16 +158,14 @@ class CoordinatorThread:
         except BaseException as error:
             self.error = error
         finally:
-            self.coordinator.wait_for_tasks(self._is_interrupted)
+            self.coordinator.wait_for_tasks(lambda: not self.waits_for_tasks)
             self.coordinator.close()
-
-    def _is_interrupted(self) -> bool:
-        self.lease_checks += 1
-        return not self.waits_for_tasks
 
 
 def next_epoch_request(channel: TaskChannel) -> EpochRequest:
+    deadline = time.monotonic() + 60
     while not (requests := channel.receive()):  # may have arrived with an earlier message
+        assert time.monotonic() < deadline, "no epoch request"
         SYSTEM.wait_ready([channel.fileno()], [], 20)
     (request,) = requests
     return request

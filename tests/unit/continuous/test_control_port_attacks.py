@@ -177,7 +177,9 @@ class TestStrangersAtThePort:
         with raw_connection(driver) as slow, slow.makefile("rb") as file:
             file.readline()
             for _ in range(3):
+                assert driver.keeps_polling()
                 slow.sendall(b"{")
+                assert driver.keeps_polling()
                 driver.advance(4)
             assert decode_message(file.readline()) == HandshakeRejected("it sent no handshake within 10 s")
 
@@ -209,6 +211,7 @@ class TestStrangersAtThePort:
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             assert polls < 50, "the driver pauses between its attempts"
+            driver.advance(1)
             assert len(driver.start_tasks()) == 2
         assert [each for each in caplog.messages if "could not be accepted: [Errno 24]" in each]
 

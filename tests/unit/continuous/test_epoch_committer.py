@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.waiting import wait_until
 from tests.unit.continuous.coordinator_threads import (
     A0,
     A1,
@@ -49,7 +49,7 @@ class HangingCommit:
 
 @contextmanager
 def hanging_driver(
-    plan: RunPlan = PLAN, settings: ContinuousSettings = SETTINGS, *, stops: bool = False
+    plan: RunPlan = PLAN, settings: ContinuousSettings = SETTINGS, *, stops: bool = False, freezes: bool = True
 ) -> Iterator[CoordinatorThread]:
     """A driver whose first commit hangs."""
     commit = HangingCommit()
@@ -61,6 +61,8 @@ def hanging_driver(
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             report(channel, next_epoch_request(channel).epoch, offsets)
         assert commit.started.wait(60)
+        if freezes:
+            driver.freeze()
         yield driver
         assert not commit.ended.is_set()
         commit.released.set()
@@ -70,28 +72,30 @@ def hanging_driver(
         driver.close()
 
 
-def let_time_pass(driver: CoordinatorThread) -> None:
-    """Advance the clock until the run has ended."""
-    until = time.monotonic() + 60
+def let_time_pass(driver: CoordinatorThread, seconds: float) -> None:
+    """Advance the clock; the run waits until then, and no longer."""
     committer = driver.coordinator._committer
-    while driver._thread.is_alive() and time.monotonic() < until:
-        driver.advance(1)
+    for step in (seconds - 2, 4):  # the clock stood still some time after the deadline was set
+        wait_until(lambda: committer._is_closing, "the end of the run")
+        driver._thread.join(0.05)
+        assert driver._thread.is_alive(), "the commit may still complete"
+        driver.advance(step)
         with committer._changed:
             committer._changed.notify_all()
-        driver._thread.join(0.02)
-    assert not driver._thread.is_alive(), "the run waits forever"
+    driver.wait()
 
 
 @pytest.mark.parametrize("coalesces_epochs", [False, True])
 def test_a_run_ends_although_its_commit_hangs(coalesces_epochs: bool) -> None:
     with hanging_driver(replace(PLAN, coalesces_epochs=coalesces_epochs)) as driver:
         driver.advance(20)
-        let_time_pass(driver)
+        let_time_pass(driver, 5)
         assert str(driver.failure()) == f"{TIMEOUT_MESSAGE} or is slow. If it is slow, raise epochTimeout."
 
 
 def test_a_waiting_run_ends_at_the_deadline() -> None:
-    with hanging_driver(settings=replace(LONG_EPOCHS, epoch_timeout=1), stops=True) as driver:
+    settings = replace(SETTINGS, epoch_interval=300, epoch_timeout=1)
+    with hanging_driver(settings=settings, stops=True, freezes=False) as driver:
         driver._thread.join(30)  # a poll without a deadline takes a minute
         assert not driver._thread.is_alive()
         assert "was not committed within 1 s" in str(driver.failure())
@@ -100,7 +104,7 @@ def test_a_waiting_run_ends_at_the_deadline() -> None:
 def test_the_last_commit_hangs() -> None:
     with hanging_driver(settings=LONG_EPOCHS, stops=True) as driver:
         driver.advance(20)
-        let_time_pass(driver)
+        let_time_pass(driver, 5)
         assert str(driver.failure()).startswith(TIMEOUT_MESSAGE)
         assert driver.result is None
 
@@ -108,9 +112,7 @@ def test_the_last_commit_hangs() -> None:
 def test_a_failed_run_waits_until_the_deadline() -> None:
     with hanging_driver() as driver:
         driver.coordinator.abort(QueryRunError("on purpose"))
-        driver._thread.join(0.2)
-        assert driver._thread.is_alive(), "the commit may still complete"
-        let_time_pass(driver)
+        let_time_pass(driver, 20)
         assert str(driver.failure()) == "on purpose"
         driver.coordinator.close()  # idempotent, and does not wait again
 
@@ -125,10 +127,9 @@ def test_a_suspended_driver_still_waits_for_a_moment() -> None:
             report(channel, next_epoch_request(channel).epoch, offsets)
         assert commit.started.wait(60)
         driver.advance(100)
-        until = time.monotonic() + 60
-        while not driver.coordinator._committer._is_closing and time.monotonic() < until:
-            time.sleep(0.001)
-        assert driver._thread.is_alive()
+        wait_until(lambda: driver.coordinator._committer._is_closing, "the end of the run")
+        driver._thread.join(0.05)
+        assert driver._thread.is_alive(), "the commit may still complete"
         commit.released.set()
         assert str(driver.failure()).startswith(TIMEOUT_MESSAGE)
         assert commit.ended.is_set(), "so another run may start"

@@ -66,7 +66,6 @@ def test_an_unanswered_task_ends(drivers: Callable[..., CoordinatorThread]) -> N
 def waiting_driver(drivers: Callable[..., CoordinatorThread], plan: RunPlan = PLAN) -> CoordinatorThread:
     """Start a driver that waits for its tasks after the run; only ``advance`` lets a lease end."""
     driver = drivers(plan, settings=LEASES)
-    driver.freeze()
     driver.waits_for_tasks = True
     return driver
 
@@ -81,7 +80,7 @@ def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., Co
     driver = waiting_driver(drivers)
     channels = driver.start_tasks()
     fail(driver, channels[0])
-    assert driver.keeps_waiting()
+    assert driver.keeps_polling()
     with pytest.raises(QueryRunError, match="closed the connection"):
         channels[1].receive()
     channels[1].report_failure(ValueError("the run has ended"), deadline_in())
@@ -99,7 +98,7 @@ def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
     fail(driver, channels[0])
     for seconds in (20, 10.9):
         driver.advance(seconds)
-        assert driver.keeps_waiting(), "the task may still write"
+        assert driver.keeps_polling(), "the task may still write"
     driver.advance(0.2)
     driver.failure()
 
@@ -110,8 +109,8 @@ def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..
     with channels[1].begin_lease(0.01):
         fail(driver, channels[0])
         driver.advance(29)
-        checks = driver.lease_checks
-        wait_until(lambda: driver.lease_checks > checks + 5, "heartbeats")
+        polls = driver.polls
+        wait_until(lambda: driver.polls > polls + 5, "heartbeats")
     driver.advance(2.1)
     driver.failure()
 
@@ -127,7 +126,7 @@ def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., Co
 def test_a_stop_interrupts_the_wait(drivers: Callable[..., CoordinatorThread]) -> None:
     driver = waiting_driver(drivers)
     fail(driver, driver.start_tasks()[0])
-    assert driver.keeps_waiting()
+    assert driver.keeps_polling()
     driver.waits_for_tasks = False
     driver.coordinator.stop()
     driver.failure()

@@ -78,8 +78,10 @@ def test_after_a_stop_planning_has_little_time(monkeypatch: pytest.MonkeyPatch) 
     assert signal.run(lambda: 5) == 5, "a graceful stop still plans batches"
     signal.request_stop(0)
     signal.request_stop(60)
+    response = threading.Event()
     with pytest.raises(KafkaDirectError, match="was stopped"):
-        signal.run(threading.Event().wait)
+        signal.run(lambda: response.wait(30))
+    response.set()
 
 
 def test_a_plan_that_starts_long_after_a_graceful_stop_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
