@@ -53,9 +53,9 @@ class QueryState:
             return list(self._progress)
 
     def set_status(self, message: str, *, active: bool, data: bool = False) -> None:
-        if self.ended:  # a late commit may still report
-            return
-        self.status = {"message": message, "isDataAvailable": data, "isTriggerActive": active}
+        with self._changed:
+            if not self.ended:  # a late commit may still report
+                self.status = {"message": message, "isDataAvailable": data, "isTriggerActive": active}
 
     def set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         with self._changed:
