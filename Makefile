@@ -133,6 +133,14 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 newest: .venv-newest/$(STAMP)  ## the smoke tests with the newest PySpark, pyarrow, confluent-kafka, Kafka and Python that the indexes offer, as a table
 	.venv-newest/bin/python scripts/newest
 
+# The version of Spark whose published tests run: that of pyproject.toml, or SPARK.
+SUITES := $(if $(SPARK),.venv-suites-$(SPARK)/$(STAMP),$(VENV))
+
+.PHONY: spark-suites
+spark-suites: $(SUITES)  ## run Spark's own tests of its Kafka connector on that connector and on this package: an hour; SPARK=4.1.1, AGAIN=1 only those that failed; needs Maven
+	$(dir $(SUITES))bin/python -m tests.spark_suites $(if $(AGAIN),--again)
+	$(dir $(SUITES))bin/python -m tests.spark_suites.page
+
 .PHONY: simulate
 simulate: $(VENV)  ## run SEEDS (10,000) histories on a simulated Kafka cluster, from FIRST or at random; SEED=n replays one, TRACE=1 shows it
 	$(BIN)/python -m tests.simulation $(SIMULATED) \
@@ -259,13 +267,13 @@ endif
 
 .PHONY: clean
 clean:  ## remove all generated files except the cache of Kafka's jars, which belongs to the user
-	rm -rf .venv .venv-demo .venv-newest $(SPARKS:%=.venv-spark-%) .venv-docs .venv-release rust/target build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-demo .venv-newest .venv-suites-* $(SPARKS:%=.venv-spark-%) .venv-docs .venv-release rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
 
 # The profiles of rust/Cargo.toml that compile the kernel faster: "dev" shares its dependencies with "make rust-check".
-$(VENV) .venv-newest/$(STAMP) $(SPARKS:%=.venv-spark-%/$(STAMP)): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
+$(VENV) .venv-newest/$(STAMP) $(SUITES) $(SPARKS:%=.venv-spark-%/$(STAMP)): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
 .venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
 
 $(VENV): pyproject.toml scripts/prepare $(RUST)
@@ -278,6 +286,10 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 
 $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
 	@PYTHON='$(or $(PYTHON),$(PYTHONS_$*) python3)' scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
+	@touch $@
+
+.venv-suites-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
+	@scripts/prepare .venv-suites-$* test 'pyspark==$*'
 	@touch $@
 
 .venv-newest/$(STAMP): pyproject.toml scripts/prepare $(RUST)
