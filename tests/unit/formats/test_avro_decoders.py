@@ -3,29 +3,65 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.formats.avro_data import decode, encode, malformed, parse, read, records, spark_value
+from tests.unit.formats.avro_data import (
+    decode,
+    encode,
+    encode_in_blocks,
+    malformed,
+    parse,
+    read,
+    reader_schemas,
+    records,
+    spark_value,
+)
+
+if TYPE_CHECKING:
+    import random
 
 
 @st.composite
-def datums(draw: st.DrawFn) -> tuple[Any, list[Any]]:
-    schema, values = draw(records())
+def datums(draw: st.DrawFn, *, logical: bool = True) -> tuple[Any, list[Any]]:
+    schema, values = draw(records(logical=logical))
     return schema, draw(st.lists(values, min_size=1, max_size=4))
 
 
-@given(datums())
+@given(datums(), st.randoms(use_true_random=False))
 @settings(max_examples=60)
-def test_decoded_values_are_those_of_fastavro(drawn: tuple[Any, list[Any]]) -> None:
+def test_decoded_values_are_those_of_fastavro(drawn: tuple[Any, list[Any]], source: random.Random) -> None:
     schema, values = drawn
-    encoded = [encode(schema, value) for value in values]
+    encoded = [encode_in_blocks(schema, value, source) for value in values]
     decoded = decode(schema, [*encoded, None])
     assert decoded.malformed is None
     expected = [spark_value(parse(schema), read(datum, schema)) for datum in encoded]
+    assert decoded.values.to_pylist() == [*expected, None]
+
+
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("value", [None, 5, "x", [None, 7]])
+def test_null_has_any_position_in_a_union(at: int, value: Any) -> None:
+    union: list[Any] = ["int", "string", {"type": "array", "items": ["long", "null"]}]
+    union.insert(at, "null")
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": union}, {"name": "b", "type": "long"}]}
+    decoded = decode(schema, [encode(schema, {"a": value, "b": 1})])
+    assert malformed(decoded) == [None]
+    assert decoded.values.to_pylist() == [{"a": spark_value(parse(union), value), "b": 1}]
+
+
+@given(datums(), st.data())
+@settings(max_examples=60)
+def test_schemas_are_resolved_as_by_fastavro(drawn: tuple[Any, list[Any]], data: st.DataObject) -> None:
+    schema, values = drawn
+    reader = data.draw(reader_schemas(schema))
+    encoded = [encode(schema, value) for value in values]
+    decoded = decode(schema, [*encoded, None], reader)
+    assert decoded.malformed is None
+    expected = [spark_value(parse(reader), read(datum, schema, reader)) for datum in encoded]
     assert decoded.values.to_pylist() == [*expected, None]
 
 
@@ -44,7 +80,7 @@ def test_fields_that_are_not_wanted_are_skipped(drawn: tuple[Any, list[Any]], da
 
 
 @pytest.mark.slow
-@given(datums(), st.data())
+@given(datums(logical=False), st.data())
 @settings(max_examples=100)
 def test_damaged_datums_do_not_change_other_rows(drawn: tuple[Any, list[Any]], data: st.DataObject) -> None:
     schema, values = drawn
