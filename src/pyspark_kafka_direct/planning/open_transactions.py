@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +17,8 @@ CHECK_INTERVAL: Final = 5.0
 """Seconds between two requests for the high watermarks."""
 REPORT_AFTER: Final = 10.0
 """Seconds for which a partition is blocked before it is reported; most transactions are shorter."""
+MAX_BLOCKED: Final = 10_000
+"""Blocked partitions that are remembered; those of deleted topics are never seen without a transaction again."""
 
 
 class OpenTransaction(NamedTuple):
@@ -35,14 +38,19 @@ class BlockedPartition(NamedTuple):
     since: float  # when it was first seen, on the caller's clock
 
 
+class _Blocked(NamedTuple):
+    last_stable_offset: int
+    since: float
+    is_reported: bool
+
+
 class BlockedPartitions:
     """Remembers since when partitions are blocked; times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._checked_at: float | None = None
         self._has_compared = False  # whether there were high watermarks in any check
-        self._since: dict[TopicPartition, tuple[int, float]] = {}  # last stable offset, and when it was first seen
-        self._reported: dict[TopicPartition, int] = {}  # last stable offset
+        self._blocked: OrderedDict[TopicPartition, _Blocked] = OrderedDict()  # those that were checked last at the end
 
     def is_check_due(self, now: float) -> bool:
         """Return whether to request the high watermarks again."""
@@ -63,16 +71,17 @@ class BlockedPartitions:
             end = high_watermarks.get(tp)
             if end is None:
                 continue
-            first_seen_offset, since = self._since.get(tp, (offset, now))
+            known = self._blocked.pop(tp, None)
             if end <= offset:
-                self._since.pop(tp, None)
                 continue
-            if first_seen_offset != offset:
-                since = now
-            self._since[tp] = offset, since
-            if self._reported.get(tp) != offset and (immediately or now - since >= REPORT_AFTER):
-                self._reported[tp] = offset
-                blocked.append(BlockedPartition(tp, offset, end, since))
+            if known is None or known.last_stable_offset != offset:
+                known = _Blocked(offset, now, is_reported=False)
+            if not known.is_reported and (immediately or now - known.since >= REPORT_AFTER):
+                known = known._replace(is_reported=True)
+                blocked.append(BlockedPartition(tp, offset, end, known.since))
+            self._blocked[tp] = known
+        while len(self._blocked) > MAX_BLOCKED:
+            self._blocked.popitem(last=False)
         return blocked
 
 

@@ -290,6 +290,7 @@ class BatchProducer:
             return
         channel = self._channels.get(partition.leader)
         if channel is None:
+            self._close_unused_channels()
             channel = self._channels[partition.leader] = BrokerChannel(
                 self._cluster,
                 partition.leader,
@@ -298,6 +299,13 @@ class BatchProducer:
                 adds_partitions=self._add_partitions_to_transaction is None,
             )
         channel.ready_partitions[partition] = None
+
+    def _close_unused_channels(self) -> None:
+        """Close channels of former brokers, of which a producer may see many over the years."""
+        brokers = set(self._cluster.nodes.values())
+        for node, channel in list(self._channels.items()):
+            if node not in brokers and channel.idle and not channel.ready_partitions:
+                self._channels.pop(node).close()
 
     def _run_once(self) -> None:
         """Handle responses, find leaders, send batches and check deadlines, without waiting for responses."""
@@ -529,7 +537,8 @@ class BatchProducer:
     def _forget_leader(self, partition: PartitionQueue, node: Node, new_leader: Node | None = None) -> None:
         """Replace the leader of a partition if it is this node; without a new leader, the metadata is refreshed."""
         if partition.leader == node:
-            self._channels[node].ready_partitions.pop(partition, None)
+            if node in self._channels:
+                self._channels[node].ready_partitions.pop(partition, None)
             partition.leader = new_leader
 
     def _back_off(self, partition: PartitionQueue, error: KafkaDirectError, *, is_short: bool = False) -> None:

@@ -11,6 +11,7 @@ from tests.examples import seeds
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.open_transactions import (
     CHECK_INTERVAL,
+    MAX_BLOCKED,
     REPORT_AFTER,
     BlockedPartition,
     BlockedPartitions,
@@ -53,6 +54,20 @@ def test_short_transactions_are_not_reported_however_rare_the_checks_are(interva
         assert blocked.update({T0: offset}, {T0: offset + 3}, number * interval) == []
     now = 20 * max(interval, REPORT_AFTER)
     assert blocked.update({T0: 105}, {T0: 200}, now) == [BlockedPartition(T0, 105, 200, 19 * interval)]
+
+
+def test_partitions_of_deleted_topics_are_forgotten() -> None:
+    """A pattern may select a topic of each hour, for years."""
+    blocked = BlockedPartitions()
+    first = {TopicPartition(f"hour-{number:05}", 0): 5 for number in range(MAX_BLOCKED)}
+    assert len(blocked.update(first, dict.fromkeys(first, 9), 100.0)) == MAX_BLOCKED
+    assert blocked.update(first, dict.fromkeys(first, 9), 200.0) == [], "all are remembered"
+    for number in range(10):
+        assert blocked.update({TopicPartition("later", number): 5}, {TopicPartition("later", number): 9}, 300.0) == []
+    assert len(blocked._blocked) == MAX_BLOCKED
+    reached = dict.fromkeys(first, 9)
+    assert blocked.update(reached, reached, 400.0) == []
+    assert len(blocked._blocked) == 10, "nothing is remembered of partitions that are not blocked"
 
 
 def test_missing_high_watermarks_report_nothing() -> None:

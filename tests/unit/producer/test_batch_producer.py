@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,11 @@ from tests.unit.producer.producer_cluster import PARTITION, RECORDS, SIZE, Produ
 from pyspark_kafka_direct.client import producer_state
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
+from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -529,3 +532,21 @@ def test_a_closed_producer_sends_nothing(cluster: ProducerCluster) -> None:
     producer.close()
     with pytest.raises(RuntimeError, match="closed"):
         producer.send("t", batch())
+
+
+def test_channels_of_brokers_that_are_no_more_are_closed(cluster: ProducerCluster) -> None:
+    """Brokers may get another address with each restart, and the producer of a log lives for years."""
+    client = cluster.client()
+    producer = cluster.producer(client=client)
+    producer.send("t", batch())
+    producer.flush()
+    (current,) = producer._channels
+    for number in range(100):
+        node = dataclasses.replace(current, host=f"pod-{number}")
+        producer._channels[node] = BrokerChannel(client, node, ProducerSettings(), None, adds_partitions=False)
+    cluster.elect(PARTITION, 2)
+    producer.send("t", batch())
+    producer.flush()
+    assert {node.id for node in producer._channels} == {1, 2}
+    assert len(producer._channels) == 2
+    assert producer._channels[current].idle
