@@ -124,7 +124,7 @@ TARGETS = {
             "continuous/query_run.py",
         ),
     ),
-    "datasource": MutationTarget(("datasource",), ("datasource", "spark/test_offset_committer.py")),
+    "datasource": MutationTarget(("datasource",), ("datasource",), integration=("datasource/dead_letters.py",)),
     "direct": MutationTarget(
         ("direct",),
         ("direct",),

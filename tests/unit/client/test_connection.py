@@ -446,3 +446,18 @@ def test_reauthentication_preserves_the_last_response() -> None:
         connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
         assert bytes(records) == b"records" * 10
         assert bytes(connection.receive(deadline)) == b"more" * 10
+
+
+def test_correlation_ids_continue_at_0_after_the_last_one() -> None:
+    """A connection of a stream may live for years."""
+    with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
+        connection._correlation_id = (1 << 31) - 3
+        bodies = [bytes(fetch(connection)) for _ in range(4)]
+        assert bodies == [b"2147483646", b"2147483647", b"0", b"1"]
+
+
+def test_nothing_is_sent_after_the_deadline() -> None:
+    with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
+        with pytest.raises(BrokerTimeoutError):
+            fetch(connection, seconds=0)
+        assert connection.closed

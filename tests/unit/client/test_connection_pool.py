@@ -434,3 +434,18 @@ def test_closed_pool_retains_no_connection(pool: ConnectionPool) -> None:
     for connection in (acquired, late):
         pool.release(connection)
         assert connection.closed
+
+
+def test_the_idle_time_is_in_milliseconds(brokers: Brokers) -> None:
+    system = FakeTimeSystem()
+    pool = ConnectionPool(system)
+    settings = replace(SETTINGS, connections_max_idle_ms=500_000)
+    connection = acquire(pool, settings)
+    pool.release(connection)
+    system.now += 499.9
+    pool.release(acquire(pool))
+    assert not connection.closed
+    system.now += 0.2
+    pool.release(acquire(pool))
+    assert connection.closed
+    pool.close()

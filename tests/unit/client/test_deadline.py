@@ -7,7 +7,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.deadline import Cancellation, Deadline
+from pyspark_kafka_direct.client.system import SYSTEM
 
 
 def test_remaining_time_decreases_and_is_never_negative() -> None:
@@ -34,3 +35,17 @@ def test_limited_to_never_extends_the_deadline(seconds: float, limit: float) -> 
     assert limited.setting == deadline.setting
     if limit > seconds:
         assert limited == deadline
+
+
+def test_a_limited_deadline_is_cancelled_with_the_first_one() -> None:
+    cancellation = Cancellation(SYSTEM)
+    try:
+        deadline = Deadline(SYSTEM.monotonic() + 60, "an.option", cancellation=cancellation)
+        for limited in (deadline.limited_to(1), deadline.limited_to(100)):
+            assert not limited.expired
+            assert limited.wakeup_fds == (cancellation.fileno(),)
+        limited = deadline.limited_to(1)
+        cancellation.set()
+        assert (limited.expired, limited.remaining()) == (True, 0.0)
+    finally:
+        cancellation.close()

@@ -176,3 +176,20 @@ def test_leader_is_returned_from_version_10_on(version: int, sent: bool) -> None
     decoded = messages.decode(PRODUCE, version, b"\0" + bytes(body))
     leader = plain(decoded.responses[0].partition_responses[0].current_leader)
     assert leader == ({"leader_id": 4, "leader_epoch": 9} if sent else {"leader_id": -1, "leader_epoch": -1})
+
+
+def test_the_error_names_the_partition_without_a_response() -> None:
+    for requested, missing in (([ONE, TWO, OTHER], OTHER), ([OTHER, ONE, TWO], OTHER), ([ONE, OTHER, TWO], TWO)):
+        connection = FakeConnection()
+        produce_channel = channel(connection)
+        produce_channel.request(dict.fromkeys(requested, b"x"), SOON)
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for topic, partition in requested:
+            if (topic, partition) != missing:
+                topics.setdefault(topic, []).append(partition_response(partition))
+        responses = [{"name": topic, "partition_responses": each} for topic, each in topics.items()]
+        connection.responses.append({"responses": responses})
+        with pytest.raises(ProtocolError) as caught:
+            produce_channel.response(SOON)
+        assert (caught.value.topic, caught.value.partition) == missing
+        assert caught.value.broker == connection.broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -201,3 +201,18 @@ def test_an_absence_check_asks_the_replicas_first_and_then_others(five: list[Fak
     for _ in range(3):
         check.step(cluster.deadline())
     assert [broker.request_counts["Metadata"] for broker in five] == [1, 1, 2, 3, 2]
+
+
+def test_an_unresolved_broker_counts_for_one_request_timeout(pool: ConnectionPool) -> None:
+    with FakeBroker() as broker:
+        cluster = client([broker], pool)
+        witnesses, error, other = Witnesses(cluster), BrokerTimeoutError("frozen"), BrokerTimeoutError("later")
+        system: Any = pool.system
+        assert witnesses.track_unresolved({1: error}) is error
+        assert error.confirmation_seconds == 60.0
+        system.now += 29.99
+        assert witnesses.track_unresolved({1: error, 2: other}) is error
+        system.now += 0.01
+        assert witnesses.track_unresolved({1: error, 2: other}) is other
+        system.now += 30
+        assert witnesses.track_unresolved({1: error, 2: other}) is None

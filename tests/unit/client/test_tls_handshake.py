@@ -465,3 +465,17 @@ def test_private_file_without_memfd_is_temporary(monkeypatch: pytest.MonkeyPatch
         with open(path, "rb") as file:
             assert file.read() == b"secret"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_less_than_a_second_is_enough(serve_tls: Callable[..., int]) -> None:
+    settings = settings_for(serve_tls(), ssl_truststore_certificates=CA.pem)
+    connect(settings, seconds=0.99).close()
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(66, "is too weak (detail); create one with"), (1, "cannot be verified: detail.")]
+)
+def test_other_reasons_to_reject_a_certificate(code: int, text: str) -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = code, "detail"
+    assert text in explain_tls_failure(error, settings_for(1), "broker", "broker:1").message

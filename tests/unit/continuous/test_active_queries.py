@@ -11,6 +11,8 @@ from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
 from pyspark_kafka_direct.continuous import active
 from pyspark_kafka_direct.continuous.query import ContinuousQuery
 from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
+from pyspark_kafka_direct.errors import QueryRunError
+from pyspark_kafka_direct.offsets import TopicPartition
 
 
 class Execution:
@@ -52,3 +54,36 @@ def test_a_query_that_cannot_start_is_not_listed() -> None:
     with pytest.raises(RuntimeError, match="can't start new thread"):
         execution("a").start(ExhaustedSystem())
     assert active() == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(None, "Stopped"), (QueryRunError("why"), "Terminated with exception: why")]
+)
+def test_the_status_says_why_a_query_has_ended(error: QueryRunError | None, message: str) -> None:
+    state = execution("a")._state
+    assert state.status["message"] == "Initializing"
+    state.end(error)
+    assert (state.ended, state.error) == (True, error)
+    assert state.status == {"message": message, "isDataAvailable": False, "isTriggerActive": False}
+    state.set_status("a late commit", active=True)
+    assert state.status["message"] == message
+
+
+def test_a_stop_also_stops_the_run() -> None:
+    state, stopped = execution("a")._state, list[str]()
+    with state.calling_on_stop(lambda: stopped.append("first")):
+        assert stopped == []
+        state.stop()
+        assert stopped == ["first"]
+    state.stop()
+    assert stopped == ["first"], "the run has ended"
+    with state.calling_on_stop(lambda: stopped.append("second")):
+        assert stopped == ["first", "second"], "the query is already stopping"
+
+
+def test_only_the_latest_progress_reports_are_kept() -> None:
+    state = QueryState(QueryInfo(id="a", run_id="r", name=None, source="", sink=""), 3, SYSTEM)
+    for number in range(10):
+        state.add_progress({"batchId": number}, {TopicPartition("t", 0): number})
+    assert [each["batchId"] for each in state.recent_progress] == [7, 8, 9]
+    assert state.offsets == {TopicPartition("t", 0): 9}

@@ -10,9 +10,10 @@ import pytest
 
 from pyspark_kafka_direct.datasource import foreach_batch
 from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
-from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY
+from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY, digest_of
 from pyspark_kafka_direct.errors import OptionError, TransactionStateError
 
+RUNNING = str(uuid.uuid4())
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "shop"}
 
 
@@ -127,3 +128,36 @@ def test_exactly_once_is_rejected_over_spark_connect() -> None:
 def test_at_least_once_is_written_anywhere(frame: FakeFrame) -> None:
     write(frame)
     assert frame.saved == 1
+
+
+@pytest.mark.parametrize(("is_active", "has_entry"), [(True, True), (True, False), (False, False)])
+def test_the_digest_is_that_of_the_querys_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, is_active: bool, has_entry: bool
+) -> None:
+    monkeypatch.undo()
+    names: list[str] = []
+
+    class Files:
+        def __init__(self, session: object, checkpoint: str, _: str) -> None:
+            assert checkpoint == "file:/checkpoint"
+
+        def read(self, name: str) -> str | None:
+            names.append(name)
+            return "the entry" if has_entry else None
+
+    query = SimpleNamespace(resolvedCheckpointRoot=lambda: "file:/checkpoint")
+    queries = SimpleNamespace(get={f"uuid of {RUNNING}": query if is_active else None}.get)
+    uuids = SimpleNamespace(fromString=lambda text: f"uuid of {text}")
+    session: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(getLocalProperty={"sql.streaming.queryId": RUNNING}.get),
+        _jsparkSession=SimpleNamespace(sharedState=lambda: SimpleNamespace(activeStreamingQueries=lambda: queries)),
+        _jvm=SimpleNamespace(java=SimpleNamespace(util=SimpleNamespace(UUID=uuids))),
+    )
+    monkeypatch.setattr(foreach_batch, "CheckpointFiles", Files)
+    if has_entry:
+        assert foreach_batch._offsets_digest(session, 7) == digest_of(b"the entry")
+    else:
+        missing = "has no offsets/7" if is_active else f"Query {RUNNING} is not active"
+        with pytest.raises(TransactionStateError, match=missing):
+            foreach_batch._offsets_digest(session, 7)
+    assert names == (["offsets/7"] if is_active else [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,11 +16,17 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.records import arrow_schema
+from pyspark_kafka_direct.spark import session_time_zone
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -69,3 +77,23 @@ def test_batches_with_the_names_of_spark_are_not_changed() -> None:
 def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         read_schema(schema)
+
+
+@pytest.mark.parametrize(("kind", "zone"), [(TimestampType(), "Asia/Tokyo"), (IntegerType(), "UTC")])
+def test_a_task_decodes_timestamps_in_the_time_zone_of_the_session(
+    monkeypatch: pytest.MonkeyPatch, kind: DataType, zone: str
+) -> None:
+    decoded: list[DecodedColumns] = []
+
+    class Reader:
+        def read_decoded(self, task: object, columns: DecodedColumns) -> list[pa.RecordBatch]:
+            decoded.append(columns)
+            return []
+
+    monkeypatch.setattr(session_time_zone, "task_time_zone", lambda default: "Asia/Tokyo")
+    payloads = PayloadSettings(value_format="json")
+    schema = read_schema(struct(("value", struct(("a", kind)))), payloads)
+    reader: Any = Reader()
+    task: Any = None
+    assert list(schema.read(reader, task)) == []
+    assert [(each.columns, each.time_zone) for each in decoded] == [(("value",), zone)]

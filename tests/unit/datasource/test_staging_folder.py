@@ -145,3 +145,13 @@ def test_an_executor_without_the_temporary_folder_names_the_option(temporary: Pa
         "the driver: the driver's probe was not found in it. Set stagingLocation to a folder that the driver and all "
         "executors share, such as a network mount or an object store."
     )
+
+
+def test_a_relative_checkpoint_is_one_of_the_working_folder(
+    checkpoint: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    staging = prepare_staging(UNSET, checkpoint.name)
+    monkeypatch.chdir("/")  # executors have another one
+    assert folder_of(staging) == checkpoint / "kafka-direct-staging" / "p.sink"
+    assert list(temporary.iterdir()) == []

@@ -1,12 +1,35 @@
-"""The partition with which a write task starts."""
+"""Write tasks: the partition with which one starts, and what it stages."""
 
 from __future__ import annotations
 
+import dataclasses
+import uuid
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.datasource.write_task import BatchWriteJob, WriteTaskContext
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+from tests.simulation.unit_cluster import UnitCluster
+
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.datasource import write_task
+from pyspark_kafka_direct.datasource.write_task import (
+    BatchWriteJob,
+    StagingConfig,
+    StagingWriteTask,
+    WriteTaskContext,
+)
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.commit_decision import Ticket
+from pyspark_kafka_direct.producer.staged_frames import StagedInline
+from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 JOB = BatchWriteJob("job", from_option=False)
+QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())
 
 
 def stream_task(batch: int, partition: int = 0, attempt: int = 0) -> WriteTaskContext:
@@ -34,3 +57,38 @@ def test_retries_start_with_the_same_partition() -> None:
     again = BatchWriteJob("other", from_option=False)
     assert stream_task(7, 1).first_sticky_partition(JOB) == stream_task(7, 1, 5).first_sticky_partition(again)
     assert WriteTaskContext(1, 0).first_sticky_partition(JOB) == WriteTaskContext(1, 5).first_sticky_partition(JOB)
+
+
+@pytest.mark.parametrize("batch_id", [7, None])
+@pytest.mark.parametrize("is_default", [True, False])
+def test_rows_are_staged_and_the_folder_is_checked(tmp_path: Path, batch_id: int | None, is_default: bool) -> None:
+    """The folder of the driver is not that of the executor: its probe is missing."""
+    write_task._check_location.cache_clear()
+    with UnitCluster({"t": 1}) as cluster:
+        client = cluster.client()
+        staging = StagingConfig("p.sink", 1 << 20, str(tmp_path), is_default=is_default, probe="of the driver")
+        schema = resolve_write_schema(StructType([StructField("value", BinaryType())]), "t")
+        task = StagingWriteTask(
+            connection=client.settings,
+            produce=ProducerSettings(),
+            schema=schema,
+            topic="t",
+            stamp=False,
+            job=JOB if batch_id is None else None,
+            staging=staging,
+            ticket=Ticket("id", 1),
+        )
+        context = WriteTaskContext(3, 1, QUERY if batch_id is not None else None, batch_id, None, RUN)
+        rows = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
+        if batch_id is None and is_default:  # it can be repeated, and needs the folder only for many rows
+            message = task.write(iter([rows]), context, client.pool)
+            assert (message.task, message.location) == (context, str(tmp_path))
+            assert message.attempt.kind == "job"
+        else:
+            with pytest.raises(OptionError, match="is not the same"):
+                task.write(iter([rows]), context, client.pool)
+        located = dataclasses.replace(task, staging=dataclasses.replace(staging, location=None))
+        message = located.write(iter([rows]), context, client.pool)
+        assert isinstance(message.staged, StagedInline)
+        assert message.attempt.batch == (batch_id if batch_id is not None else message.attempt.batch)
+        assert cluster.sent("Produce") == 0

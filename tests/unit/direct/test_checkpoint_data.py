@@ -369,3 +369,20 @@ def test_the_format_of_another_release_is_rejected() -> None:
     message = rf"of version 99, but this release reads version {CHECKPOINT_DATA_VERSION}\. Continue with"
     with pytest.raises(InvalidOffsetsError, match=message):
         state.__setstate__({**state.__getstate__(), "version": 99})
+
+
+def test_a_batch_before_an_empty_one_is_empty_outside_of_a_generation() -> None:
+    state = started_state()
+    generate(state, 1000, 0, 5)
+    state.begin_generation(5000)
+    assert state.find_ranges(3000) == ()
+    state.end_generation()
+    assert state.find_ranges(2000) == ()
+
+
+def test_the_ranges_of_an_unknown_batch_are_an_error() -> None:
+    state = started_state()
+    generate(state, 1000, 0, 5)
+    assert state.planned_ranges(1000) == ranges(0, 5)
+    with pytest.raises(InvalidOffsetsError, match="no offset ranges are known for a batch at 2000 ms"):
+        state.planned_ranges(2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -15,10 +16,11 @@ from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, 
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, find_stream
 from pyspark_kafka_direct.direct.direct_stream import BeginGeneration, ComputeKafkaRdd, EndGeneration
-from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
+from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, RateController
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
+from pyspark_kafka_direct.planning.backpressure import PIDGains, PIDRateEstimator
+from pyspark_kafka_direct.planning.direct_stream_planner import DirectBatchPlan, StreamPosition
 
 TIME = datetime.fromtimestamp(1700000000.0)
 NO_RDD: Any = None  # not used
@@ -165,3 +167,31 @@ def test_a_closed_stream_leaves_the_connections_of_another_one_with_the_same_par
             one.client.cluster.offsets({PARTITION: LATEST})
         assert broker.connections == before + 2, "a closed stream opens one for each request"
         other.close()
+
+
+def test_a_batch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _ = registered_stream("planned-once")
+    sent: list[bool] = []
+    client: Any = SimpleNamespace(commits=SimpleNamespace(send=lambda: sent.append(True)))
+    stream._client = client
+    ranges = (OffsetRange("flights", 0, 0, 5), OffsetRange("flights", 1, 0, 0))
+    plans: list[StreamPosition] = []
+
+    def plan_batch(position: StreamPosition, _: object) -> DirectBatchPlan:
+        plans.append(position)
+        return DirectBatchPlan(ranges, {}, deleted_offset_count=3)
+
+    monkeypatch.setattr(checkpointed_stream, "plan_direct_batch", plan_batch)
+    stream.begin_generation(1000)
+    assert [stream.batch_ranges(1000) for _ in range(2)] == [ranges, ranges]
+    assert (plans, sent) == ([StreamPosition({T0: 0}, {})], [True])
+    assert [stream.take_deleted_offset_count(1000) for _ in range(2)] == [3, 0]
+    stream._client = None
+
+
+def test_a_restored_stream_has_its_limits() -> None:
+    stream, _ = registered_stream("with-limits")
+    stream.controller = limits = RateController(PIDRateEstimator(1.0, PIDGains()), 77.0)
+    copy = restored(BeginGeneration(stream))._stream
+    assert (copy.stream_id, copy.persisted, copy.controller.initial_rate) == ("with-limits", False, limits.initial_rate)
+    assert copy.spec.batch_seconds == stream.spec.batch_seconds

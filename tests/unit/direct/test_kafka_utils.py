@@ -7,12 +7,13 @@ from typing import Any, NoReturn
 import pytest
 from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
-from pyspark_kafka_direct import OptionError
+from pyspark_kafka_direct import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 RANGE = OffsetRange.create("t", 0, 0, 10)
+RANGE_0 = OffsetRange.create(TOPIC, 0, 0, 10)
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:1"}  # a request would raise BrokerError
 
 
@@ -58,3 +59,17 @@ def test_a_topic_that_one_broker_does_not_know_is_read(monkeypatch: pytest.Monke
         finally:
             POOL.clear()
         assert lagging.request_counts["Metadata"] >= 1
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_missing_partition_is_an_error_or_skipped_by_tasks(caplog: pytest.LogCaptureFixture, fails: bool) -> None:
+    with FakeBroker() as broker:
+        params = {"bootstrap.servers": broker.settings.bootstrap_string, "failOnDataLoss": str(fails).lower()}
+        context: Any = NoContext()
+        try:
+            with pytest.raises(TopicNotFoundError if fails else _RequestsSentError):
+                KafkaUtils.createRDD(context, params, [RANGE_0, OffsetRange.create(TOPIC, 9, 0, 10)])
+        finally:
+            POOL.clear()
+        assert ("Its tasks skip it" in caplog.text) is not fails
+        assert f"{TOPIC}-9" in caplog.text or fails

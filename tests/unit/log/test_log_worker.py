@@ -486,3 +486,13 @@ def test_a_read_that_waits_for_a_short_transaction_is_not_explained(
         cluster.after(8, lambda: cluster.end_transaction(tp(0), 7, commit=True))
         read.result(20)
     assert "is blocked since" not in caplog.text
+
+
+def test_a_log_is_not_more_current_because_a_response_is_slow(cluster: LogCluster) -> None:
+    with cluster.log_of() as log:
+        cluster.fault("ListOffsets", "delay_response", seconds=3)
+        requested_at = cluster.process.wall_time()
+        log.read_to_end().result(60)
+        assert cluster.process.wall_time() >= requested_at + 3
+        assert log.current_as_of is not None
+        assert requested_at <= log.current_as_of < requested_at + 1

@@ -59,6 +59,7 @@ def test_a_lower_end_offset_resets_the_history() -> None:
     ends = history((100, 10.0), (200, 20.0), (5, 30.0), (15, 40.0))
     assert ends.seconds_behind(10, 40.0) == 5.0
     assert ends.seconds_behind(15, 41.0) == 0.0
+    assert ends.seconds_behind(3, 40.0) == 12.0, "extrapolated without the earlier points"
 
 
 @pytest.mark.parametrize("time", [20.0, 15.0])

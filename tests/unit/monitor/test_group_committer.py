@@ -364,8 +364,8 @@ def test_two_queries_with_one_group_are_logged(
     assert caplog.text == ""
     for end in (2, 3):
         committer.batch_ended("other", sources_ending_at({A: end}))
+        assert caplog.text.count("two queries commit to the group shop") == 1
     assert committer.flush(30)
-    assert caplog.text.count("two queries commit to the group shop") == 1
 
 
 def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -> None:

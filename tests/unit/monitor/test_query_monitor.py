@@ -344,6 +344,13 @@ class TestMeasurements:
         assert len(list(tmp_path.iterdir())) == 64
         assert self.read_measurement(tmp_path, 1000) is not None
 
+    def test_a_measurement_that_is_written_again_is_new(self, tmp_path: Path) -> None:
+        monitor = Monitor(MeasurementWriter(tmp_path))
+        for number in (*range(64), 0, 64):
+            monitor.batch_ended(report_at(10 * number + 10, 5000, start=10 * number), DETAILS)
+        assert self.read_measurement(tmp_path, 10) is not None
+        assert self.read_measurement(tmp_path, 20) is None
+
 
 class TestMetrics:
     def metrics(self, monitor: Monitor) -> list[str]:
@@ -474,6 +481,12 @@ class TestMetrics:
         assert 'kafka_direct_query_up{query="running"} 1.0' in lines
         assert not any("group_lag{" in line for line in lines)
         assert len(monitor.queries) == 100
+
+    def test_the_lags_that_were_stored_longest_ago_are_dropped(self) -> None:
+        monitor = Monitor()
+        for number in (*range(100), 0, 100):
+            monitor.batch_ended(report_at(10, 30, id=f"q{number}", runId=f"r{number}"), DETAILS)
+        assert [monitor.lag(f"q{number}") is None for number in (0, 1, 2, 100)] == [False, True, False, False]
 
     def test_a_topic_read_twice_is_one_series(self) -> None:
         one, two = (source({"t": {"0": 0}}, {"t": {"0": end}}, {"t": {"0": 30}}) for end in (20, 10))

@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryProgress,
+)
 from tests.unit.monitor.progress_reports import report, source
+from tests.unit.monitor.test_query_monitor import RecordingObserver
 
 from pyspark_kafka_direct.monitor import Monitor
 from pyspark_kafka_direct.monitor.streaming_query_listener import MonitorQueryListener
@@ -71,3 +79,40 @@ def test_exceptions_are_logged_once_and_the_lag_is_known(caplog: pytest.LogCaptu
         "the monitor failed to process an event; the query is not affected: ValueError('batch')",
     ]
     assert monitor.lag() is not None
+
+
+class JavaMap(dict[str, str]):
+    def containsKey(self, name: str) -> bool:
+        return any(each.lower() == name.lower() for each in self)
+
+    def asCaseSensitiveMap(self) -> dict[str, str]:
+        return self
+
+
+def leaf(class_name: str, source: str, **options: str) -> Any:
+    java_class = SimpleNamespace(getSimpleName=lambda: class_name)
+    table = SimpleNamespace(name=lambda: source)
+    return SimpleNamespace(getClass=lambda: java_class, table=lambda: table, extraOptions=lambda: JavaMap(options))
+
+
+def test_the_sources_that_commit_are_reported_when_a_query_starts() -> None:
+    leaves = [
+        leaf("StreamingRelationV2", "kafka-direct", commitGroupId="shop", subscribe="t"),
+        leaf("StreamingRelationV2", "kafka-direct", subscribe="t"),
+        leaf("StreamingRelationV2", "rate", commitGroupId="other"),
+        leaf("LocalRelation", "kafka-direct", commitGroupId="other"),
+    ]
+    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
+    query = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(analyzedPlan=lambda: plan))
+    streams = SimpleNamespace(get={str(RUN_ID): query}.get)
+    session: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(streams=lambda: streams))
+    observer = RecordingObserver()
+    monitor = Monitor(observers=(observer,))
+    listener = MonitorQueryListener(session, monitor)
+    listener.onQueryStarted(QueryStartedEvent(RUN_ID, RUN_ID, "orders", "now", set()))
+    assert observer.started == [(str(RUN_ID), [{"commitgroupid": "shop", "subscribe": "t"}])]
+    assert [(health.query, health.is_running) for health in monitor.queries] == [("orders", True)]
+    listener.onQueryIdle(QueryIdleEvent(RUN_ID, RUN_ID, "now"))
+    assert observer.idle == [str(RUN_ID)]
+    listener.onQueryTerminated(QueryTerminatedEvent(RUN_ID, RUN_ID, None, None))
+    assert (listener._queries, listener._details) == ({}, {}), "nothing of a query that has ended is kept"

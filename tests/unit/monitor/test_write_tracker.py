@@ -55,7 +55,11 @@ def test_the_totals_in_prometheus(tmp_path: Path) -> None:
     save_write_report(written("q", 0, A0, A1), "q", tmp_path)
     tracker.batch_ended("q", "delays", 0)
     registry = CollectorRegistry()
-    Monitor(write_tracker=tracker).register_metrics(registry)
+    monitor = Monitor(write_tracker=tracker)
+    monitor.register_metrics(registry)
+    assert monitor.written("delays") == monitor.written("q") == written("q", 0, A0, A1)
+    assert monitor.written("another") is None
+    assert monitor.sink_totals == (SinkTotal("delays", "a", 6, 60),)
     labels = {"query": "delays", "topic": "a"}
     assert registry.get_sample_value("kafka_direct_sink_records_total", labels) == 6
     assert registry.get_sample_value("kafka_direct_sink_bytes_total", labels) == 60

@@ -52,7 +52,7 @@ class SinkCluster(UnitCluster):
     """The topics ``t``, to which batches of two records are written, and ``m`` with the sink state."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__({"t": 1, "m": 1}, **settings)
+        super().__init__(**{"topics": {"t": 1, "m": 1}, **settings})
         self.lag: Callable[[], int] = lambda: 0  # how many records the leader lacks when it is read from
 
     def commit(
@@ -340,3 +340,23 @@ def test_a_fenced_writer_lets_the_other_one_finish(cluster: SinkCluster) -> None
     assert cluster.commit(0).newly_committed
     first, second = (request.at for request in cluster.arrivals("InitProducerId"))
     assert 20.2 <= second - first <= 10 + 3 * 10.3
+
+
+def test_the_report_and_the_transaction_have_all_topics() -> None:
+    with SinkCluster(topics={"t": 2, "u": 1, "m": 1}) as cluster:
+        batches = [("t", encoded(0, 0, 1)), ("u", encoded(0, 1, 1)), ("t", encoded(1, 2, 2))]
+        result = cluster.commit(0, batches=lambda: batches)
+        written = {tp: (each.first_offset, each.next_offset, each.records) for tp, each in result.written.items()}
+        assert written == {
+            TopicPartition("t", 0): (0, 1, 1),
+            TopicPartition("t", 1): (0, 2, 2),
+            TopicPartition("u", 0): (0, 1, 1),
+        }
+        cluster.sleep(1)
+        cluster.fault("EndTxn", "error", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, repeats=9)
+        with pytest.raises(KafkaDirectError):
+            cluster.commit(1, batches=lambda: batches)
+        cluster.sleep(1)
+        oracle = cluster.environment.oracle
+        for tp in written:
+            assert len(oracle.records(tp, 0, 1 << 60, READ_COMMITTED)) == written[tp][2], f"{tp} is outside"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafka_direct.records import create_json_decoder
+from pyspark_kafka_direct.records.python.json_scanner import MAX_DEPTH
 from pyspark_kafka_direct.spark.json_inference import infer_fields
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
@@ -26,6 +27,7 @@ def inferred(*values: bytes, case_sensitive: bool = False) -> str:
         ([b'{"a": 9223372036854775808}', b'{"a": 1}'], "a:string"),
         ([b'{"a": 9223372036854775808}', b'{"a": 1.5}'], "a:double"),
         ([b'{"a": 1%s}' % (b"0" * 38)], "a:double"),
+        ([b'{"a": [%s]}' % b",".join([b"[1]"] * 2000)], "a:array<array<bigint>>"),
         ([b'{"a": {"b": 1}}', b'{"a": {"c": [1, 2.5, null]}}'], "a:struct<b:bigint,c:array<double>>"),
         ([b'{"a": {"b": 1}}', b'{"a": [1]}'], "a:string"),
         ([b'{"a": []}', b'{"b": [{}], "c": {}, "": 1}'], "a:array<string>"),
@@ -60,3 +62,11 @@ def test_deeply_nested_values_have_a_type_that_can_be_decoded(opening: bytes, cl
     import pyarrow as pa
 
     assert create_json_decoder(fields).decode(pa.array([value])).malformed is None
+
+
+@pytest.mark.parametrize("inner", [b"[]", b"{}"])
+def test_the_nesting_is_bounded_behind_other_values(inner: bytes) -> None:
+    siblings = b",".join([inner] * 10)
+    for levels in (MAX_DEPTH - 1, MAX_DEPTH):
+        value = b'{"a": [%s], "b": 1, "c": %s}' % (siblings, b"[" * levels + b"]" * levels)
+        assert ("b:bigint" in inferred(value)) is (levels < MAX_DEPTH), "one level is that of the object"

@@ -178,3 +178,9 @@ def test_a_closed_receiver_closes_its_port(tmp_path: Path) -> None:
     deadline = SYSTEM.monotonic() + 30
     while receiver.channel.report(totals(LOSS), SYSTEM):  # until the thread has ended
         assert SYSTEM.monotonic() < deadline
+
+
+def test_a_confirmed_report_is_not_logged(receiver: LossReceiver, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        LossReporter(SYSTEM).report(receiver.channel, totals(LOSS))
+    assert caplog.text == ""

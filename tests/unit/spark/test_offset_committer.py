@@ -14,6 +14,7 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.spark import offset_committer
 from pyspark_kafka_direct.spark.offset_committer import (
+    AsyncOffsetCommitter,
     GroupOffsetCommitter,
     PendingCommit,
     RunOffsetCommitter,
@@ -163,3 +164,17 @@ def test_lower_offsets_of_a_query_are_committed(group: SlowGroup, commits: RunOf
 def test_the_lower_offset_of_a_topic_that_is_read_twice() -> None:
     assert min_offsets([{A: 5, B: 1}, {A: 4}]) == {A: 4, B: 1}
     assert min_offsets([]) == {}
+
+
+def test_a_commit_that_waits_for_its_response_has_ended_then(group: SlowGroup) -> None:
+    completed: list[tuple[list[str], list[str], Exception | None]] = []
+    sent: list[list[str]] = []
+    committer = AsyncOffsetCommitter[str, list[str]](
+        list,
+        lambda commit, _: sent.append(commit),
+        lambda items, commit, error: completed.append((list(items), commit, error)),
+    )
+    committer.add("earlier")
+    committer.commit_sync("now")
+    assert (sent, completed) == ([["earlier", "now"]], [(["earlier"], ["earlier", "now"], None)])
+    assert committer.wait(0)

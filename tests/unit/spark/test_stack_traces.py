@@ -119,9 +119,10 @@ def test_the_stack_trace_is_logged_at_debug(
     assert len(caplog.records) == 1
 
 
-def test_a_public_function_raises_errors_without_internal_frames() -> None:
-    with pytest.raises(TopicNotFoundError) as caught:
+def test_a_public_function_raises_errors_without_internal_frames(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), pytest.raises(TopicNotFoundError) as caught:
         without_stack_trace(fail)()
+    assert "in fail" in caplog.text
     text = "".join(traceback.format_exception(caught.value))
     assert text.endswith(MESSAGE + "\n")
     assert text.count("Traceback") == 1

@@ -6,8 +6,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from pyspark import SparkFiles
+
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.spark.listener_files import load_write_report, save_write_report
+from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME, load_write_report, save_write_report
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport, PartitionWriteReport
 
 if TYPE_CHECKING:
@@ -89,3 +91,14 @@ def test_file_errors_never_fail_a_batch(tmp_path: Path, caplog: pytest.LogCaptur
         file.write_text("{")
         assert load_write_report(tmp_path, "q") is None
         assert file.name in caplog.text
+
+
+def test_reports_are_saved_in_the_folder_of_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    save_write_report(report("q", 1, 1, 1), "q")
+    assert list(tmp_path.iterdir()) == [], "without enable(spark), there is no folder"
+    folder = tmp_path / SHARED_FOLDER_NAME
+    folder.mkdir()
+    save_write_report(report("q", 1, 1, 1), "q")
+    assert load_write_report(folder, "q") == report("q", 1, 1, 1)
