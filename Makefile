@@ -20,8 +20,7 @@ SPARKS := 4.0 4.1 4.2 4
 PYTHONS_4.0 := python3.11
 PYTHONS_4.1 := python3.12
 PYTHONS_4.2 := python3.13
-PYTHONS_4 := python3.13 python3.12
-PYTHONS_newest := python3.14 python3.13 python3.12
+PYTHONS_4 := python3.14 python3.13 python3.12
 NEWEST := .venv-spark-4/$(STAMP)
 # Tools that make and check a release.
 TOOLS := .venv-release/.made
@@ -119,7 +118,7 @@ else
 endif
 
 .PHONY: test-versions
-test-versions: $(SPARKS:%=test-version-%)  ## the tests marked smoke with Spark 4.0, 4.1, 4.2 and the newest, on Python 3.11 to 3.13
+test-versions: $(SPARKS:%=test-version-%)  ## the tests marked smoke with Spark 4.0, 4.1, 4.2 and the newest, on Python 3.11 to 3.14
 
 # PySpark before 4.2 leaves sockets open; these warnings are not caused by this package.
 .PHONY: $(SPARKS:%=test-version-%)
@@ -293,7 +292,7 @@ $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scrip
 	@touch $@
 
 .venv-newest/$(STAMP): pyproject.toml scripts/prepare $(RUST)
-	@PYTHON='$(or $(PYTHON),$(PYTHONS_newest) python3)' scripts/prepare .venv-newest test pyspark
+	@PYTHON='$(or $(PYTHON),$(PYTHONS_4) python3)' scripts/prepare .venv-newest test pyspark
 	@touch $@
 
 .venv-docs/.made $(TOOLS): .venv-%/.made: scripts/%-requirements.txt
