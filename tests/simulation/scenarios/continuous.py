@@ -46,6 +46,7 @@ from pyspark_kafka_direct.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.simulation.cluster.groups import CommittedOffset
     from tests.simulation.history import Plan
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scheduler import World
@@ -481,6 +482,19 @@ class QueryHistory:
         for prefix in _PREFIXES:
             for (topic, _), each in GroupCoordinator.of(self._cluster).committed(f"{prefix}.cont").items():
                 self._check_topic_id(topic, json.loads(each.metadata)["topic"])
+
+        if self._parameters["guarantee"] == "exactly-once" and not self._parameters["micro_batches"]:
+            self._check_group(GroupCoordinator.of(self._cluster).committed(f"{self._prefix}.cont"))
+
+    def _check_group(self, group: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        """Check that the transactions have committed the offsets of each epoch that the checkpoint has."""
+        for (topic, partition), offset in self._store.committed_offsets().items():
+            found = self._cluster.topics.get(topic)
+            if found is None or found.generation > 1 or self._checker.has_lost:
+                continue
+            committed = group.get((topic, partition))
+            if committed is None or committed.offset < offset:
+                raise ViolationError(f"the epochs end at {offset} of {topic}-{partition}, and committed is {committed}")
 
     def _check_topic_id(self, topic: str, committed: str | None) -> None:
         """Check that a transaction has committed the id of its topic, if there was only one."""

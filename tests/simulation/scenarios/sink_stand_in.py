@@ -249,6 +249,8 @@ class SinkDriver:
         if isinstance(error, TransactionStateError):
             if "Another query uses this" in str(error):
                 query.rejection = error
+                if not query.parameters["shares_prefix"]:
+                    query.notes.append(f"no other query has the prefix, but the batch is rejected: {error}")
             elif self.ticket == query.newest_ticket and "has superseded this run" in str(error):
                 # A driver that was started earlier may plan later: then that one continues, and this one ends.
                 query.notes.append(f"the run that planned last is superseded: {error}")
