@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _PARAMETERS: Mapping[str, Any] = {
     "brokers": 1,
     "partitions": 2,
+    "topics": 1,
+    "stamp": False,
+    "names_topics": False,
     "batches": [[0, 1], [1, 0]],
     "batch_count": 2,
     "parallelism": [1],

@@ -137,6 +137,7 @@ def run(world: World, plan: Plan) -> None:
     supervisor = environment.process("supervisor")
     watch = supervisor.spawn("watch", lambda: _wait_until_done(environment, supervisor, queries))
     world.run([watch])
+    world.run([task for query in queries for task in query.tasks])  # of drivers that were replaced, too
     environment.raise_errors()
     world.run_for(20.0)
     _check_rows(environment, queries)

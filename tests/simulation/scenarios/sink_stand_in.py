@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.stored_batch import Headers
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scheduler import Task
 
     from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -71,6 +72,7 @@ class SinkQuery:
         self.reports: dict[int, Mapping[TopicPartition, PartitionWriteReport]] = {}  # by batch
         self.committing: dict[int, set[int]] = {}  # numbers of the drivers that called the commit, by batch
         self.drivers: list[SinkDriver] = []
+        self.tasks: list[Task] = []  # of the drivers
         self.rejection: TransactionStateError | None = None  # that no restart resolves
         self.newest_ticket = -1  # the offset
         self.notes: list[str] = []  # violations that matter less than lost and duplicated rows
@@ -108,7 +110,7 @@ class SinkQuery:
             return
         driver = SinkDriver(self, len(self.drivers))
         self.drivers.append(driver)
-        driver.process.spawn("query", driver.run)
+        self.tasks.append(driver.process.spawn("query", driver.run))
 
     def driver_ended(self, driver: SinkDriver) -> None:
         """Restart the query, unless a newer driver runs."""
