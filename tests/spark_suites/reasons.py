@@ -22,6 +22,8 @@ class Kind(enum.Enum):
 class Reason(NamedTuple):
     kind: Kind
     text: str
+    since: str = "4.0"
+    """The oldest version of Spark of which the kind is true."""
 
 
 _PLANNED_ONCE: Final = Reason(
@@ -33,6 +35,14 @@ _INITIAL_OFFSETS: Final = Reason(
     "Spark does not pass the checkpoint's path to a Python source, so this file is neither written nor read. "
     "[An empty first batch](structured-streaming.md#where-a-query-starts) replaces it.",
 )
+_ONE_BATCH: Final = Reason(
+    Kind.DEVIATION,
+    "On Spark 4.0 and 4.1, [a run with `Trigger.AvailableNow` or `Trigger.Once` is one batch within the limits]"
+    "(spark-versions.md#triggeravailablenow-before-42).",
+)
+_CLASS_UNLESS_ONE_BATCH: Final = Reason(
+    Kind.ERROR, f"{_CLASS.text} {_ONE_BATCH.text} This batch does not fail.", since="4.2"
+)
 _METRICS: Final = Reason(
     Kind.NOT_APPLICABLE, "A Python source has no metrics of its own. [`enable(spark)`](monitoring.md) has the lag."
 )
@@ -42,6 +52,8 @@ REASONS: Final[dict[str, dict[str, Reason]]] = {
         "ensure that initial offset are written with an extra byte in the beginning (SPARK-19517)": _INITIAL_OFFSETS,
         "deserialization of initial offset written by Spark 2.1.0 (SPARK-19517)": _INITIAL_OFFSETS,
         "deserialization of initial offset written by future version": _INITIAL_OFFSETS,
+        "Trigger.AvailableNow": _ONE_BATCH,
+        "maxOffsetsPerTrigger": _ONE_BATCH,
         "test custom metrics - with rate limit": _METRICS,
         "test custom metrics - no rate limit": _METRICS,
         "compositeReadLimit": Reason(
@@ -51,9 +63,9 @@ REASONS: Final[dict[str, dict[str, Reason]]] = {
         ),
         "V2 Source is used by default": Reason(Kind.NOT_APPLICABLE, "The test expects the JVM connector's class."),
         "Query with Trigger.AvailableNow should throw error when topic partitions got unavailable "
-        "during subsequent batches": _CLASS,
+        "during subsequent batches": _CLASS_UNLESS_ONE_BATCH,
         "Query with Trigger.AvailableNow should throw error when offset(s) in planned topic partitions "
-        "got unavailable during subsequent batches": _CLASS,
+        "got unavailable during subsequent batches": _CLASS_UNLESS_ONE_BATCH,
         "subscribe topic by pattern with topic recreation between batches": _CLASS,
         "SPARK-56243: malformed record timestamp throws detailed error": _CLASS,
         "bad source options": Reason(
