@@ -13,6 +13,7 @@ import sys
 import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from _steps import Steps
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 6
@@ -63,6 +66,7 @@ def main(output: Path, external: str | None = None) -> int:
     print(f"\n{steps.summary()}")
     print(f"\nFlights:  {output / 'flights.parquet'}")
     print(f"Pictures: {output / 'delays.png'}\n          {output / 'live.png'}")
+    print(f"Log:      {output / 'spark.log'}")
     print(NEXT.format(bin=os.path.relpath(Path(sys.executable).parent)), end="", flush=True)
     return 0 if complete else 1
 
@@ -71,7 +75,8 @@ def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path
     with steps.step("Starting Spark"):
         # Starting Spark takes seconds, mostly on another core.
         replayed_flights = ThreadPoolExecutor(1).submit(_streaming_demo.early_flights)
-        spark = start_spark()
+        with _standard_error_of_children(output / "spark.log"):
+            spark = start_spark()
         from pyspark_kafka_direct.records import IMPLEMENTATION, NATIVE_MISSING_REASON
 
         reason = f"which is slow ({NATIVE_MISSING_REASON})" if NATIVE_MISSING_REASON else "as configured"
@@ -99,6 +104,9 @@ def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path
             steps.say(as_table(rows))
             _delay_chart.draw(rows, output / "delays.png")
         same = _streaming_demo.run(steps, spark, servers, topics, replayed_flights.result(), flights, output)
+    except Exception:
+        steps.say(f"Spark's log is {output / 'spark.log'}.")
+        raise
     finally:
         spark.stop()
     return complete and same
@@ -177,6 +185,19 @@ def as_table(rows: list[tuple[str, int, int, float]]) -> str:
         for hour in sorted({hour for _, hour, *_ in rows})
     ]
     return "\n".join(lines)
+
+
+@contextmanager
+def _standard_error_of_children(file: Path) -> Iterator[None]:
+    """Store in this file what processes that start meanwhile print, such as Java's note about incubator modules."""
+    ours = os.dup(2)
+    with file.open("wb") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ exec cat  # ends with its standard input, as the JVM of a gateway
 """
 PYTHON = """#!/bin/sh
 if [ "$2" = pip ]; then
+    echo "Collecting $4"
     case "$*" in *" pip>="*) exit 1 ;; esac  # a mirror that has no newer pip
+    case "$*" in *"$REFUSED"*) echo "no matching distribution"; exit 1 ;; esac
     printf '%s\\n' "$@" >> "$INSTALLED"
     exit
 fi
@@ -62,6 +64,7 @@ def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
         "REAL_PYTHON": sys.executable,
         "INSTALLED": str(folder / "installed"),
         "STARTED": str(folder / "started"),
+        "REFUSED": "nothing",
     }
     command = ["bash", "scripts/prepare", ".venv", "dev"]
     return subprocess.Popen(
@@ -96,6 +99,17 @@ def test_an_interruption_ends_the_download_of_kafka(folder: Path) -> None:
     installed = (folder / "installed").read_text()
     for requirement in ("setuptools>=", "pyspark==", "pandas>=", "pyarrow>="):  # build, pinned, package, extra
         assert f"\n{requirement}" in installed
+
+
+def test_pip_is_seen_only_if_it_fails(folder: Path) -> None:
+    with start(folder, REFUSED="--editable") as script:
+        output, _ = script.communicate(timeout=60)
+    assert script.returncode == 1
+    before, after = output.split("  pyspark-kafka-direct ... failed")
+    assert [line for line in before.splitlines() if line.startswith("  libraries ... ")]
+    assert "Collecting" not in before
+    assert "no matching distribution" in after
+    assert f"This is the end of {folder}/build/set-up-of-.venv.log." in after
 
 
 @pytest.mark.parametrize(("end", "error"), [("exit 3", "Error 3"), ("kill -s INT 0", "")])
