@@ -169,7 +169,7 @@ wheels: $(TOOLS)  ## build and check a release in dist/: wheels for Linux (requi
 	scripts/try-wheel dist
 
 .PHONY: new-user
-new-user:  ## follow README's first screen with the wheel in dist/, then kill and restart a stream; SPARK=4.1, PYTHON=python3.12
+new-user:  ## follow docs/first-query.md with the wheel in dist/, then kill and restart a stream; SPARK=4.1, PYTHON=python3.12
 	$(or $(PYTHON),python3) -m tests.new_user --wheels dist $(if $(SPARK),--spark $(SPARK)) $(if $(PORT),--port $(PORT))
 
 .PHONY: two-pythons

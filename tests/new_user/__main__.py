@@ -1,10 +1,10 @@
-"""Follows README's first screen in a clean environment with the wheel, then kills and restarts a stream.
+"""Follows the page First query in a clean environment with the wheel, then kills and restarts a stream.
 
     python -m tests.new_user --wheels dist --spark 4.2 --python python3.12
 
-README's commands run unchanged in an empty folder. The path has only Python, Java and shell tools: no compiler and no
-checkout. ``pip install`` takes the wheel from the folder of wheels. ``--port`` is for machines on which port 9092 is in
-use; only the port then differs from README.
+The page's commands run in an empty folder. The path has only Python, Java and shell tools: no compiler and no checkout,
+so that ``pip install`` takes the wheel from the folder of wheels instead. ``--port`` is for machines on which port 9092
+is in use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
-ENVIRONMENT: Final = "kafka-direct"  # the name in README
+ENVIRONMENT: Final = "kafka-direct"  # the name on the page
 
 _TOOLS: Final = (
     "bash sh env java dirname basename uname hostname id whoami cat sed awk grep expr ps kill sleep nice setsid ls "
@@ -40,10 +40,11 @@ _MINUTES: Final = 10.0  # for each step, because the machine may be busy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Follow README and return the exit code."""
+    """Follow the page and return the exit code."""
     asked = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all started processes are ended
-    shell, python = first_screen((ROOT / "README.md").read_text(encoding="utf-8"))
+    shell, python = first_blocks((ROOT / "docs/first-query.md").read_text(encoding="utf-8"))
+    shell = shell.replace("pip install '.", "pip install 'pyspark-kafka-direct")
     if asked.port != 9092:
         shell = shell.replace("--sample flights", f"--sample flights --port {asked.port}")
         python = python.replace("localhost:9092", f"localhost:{asked.port}")
@@ -58,11 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def first_screen(readme: str) -> tuple[str, str]:
-    """Return the first shell block and the first Python block of README's first section."""
-    section = readme.split("\n## ")[1]
-    shell = re.search(r"(?:^ {4}.*\n)+", section, re.MULTILINE)
-    python = re.search(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+def first_blocks(page: str) -> tuple[str, str]:
+    """Return the first shell block and the first Python block of a page."""
+    shell = re.search(r"(?:^ {4}.*\n)+", page, re.MULTILINE)
+    python = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert shell is not None
     assert python is not None
     return textwrap.dedent(shell[0]), python[1]
@@ -96,7 +96,7 @@ class User:
             assert shutil.which(tool, path=str(tools)) is None
 
     def follow(self, shell: str, python: str, port: int) -> None:
-        """Follow README, then kill a stream and restart it."""
+        """Follow the page, then kill a stream and restart it."""
         assert not _answers(port), f"Port {port} is taken: --port names another one."
         print(f"$ {shell.strip()}", flush=True)
         with self._running("broker", shell) as broker:
@@ -239,12 +239,12 @@ def _script(file: Path, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.new_user", description="Follow README's first screen.")
+    parser = argparse.ArgumentParser(prog="python -m tests.new_user", description="Follow the page First query.")
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="folder with the wheel (default: dist)")
     parser.add_argument("--spark", help="the PySpark version to install, such as 4.2 (default: the newest supported)")
     parser.add_argument("--python", default=sys.executable, help="the user's Python (default: this one)")
     parser.add_argument("--folder", type=Path, help="the working folder; reuses the installation of an earlier run")
-    parser.add_argument("--port", type=int, default=9092, help="port of Kafka (default: README's, 9092)")
+    parser.add_argument("--port", type=int, default=9092, help="port of Kafka (default: the page's, 9092)")
     return parser
 
 

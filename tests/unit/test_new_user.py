@@ -1,13 +1,13 @@
-"""What is taken from README, and from what Spark prints, when its first screen is tried (python -m tests.new_user)."""
+"""What is taken from the page First query, and from what Spark prints, when it is tried (python -m tests.new_user)."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-from tests.new_user.__main__ import first_screen, totals
+from tests.new_user.__main__ import first_blocks, totals
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/first-query.md"
 
 TOLD = """\
 +-------+-------+------------------+
@@ -26,10 +26,10 @@ TOLD = """\
 """
 
 
-def test_the_blocks_of_the_first_screen() -> None:
-    shell, python = first_screen(README.read_text(encoding="utf-8"))
+def test_the_first_blocks_of_the_page() -> None:
+    shell, python = first_blocks(PAGE.read_text(encoding="utf-8"))
     lines = shell.splitlines()
-    assert [line for line in lines if line.startswith("pip install")]
+    assert "pip install '.[spark]'" in lines
     assert lines[-1].startswith("python -m pyspark_kafka_direct.broker")
     ast.parse(python)
     assert '.format("kafka-direct")' in python
