@@ -88,14 +88,14 @@ def _random_value(each: Any, source: random.Random) -> Any:
     cpp = each.cpp_type
     if each.enum_type is not None:
         numbers = [value.number for value in each.enum_type.values]
-        return source.choice(numbers if each.enum_type.is_closed else [*numbers, 77])
+        return source.choice(numbers if each.enum_type.is_closed else [*numbers, 77, -1, -(1 << 31), (1 << 31) - 1])
     if cpp == each.CPPTYPE_STRING:
         text = source.choice(["", "a", "é€", "x" * 15, "y" * 16, "z" * 17, "0" * 200])
         return text if each.type == each.TYPE_STRING else text.encode() + b"\xff"
     if cpp == each.CPPTYPE_BOOL:
         return source.random() < 0.5
     if cpp in (each.CPPTYPE_FLOAT, each.CPPTYPE_DOUBLE):
-        return source.choice([0.0, -0.0, 1.5, -2.25, float("inf")])
+        return source.choice([0.0, -0.0, 1.5, -2.25, 1e-45, float("inf"), -float("inf"), float("nan")])
     bits = 32 if cpp in (each.CPPTYPE_INT32, each.CPPTYPE_UINT32) else 64
     if each.containing_type.full_name.startswith("google.protobuf."):
         bits = 30  # seconds whose microseconds have 64 bits

@@ -32,13 +32,19 @@ EVERYTHING = message_class(ALL_TYPES, "test.all.Everything")
 LEGACY = message_class(PROTO2, "test.two.Legacy")
 WITH_CLOSED_ENUMS = message_class(CLOSED, "test.closed.Closed")
 
+_VARINTS = (  # of 64 bits, and longer than necessary
+    *(varint(value) for value in (0, 2, 1 << 31, 1 << 32 | 5, (1 << 32) - 1, 1 << 63, (1 << 64) - 1)),
+    b"\x81\x80\x00",
+    b"\x80" * 9 + b"\x00",
+)
+
 _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) -> bytes:
-    """Return other bytes of the same schema: fields in another order, twice, unknown, or damaged.
+    """Return other bytes of the same schema: fields in another order, twice, unknown, too wide, or damaged.
 
-    ``others`` are fields that may be added.
+    ``others`` are fields that may be added. Messages in fields change as well.
     """
     if others:
         parts = fields_of(data)
@@ -47,17 +53,19 @@ def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) ->
         data = b"".join(parts)
     for _ in range(source.randrange(3)):
         parts = list(fields_of(data))
-        match source.randrange(6):
+        match source.randrange(8):
             case 0:
                 source.shuffle(parts)
             case 1 if parts:
                 parts.insert(source.randrange(len(parts)), source.choice(parts))
             case 2:
+                number = source.choice([77, 99, (1 << 29) - 1, source.randint(1, 40)])  # or another wire type
                 unknown = [
-                    field(77, 0, varint(128)),
-                    field(78, 2, b"abc"),
-                    group(79, field(1, 0, b"\1")),
-                    field(79, 5, b"1234"),
+                    field(number, 0, varint(128)),
+                    field(number, 1, b"12345678"),
+                    field(number, 2, b"abc"),
+                    group(number, field(1, 0, b"\1")),
+                    field(number, 5, b"1234"),
                 ]
                 parts.insert(source.randrange(len(parts) + 1), source.choice(unknown))
             case 3:
@@ -67,10 +75,24 @@ def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) ->
                 changed = bytearray(data)
                 changed[source.randrange(len(changed))] = source.randrange(256)
                 parts = [bytes(changed)]
+            case 5 if sized := [each for each in parts if each and _number_and_type(each)[1] == 2]:
+                part = source.choice(sized)
+                number, _ = _number_and_type(part)
+                _, size_at = _read_varint(part, 0)
+                _, content_at = _read_varint(part, size_at)
+                parts[parts.index(part)] = field(number, 2, mutated(part[content_at:], source))
+            case 6 if varints := [each for each in parts if each and _number_and_type(each)[1] == 0]:
+                part = source.choice(varints)
+                parts[parts.index(part)] = field(_number_and_type(part)[0], 0, source.choice(_VARINTS))
             case _:
                 parts.append(bytes(source.randrange(256) for _ in range(source.randrange(4))))
         data = b"".join(parts)
     return data
+
+
+def _number_and_type(part: bytes) -> tuple[int, int]:
+    tag, _ = _read_varint(part, 0)
+    return tag >> 3, tag & 7
 
 
 def fields_of(data: bytes) -> list[bytes]:
