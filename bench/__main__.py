@@ -60,7 +60,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--profile", choices=PROFILES, default="quick", help="quick: minutes; full: an hour or two")
     parser.add_argument("--full", action="store_const", dest="profile", const="full", help="the same as --profile full")
     parser.add_argument("--only", choices=PARTS, help="only this, which the profiles themselves do not have")
-    parser.add_argument("--output", type=Path, help="folder for the results (default: docs/results)")
+    parser.add_argument("--output", type=Path, help="folder for the results (default: bench/results)")
     parser.add_argument("--render", type=Path, metavar="JSON", help="only print and draw earlier results again")
     trying = parser.add_argument_group("for trying things out; results then go to a temporary folder")
     trying.add_argument("--peers", default=",".join(PEERS), help="only these, separated by commas (%(default)s)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
+RESULTS = Path(__file__).parent / "results"
 
 
 def publish(folder: Path, name: str, title: str, text: str, found: Mapping[str, Any]) -> None:

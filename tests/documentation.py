@@ -1,4 +1,4 @@
-"""The pages for users, and the blocks of code in them.
+"""The pages of the documentation, and the blocks of code in them.
 
 A fenced block names its language. A test runs the ``python`` blocks of a page in order and in one namespace. A
 ``python fragment`` uses names that no test can provide; it must compile. An indented block contains shell commands or
@@ -16,7 +16,11 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "RELEASING.md",
-    *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md")),
+    *(
+        f"{folder}/{file.name}"
+        for folder in ("docs", "bench/results", "tests/evidence")
+        for file in sorted((ROOT / folder).glob("*.md"))
+    ),
 ]
 
 

@@ -3,7 +3,7 @@
 The outcome is that of the scenario's operation in which the fault happened: ``completed``, ``failed`` (with an error
 that the history justifies), or ``outside an operation``.
 
-    python -m tests.simulation.coverage                # the table of docs/results/simulation-coverage.md
+    python -m tests.simulation.coverage                # the table of tests/evidence/simulation-coverage.md
     python -m tests.simulation.coverage coverage.json  # the same table of what a run has reached
 """
 

@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bug", help="only bugs whose name contains this")
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--markdown", action="store_true", help="print the rows of docs/results/planted-bugs.md")
+    parser.add_argument("--markdown", action="store_true", help="print the rows of tests/evidence/planted-bugs.md")
     chosen = parser.parse_args(arguments)
     bugs = [
         bug

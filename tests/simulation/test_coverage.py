@@ -111,8 +111,8 @@ def test_the_compact_table_has_a_sign_for_each_outcome() -> None:
 def test_the_documentation_has_the_table_of_what_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     table = capsys.readouterr().out
-    page = (ROOT / "docs" / "results" / "simulation-coverage.md").read_text("utf-8")
-    assert table in page, "python -m tests.simulation.coverage prints the table of docs/results/simulation-coverage.md"
+    page = (ROOT / "tests" / "evidence" / "simulation-coverage.md").read_text("utf-8")
+    assert table in page, "python -m tests.simulation.coverage prints the table of this page"
 
 
 def test_the_compact_table_of_a_file_shows_rare_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,24 +27,26 @@ class Reason(NamedTuple):
 
 
 _PLANNED_ONCE: Final = Reason(
-    Kind.DEVIATION, "[A DataFrame is planned once](coming-from-the-jvm-connector.md#a-dataframe-is-planned-once)."
+    Kind.DEVIATION,
+    "[A DataFrame is planned once](../../docs/coming-from-the-jvm-connector.md#a-dataframe-is-planned-once).",
 )
 _CLASS: Final = Reason(Kind.ERROR, "Another class and text: see below.")
 _INITIAL_OFFSETS: Final = Reason(
     Kind.NOT_APPLICABLE,
     "Spark does not pass the checkpoint's path to a Python source, so this file is neither written nor read. "
-    "[An empty first batch](structured-streaming.md#where-a-query-starts) replaces it.",
+    "[An empty first batch](../../docs/structured-streaming.md#where-a-query-starts) replaces it.",
 )
 _ONE_BATCH: Final = Reason(
     Kind.DEVIATION,
     "On Spark 4.0 and 4.1, [a run with `Trigger.AvailableNow` or `Trigger.Once` is one batch within the limits]"
-    "(spark-versions.md#triggeravailablenow-before-42).",
+    "(../../docs/spark-versions.md#triggeravailablenow-before-42).",
 )
 _CLASS_UNLESS_ONE_BATCH: Final = Reason(
     Kind.ERROR, f"{_CLASS.text} {_ONE_BATCH.text} This batch does not fail.", since="4.2"
 )
 _METRICS: Final = Reason(
-    Kind.NOT_APPLICABLE, "A Python source has no metrics of its own. [`enable(spark)`](monitoring.md) has the lag."
+    Kind.NOT_APPLICABLE,
+    "A Python source has no metrics of its own. [`enable(spark)`](../../docs/monitoring.md) has the lag.",
 )
 
 REASONS: Final[dict[str, dict[str, Reason]]] = {
@@ -70,7 +72,8 @@ REASONS: Final[dict[str, dict[str, Reason]]] = {
         "SPARK-56243: malformed record timestamp throws detailed error": _CLASS,
         "bad source options": Reason(
             Kind.DEVIATION,
-            "[A stream checks its options at its start](coming-from-the-jvm-connector.md#errors-at-planning).",
+            "[A stream checks its options at its start]"
+            "(../../docs/coming-from-the-jvm-connector.md#errors-at-planning).",
         ),
         "async progress tracking": Reason(
             Kind.NOT_APPLICABLE,
@@ -95,7 +98,7 @@ REASONS: Final[dict[str, dict[str, Reason]]] = {
     "KafkaSinkBatchSuiteV2": {
         "batch - partition column and partitioner priorities": Reason(
             Kind.DEVIATION,
-            "[A Java partitioner](coming-from-the-jvm-connector.md#the-sink) cannot run. "
+            "[A Java partitioner](../../docs/coming-from-the-jvm-connector.md#the-sink) cannot run. "
             "The other priorities are the same: `test_the_partition_is_chosen_by_column_then_key_then_batch`.",
         ),
         "batch - null topic field value, and no topic option": _CLASS,
@@ -109,13 +112,14 @@ REASONS: Final[dict[str, dict[str, Reason]]] = {
         "streaming - exception on config serializer": _CLASS,
         "streaming - sink progress is produced": Reason(
             Kind.DEVIATION,
-            "[Spark rejects output mode `update`](coming-from-the-jvm-connector.md#the-sink) for Python sinks.",
+            "[Spark rejects output mode `update`]"
+            "(../../docs/coming-from-the-jvm-connector.md#the-sink) for Python sinks.",
         ),
     },
     "KafkaDontFailOnDataLossSuite": {
         "failOnDataLoss=false should not return duplicated records: continuous processing": Reason(
             Kind.DEVIATION,
-            "Spark has no trigger `continuous` for Python sources: use [continuous queries](continuous.md).",
+            "Spark has no trigger `continuous` for Python sources: use [continuous queries](../../docs/continuous.md).",
         ),
     },
 }

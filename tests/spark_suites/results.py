@@ -1,4 +1,4 @@
-"""The stored results of Spark's suites, one file for each version of Spark: docs/results/spark-suites-4.2.0.jsonl."""
+"""The stored results of Spark's suites, one file for each version of Spark: tests/evidence/spark-suites-4.2.0.jsonl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.spark_suites.suites import SUITES, Source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-FOLDER = Path(__file__).parents[2] / "docs" / "results"
+FOLDER = Path(__file__).parents[1] / "evidence"
 
 
 @dataclass

@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests import documentation
+from tests.documentation import ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = [ROOT / page for page in documentation.PAGES]
+EVIDENCE = ROOT / "tests" / "evidence"
 
 _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 _TEST_ALONE = re.compile(r"`(test_\w+?)(\.py)?`")  # without its file, or without the file's folder
@@ -48,13 +53,13 @@ def test_every_test_that_is_named_without_its_file_exists(page: Path) -> None:
 
 def test_the_page_names_tests() -> None:
     """Guards the expression that finds them."""
-    assert len(_TEST_ALONE.findall((ROOT / "docs" / "acceptance.md").read_text("utf-8"))) > 300
-    assert len(_TEST.findall((ROOT / "docs" / "guarantees-evidence.md").read_text("utf-8"))) > 5
-    assert len(_TEST_ALONE.findall((ROOT / "docs" / "guarantees-evidence.md").read_text("utf-8"))) > 40
+    assert len(_TEST_ALONE.findall((EVIDENCE / "acceptance.md").read_text("utf-8"))) > 300
+    assert len(_TEST.findall((EVIDENCE / "guarantees-evidence.md").read_text("utf-8"))) > 5
+    assert len(_TEST_ALONE.findall((EVIDENCE / "guarantees-evidence.md").read_text("utf-8"))) > 40
 
 
 def test_every_row_of_numbers_that_is_named_exists() -> None:
-    page = (ROOT / "docs" / "acceptance.md").read_text("utf-8")
+    page = (EVIDENCE / "acceptance.md").read_text("utf-8")
     ranges = (ROOT / "tests" / "unit" / "planning" / "test_offset_range_calculator.py").read_text("utf-8")
     names = [name for row in _ROW.findall(page) for name in re.findall(r'"([^"]+)"', row)]
     assert len(names) > 10

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from scripts.site_pages import with_links_of_site
 from tests.documentation import PAGES, ROOT, Block, fenced, indented, text_of
 
 from pyspark_kafka_direct.broker.__main__ import argument_parser as broker_parser
@@ -100,6 +101,24 @@ def test_links_lead_somewhere(page: str) -> None:
         file = ROOT / here / name if name else ROOT / page
         assert file.exists(), f"{page}: {target}"
         assert not anchor or anchor in anchors(file), f"{page}: {target}"
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "of_site"),
+    [
+        ("benchmarks.md", "../bench/results/quick.md", "bench/results/quick.md"),
+        ("benchmarks.md", "continuous.md#latency", "continuous.md#latency"),
+        ("tests/evidence/acceptance.md", "../../docs/sink.md#topics", "../../sink.md#topics"),
+        ("tests/evidence/soaks.md", "guarantees-evidence.md#soaks", "guarantees-evidence.md#soaks"),
+        ("benchmarks.md", "../bench/results/no-such-page.md", "../bench/results/no-such-page.md"),
+        ("benchmarks.md", "https://kafka.apache.org/sink.md", "https://kafka.apache.org/sink.md"),
+    ],
+)
+def test_links_between_folders_are_those_of_the_site(page: str, link: str, of_site: str) -> None:
+    evidence = ["acceptance.md", "guarantees-evidence.md", "soaks.md"]
+    pages = ["benchmarks.md", "sink.md", "continuous.md", "bench/results/quick.md"]
+    pages += [f"tests/evidence/{name}" for name in evidence]
+    assert with_links_of_site(f"a [link]({link}).", page, pages) == f"a [link]({of_site})."
 
 
 def anchors(file: Path) -> set[str]:

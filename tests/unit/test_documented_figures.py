@@ -187,7 +187,7 @@ FIGURES = [  # a page, what it says, the results, what they say
 
 @pytest.mark.parametrize(("page", "said", "results", "row"), FIGURES, ids=[str(each) for each in range(len(FIGURES))])
 def test_a_figure_is_that_of_the_results(page: str, said: str, results: str, row: str) -> None:
-    measured = text_of(f"docs/results/{results}.md")
+    measured = text_of(f"bench/results/{results}.md")
     assert (ROOT / page).is_file()
     assert said in " ".join(text_of(page).split()), f"{page} says something else now: change the row here"
-    assert row in measured, f"docs/results/{results}.md has changed: change {page} ({said!r}), and the row here"
+    assert row in measured, f"bench/results/{results}.md has changed: change {page} ({said!r}), and the row here"
