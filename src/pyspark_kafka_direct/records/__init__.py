@@ -50,6 +50,7 @@ from pyspark_kafka_direct.records.interfaces import (
 )
 from pyspark_kafka_direct.records.json_values import (
     DEFAULT_TIME_ZONE,
+    MAX_DECODED_BYTES,
     DecodedValues,
     JsonDecoder,
     JsonRequest,
@@ -170,17 +171,20 @@ def create_encoder(
 
 
 def create_json_decoder(
-    fields: pa.Schema | None, corrupt_record: str = "", time_zone: str = DEFAULT_TIME_ZONE
+    fields: pa.Schema | None,
+    corrupt_record: str = "",
+    time_zone: str = DEFAULT_TIME_ZONE,
+    max_bytes: int = MAX_DECODED_BYTES,
 ) -> JsonDecoder:
     """Create a decoder of the wanted fields, or of VARIANTs; a type that JSON cannot be decoded to is a ValueError."""
-    return _selected.create_json_decoder(JsonRequest(fields, corrupt_record, time_zone))
+    return _selected.create_json_decoder(JsonRequest(fields, corrupt_record, time_zone, max_bytes))
 
 
-def create_avro_decoder(fields: pa.Schema) -> AvroDecoder:
+def create_avro_decoder(fields: pa.Schema, max_bytes: int = MAX_DECODED_BYTES) -> AvroDecoder:
     """Create a decoder of the wanted fields; a type that Avro cannot be decoded to is a ValueError."""
     from pyspark_kafka_direct.records.avro_values import AvroRequest  # most tasks do not need it
 
-    return _selected.create_avro_decoder(AvroRequest(fields))
+    return _selected.create_avro_decoder(AvroRequest(fields, max_bytes))
 
 
 def create_avro_encoder(encoding: PayloadEncoding) -> PayloadEncoder:
@@ -188,11 +192,13 @@ def create_avro_encoder(encoding: PayloadEncoding) -> PayloadEncoder:
     return _selected.create_avro_encoder(encoding)
 
 
-def create_protobuf_decoder(fields: pa.Schema, program: ProtobufProgram) -> ProtobufDecoder:
+def create_protobuf_decoder(
+    fields: pa.Schema, program: ProtobufProgram, max_bytes: int = MAX_DECODED_BYTES
+) -> ProtobufDecoder:
     """Create a decoder of the wanted fields; a program that does not fit them is a ValueError."""
     from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest  # most tasks do not need it
 
-    return _selected.create_protobuf_decoder(ProtobufRequest(fields, program))
+    return _selected.create_protobuf_decoder(ProtobufRequest(fields, program, max_bytes))
 
 
 def create_protobuf_encoder(encoding: PayloadEncoding) -> PayloadEncoder:
