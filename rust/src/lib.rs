@@ -18,7 +18,7 @@ use arrow_schema::Schema;
 use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use record_kernel::{AbortedTransaction, DecodeError, Limits, OffsetRange, Scan};
+use record_kernel::{AbortedTransaction, DecodeError, Limits, OffsetRange, Scan, ScannedBatch};
 
 pyo3::create_exception!(
     _native,
@@ -29,7 +29,7 @@ pyo3::create_exception!(
 
 /// Python rejects a kernel with another number. Increase it here and in `native_kernel.py` when the arguments or the
 /// results of a function change.
-const INTERFACE_VERSION: u32 = 3;
+const INTERFACE_VERSION: u32 = 4;
 
 /// Decodes one range of one partition; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -40,7 +40,7 @@ struct Decoder {
 #[pymethods]
 impl Decoder {
     #[new]
-    #[pyo3(signature = (schema, topic, partition, from_offset, until_offset, check_crcs, max_rows, max_bytes, max_batch_bytes))]
+    #[pyo3(signature = (schema, topic, partition, from_offset, until_offset, check_crcs, max_rows, max_bytes, max_batch_bytes, count_only))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         schema: &Bound<'_, PyAny>,
@@ -52,11 +52,12 @@ impl Decoder {
         max_rows: usize,
         max_bytes: usize,
         max_batch_bytes: usize,
+        count_only: bool,
     ) -> PyResult<Self> {
         let schema = Arc::new(Schema::from_pyarrow_bound(schema)?);
         let range = OffsetRange { from: from_offset, until: until_offset };
         let limits = Limits { rows: max_rows, bytes: max_bytes, batch: max_batch_bytes };
-        let inner = record_kernel::Decoder::new(schema, topic, partition, range, limits, check_crcs)
+        let inner = record_kernel::Decoder::new(schema, topic, partition, range, limits, check_crcs, count_only)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Decoder { inner })
     }
@@ -116,16 +117,51 @@ fn failure(error: DecodeError) -> PyErr {
     PyDecodeError::new_err((error.kind.name(), error.message, error.offset))
 }
 
-/// Returns the offset after the last complete batch in `records`, or `position`.
+/// Start, end, base offset, last offset, magic, leader epoch, producer id, whether it is transactional and control, records.
+type BatchTuple = (usize, usize, i64, i64, i8, i32, i64, bool, bool, i32);
+
+/// Kind, message and offset, as in a DecodeError.
+type ErrorTuple = (&'static str, String, i64);
+
+/// Returns the complete batches in `records` that begin before `until`, the offset after them (at least `position`), and
+/// the error of a malformed header behind them.
 #[pyfunction]
-fn scan_next_offset(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<i64> {
-    Ok(scan(py, records, position)?.next_offset)
+fn scan_batches(
+    py: Python<'_>,
+    records: &Bound<'_, PyAny>,
+    position: i64,
+    until: i64,
+) -> PyResult<(Vec<BatchTuple>, i64, Option<ErrorTuple>)> {
+    let mut batches = Vec::new();
+    let scanned = scan(py, records, position, until, |batch| {
+        batches.push((
+            batch.start,
+            batch.end,
+            batch.base_offset,
+            batch.last_offset,
+            batch.magic,
+            batch.leader_epoch,
+            batch.producer_id,
+            batch.is_transactional,
+            batch.is_control,
+            batch.records,
+        ));
+    })?;
+    Ok((batches, scanned.next_offset, scanned.failure.map(|error| (error.kind.name(), error.message, error.offset))))
 }
 
-/// Returns the leader epoch of the last complete batch in `records`; -1 if there is none.
+/// Returns the leader epoch of the last complete batch in `records`; -1 if there is none. `scan_batches` without a Python
+/// object for each batch.
 #[pyfunction]
 fn scan_leader_epoch(py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<i32> {
-    Ok(scan(py, records, 0)?.leader_epoch)
+    Ok(scan(py, records, 0, i64::MAX, |_| ())?.leader_epoch)
+}
+
+/// Returns whether a complete control batch contains an ABORT marker; `max_bytes` limits its decompressed size.
+#[pyfunction]
+fn is_abort_marker(py: Python<'_>, batch: &Bound<'_, PyAny>, max_bytes: usize) -> PyResult<bool> {
+    let batch = PyBuffer::<u8>::get(batch)?.to_vec(py)?;
+    record_kernel::is_abort_marker(&batch, max_bytes).map_err(failure)
 }
 
 /// Returns whether `data` is one record batch of format 2 with a valid CRC.
@@ -136,10 +172,16 @@ fn is_valid_batch(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(record_kernel::is_valid_batch(cells.len(), |at, chunk| copy(&cells[at..], chunk)))
 }
 
-fn scan(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<Scan> {
+fn scan(
+    py: Python<'_>,
+    records: &Bound<'_, PyAny>,
+    position: i64,
+    until: i64,
+    each: impl FnMut(ScannedBatch),
+) -> PyResult<Scan> {
     let buffer = PyBuffer::<u8>::get(records)?;
     let cells = contiguous(py, &buffer)?;
-    Ok(record_kernel::scan_with(cells.len(), |at, prefix| copy(&cells[at..], prefix), position, i64::MAX))
+    Ok(record_kernel::scan_with(cells.len(), |at, prefix| copy(&cells[at..], prefix), position, until, each))
 }
 
 fn contiguous<'a>(py: Python<'a>, buffer: &'a PyBuffer<u8>) -> PyResult<&'a [ReadOnlyCell<u8>]> {
@@ -187,6 +229,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(encoder::set_producer_state, module)?)?;
     module.add_function(wrap_pyfunction!(encoder::split_batch, module)?)?;
     module.add_function(wrap_pyfunction!(is_valid_batch, module)?)?;
-    module.add_function(wrap_pyfunction!(scan_next_offset, module)?)?;
+    module.add_function(wrap_pyfunction!(is_abort_marker, module)?)?;
+    module.add_function(wrap_pyfunction!(scan_batches, module)?)?;
     module.add_function(wrap_pyfunction!(scan_leader_epoch, module)?)
 }

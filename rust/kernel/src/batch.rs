@@ -3,7 +3,7 @@
 use crate::error::{DecodeError, KernelError};
 use crate::format::{
     CODEC_BITS, CONTROL_BIT, HEADER, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, MAGIC, MIN_LEGACY_LENGTH, NO_LEADER_EPOCH,
-    TRANSACTIONAL_BIT, UP_TO_LAST_OFFSET, UP_TO_MAGIC, at,
+    NO_PRODUCER_ID, TRANSACTIONAL_BIT, UP_TO_MAGIC, at,
 };
 
 /// Bytes whose CRC is computed at once: they fit into the processor's first cache.
@@ -26,7 +26,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header; the batch starts `bytes`, which hold at min_length [`HEADER`] bytes.
+    /// Reads a header; the batch starts `bytes`, if they hold at least [`HEADER`] bytes.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let bytes = bytes.first_chunk::<HEADER>()?;
         Some(Header {
@@ -121,25 +121,34 @@ pub struct Scan {
 ///
 /// `position` is the next wanted offset.
 pub fn scan(bytes: &[u8], position: i64, until: i64) -> Scan {
-    scan_with(bytes.len(), |at, prefix| prefix.copy_from_slice(&bytes[at..at + prefix.len()]), position, until)
+    let copy = |at: usize, prefix: &mut [u8]| prefix.copy_from_slice(&bytes[at..at + prefix.len()]);
+    scan_with(bytes.len(), copy, position, until, |_| ())
 }
 
-/// [`scan`] for `length` bytes in other memory: `copy` copies a few of them, from an index on.
-pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position: i64, until: i64) -> Scan {
+/// [`scan`] for `length` bytes in other memory: `copy` copies a few of them, from an index on. `each` gets the complete
+/// batches.
+pub fn scan_with(
+    length: usize,
+    mut copy: impl FnMut(usize, &mut [u8]),
+    position: i64,
+    until: i64,
+    mut each: impl FnMut(ScannedBatch),
+) -> Scan {
     let mut scanned =
         Scan { end: 0, next_offset: position, leader_epoch: NO_LEADER_EPOCH, legacy_format: false, failure: None };
-    let mut prefix = [0; UP_TO_LAST_OFFSET];
+    let mut prefix = [0; HEADER];
     while scanned.next_offset < until {
         let available = length - scanned.end;
-        let prefix = &mut prefix[..available.min(UP_TO_LAST_OFFSET)];
+        let prefix = &mut prefix[..available.min(HEADER)];
         copy(scanned.end, prefix);
-        match extent(prefix, available) {
+        match scan_one(prefix, scanned.end, length) {
             Ok(None) => break,
-            Ok(Some(extent)) => {
-                scanned.end += extent.size;
-                scanned.next_offset = scanned.next_offset.max(extent.last_offset + 1);
-                scanned.leader_epoch = extent.leader_epoch;
-                scanned.legacy_format |= extent.legacy_format;
+            Ok(Some(batch)) => {
+                scanned.end = batch.end;
+                scanned.next_offset = scanned.next_offset.max(batch.last_offset + 1);
+                scanned.leader_epoch = batch.leader_epoch;
+                scanned.legacy_format |= batch.magic < MAGIC;
+                each(batch);
             }
             Err(error) => {
                 scanned.failure = Some(error.at(scanned.next_offset));
@@ -150,40 +159,62 @@ pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position
     scanned
 }
 
-struct Extent {
-    size: usize,
-    last_offset: i64,
-    leader_epoch: i32,
-    legacy_format: bool,
+/// A complete batch of a fetch response, from its header. Before format 2, a batch is one message, which may contain
+/// others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScannedBatch {
+    /// Where it starts and ends in the response.
+    pub start: usize,
+    pub end: usize,
+    pub base_offset: i64,
+    pub last_offset: i64,
+    pub magic: i8,
+    /// -1 before format 2, like the producer id.
+    pub leader_epoch: i32,
+    pub producer_id: i64,
+    pub is_transactional: bool,
+    pub is_control: bool,
+    /// The number of records that the header claims; -1 before format 2.
+    pub records: i32,
 }
 
-/// The extent of the batch that starts with `prefix`, or `None` if it is longer than the `available` bytes.
-fn extent(prefix: &[u8], available: usize) -> Result<Option<Extent>, KernelError> {
+/// The batch that starts with `prefix` at `start`, or `None` if it ends after the `length` bytes of the response.
+fn scan_one(prefix: &[u8], start: usize, length: usize) -> Result<Option<ScannedBatch>, KernelError> {
     if prefix.len() < UP_TO_MAGIC {
         return Ok(None);
     }
     let base_offset = i64_at(prefix, at::BASE_OFFSET);
-    let length = i32_at(prefix, at::LENGTH);
+    let claimed = i32_at(prefix, at::LENGTH);
     let magic = prefix[at::MAGIC] as i8;
     if !(0..=MAGIC).contains(&magic) {
         return Err(KernelError::corrupt(format!("a record batch has the unknown message format {magic}")));
     }
     let min_length = if magic == MAGIC { HEADER - LOG_OVERHEAD } else { MIN_LEGACY_LENGTH };
-    let size = match usize::try_from(length) {
-        Ok(length) if length >= min_length => LOG_OVERHEAD + length,
-        _ => return Err(KernelError::corrupt(format!("a record batch claims an impossible length of {length} bytes"))),
+    let size = match usize::try_from(claimed) {
+        Ok(claimed) if claimed >= min_length => LOG_OVERHEAD + claimed,
+        _ => {
+            return Err(KernelError::corrupt(format!("a record batch claims an impossible length of {claimed} bytes")));
+        }
     };
-    if available < size {
+    if length - start < size {
         return Ok(None);
     }
-    let (leader_epoch, last_offset_delta) = if magic == MAGIC {
-        (i32_at(prefix, at::LEADER_EPOCH), i32_at(prefix, at::LAST_OFFSET_DELTA))
-    } else {
-        (NO_LEADER_EPOCH, 0)
-    };
+    let header = if magic == MAGIC { Header::parse(prefix) } else { None };
+    let last_offset_delta = header.map_or(0, |header| header.last_offset_delta);
     match base_offset.checked_add(i64::from(last_offset_delta)) {
         Some(last_offset) if base_offset >= 0 && last_offset_delta >= 0 && last_offset < i64::MAX => {
-            Ok(Some(Extent { size, last_offset, leader_epoch, legacy_format: magic < MAGIC }))
+            Ok(Some(ScannedBatch {
+                start,
+                end: start + size,
+                base_offset,
+                last_offset,
+                magic,
+                leader_epoch: header.map_or(NO_LEADER_EPOCH, |header| header.leader_epoch),
+                producer_id: header.map_or(NO_PRODUCER_ID, |header| header.producer_id),
+                is_transactional: header.is_some_and(|header| header.is_transactional()),
+                is_control: header.is_some_and(|header| header.is_control()),
+                records: header.map_or(-1, |header| header.count),
+            }))
         }
         _ => Err(KernelError::corrupt(format!(
             "a record batch claims impossible offsets: base {base_offset}, last offset delta {last_offset_delta}"

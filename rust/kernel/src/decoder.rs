@@ -7,8 +7,9 @@ use crate::aborted::{AbortedProducers, AbortedTransaction};
 use crate::batch::{Header, scan};
 use crate::codecs::{Codecs, DecompressedBuffer};
 use crate::columns::Columns;
+use crate::control::contains_abort_marker;
 use crate::error::{DecodeError, ErrorKind, KernelError};
-use crate::format::{ABORT_MARKER, CREATE_TIME, HEADER, LOG_APPEND_TIME, codec};
+use crate::format::{CREATE_TIME, HEADER, LOG_APPEND_TIME, codec};
 use crate::record::{self, RecordPrefix};
 
 const MICROSECONDS_PER_MILLISECOND: i64 = 1000;
@@ -52,6 +53,8 @@ pub struct Decoder {
     range: OffsetRange,
     limits: Limits,
     check_crcs: bool,
+    /// Whether a batch that is wholly in the range is counted by its header: not decoded, and its CRC not checked.
+    count_only: bool,
     columns: Columns,
     codecs: Codecs,
     aborted: AbortedProducers,
@@ -110,12 +113,14 @@ impl Decoder {
         range: OffsetRange,
         limits: Limits,
         check_crcs: bool,
+        count_only: bool,
     ) -> Result<Decoder, ArrowError> {
         Ok(Decoder {
             columns: Columns::new(schema, topic, partition)?,
             range,
             limits,
             check_crcs,
+            count_only,
             codecs: Codecs::default(),
             aborted: AbortedProducers::default(),
             input: Vec::new(),
@@ -263,20 +268,23 @@ impl Decoder {
                 continue;
             }
             let at_batch = |error: KernelError| error.at(header.base_offset);
-            if self.check_crcs {
+            let whole = header.base_offset >= self.position && last_offset < self.range.until;
+            let counted = self.count_only && whole && !header.is_control();
+            if self.check_crcs && !counted {
                 header.check_crc(batch).map_err(at_batch)?;
             }
             if header.count < 0 {
                 let error = KernelError::corrupt(format!("a record batch claims {} records", header.count));
                 return Err(at_batch(error));
             }
-            // A skipped batch counts its records, limited to the part of the range that it covers.
+            // A batch that is not decoded counts its records, limited to the part of the range that it covers.
             let end_position = (last_offset + 1).min(self.range.until).max(self.position);
             let skipped = i64::from(header.count).min((end_position - self.position.max(header.base_offset)).max(0));
             if header.is_control() {
                 if may_end_transaction
                     && header.count > 0
-                    && is_abort_marker(&header, batch, &mut self.codecs, &mut self.decompressed).map_err(at_batch)?
+                    && contains_abort_marker(&header, batch, &mut self.codecs, &mut self.decompressed)
+                        .map_err(at_batch)?
                 {
                     self.aborted.end(header.producer_id);
                 }
@@ -289,7 +297,10 @@ impl Decoder {
                 self.position = end_position;
                 continue;
             }
-            if header.count == 0 {
+            if counted {
+                self.counts.records += skipped;
+            }
+            if counted || header.count == 0 {
                 self.position = end_position;
                 continue;
             }
@@ -451,26 +462,6 @@ impl RecordReader<'_> {
             Some(size) if size <= records.len() => Err(error),
             _ => Ok(ReadOutcome::NeedsDecompression),
         }
-    }
-}
-
-/// Whether a control batch contains an ABORT marker.
-fn is_abort_marker(
-    header: &Header,
-    batch: &[u8],
-    codecs: &mut Codecs,
-    decompressed: &mut DecompressedBuffer,
-) -> Result<bool, KernelError> {
-    let mut records = &batch[HEADER..];
-    if header.codec() != codec::NONE {
-        codecs.begin(header.codec(), decompressed)?;
-        codecs.decompress_more(records, decompressed)?;
-        records = decompressed.bytes();
-    }
-    let record = RecordPrefix::parse(records, 0)?.record()?;
-    match record.key {
-        Some(&[_, _, high, low, ..]) => Ok(i16::from_be_bytes([high, low]) == ABORT_MARKER),
-        _ => Err(KernelError::corrupt("a control record's key is shorter than its version and type")),
     }
 }
 

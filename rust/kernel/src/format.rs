@@ -47,8 +47,6 @@ pub const HEADER: usize = 61;
 pub(crate) const LOG_OVERHEAD: usize = 12;
 /// Bytes up to and including the magic byte.
 pub(crate) const UP_TO_MAGIC: usize = at::MAGIC + 1;
-/// Bytes up to and including the last offset delta.
-pub(crate) const UP_TO_LAST_OFFSET: usize = at::LAST_OFFSET_DELTA + 4;
 /// Message formats 0 and 1: crc, magic, attributes, key length, value length.
 pub(crate) const MIN_LEGACY_LENGTH: usize = 14;
 

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch, StructArray};
-use record_kernel::{AbortedTransaction, Limits, OffsetRange};
+use record_kernel::{AbortedTransaction, Limits, OffsetRange, scan_with};
 use support::{Random, Record, batch, body, compress, damage, decoder, feed, fix_length_and_crc, record};
 
 const OFFSET: usize = 4;
@@ -70,6 +70,18 @@ fn check(rows: &RecordBatch, range: OffsetRange, limits: Limits, last: &mut i64)
     }
 }
 
+/// Batches follow each other, and end within the bytes.
+fn check_scan(bytes: &[u8]) {
+    let copy = |at: usize, out: &mut [u8]| out.copy_from_slice(&bytes[at..at + out.len()]);
+    let mut end = 0;
+    let scanned = scan_with(bytes.len(), copy, 0, i64::MAX, |batch| {
+        assert!(batch.start == end && batch.end > end && batch.end <= bytes.len());
+        assert!(0 <= batch.base_offset && batch.base_offset <= batch.last_offset);
+        end = batch.end;
+    });
+    assert_eq!(scanned.end, end);
+}
+
 #[test]
 fn damaged_batches_never_panic() {
     let seed = from_environment("RECORD_FUZZ_SEED").unwrap_or_else(fresh_seed);
@@ -88,6 +100,7 @@ fn damaged_batches_never_panic() {
             bytes: [1, 100, 1 << 20][random.below(3)],
             batch: [100, 1 << 20, 1 << 30][random.below(3)],
         };
+        check_scan(&bytes);
         let mut decoder = decoder(range, limits);
         let mut last = -1;
         for _ in 0..2 {

@@ -5,7 +5,10 @@ mod support;
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
-use record_kernel::{AbortedTransaction, ErrorKind, Limits, OffsetRange, is_valid_batch, scan};
+use record_kernel::{
+    AbortedTransaction, Decoder, ErrorKind, Limits, OffsetRange, ScannedBatch, is_abort_marker, is_valid_batch, scan,
+    scan_with,
+};
 use support::{Record, batch, body, compress, decoder, feed, fix_length_and_crc, record, varint};
 
 const ALL: OffsetRange = OffsetRange { from: 0, until: 1 << 40 };
@@ -104,6 +107,48 @@ fn scan_ends_at_an_incomplete_batch() {
     assert_eq!((scanned.leader_epoch, scan(&bytes[..10], 0, 100).leader_epoch), (5, -1));
     assert_eq!(scan(&bytes, 0, 5).next_offset, 5);
     assert_eq!(scan(&bytes, 12, 100).next_offset, 12);
+    let copy = |at: usize, out: &mut [u8]| out.copy_from_slice(&bytes[at..at + out.len()]);
+    let mut batches = Vec::new();
+    assert_eq!(scan_with(bytes.len(), copy, 0, 100, |batch| batches.push(batch)), scan(&bytes, 0, 100));
+    let fields = |batch: &ScannedBatch| (batch.start, batch.end, batch.base_offset, batch.last_offset, batch.records);
+    let expected = [(0, complete / 2, 0, 4, 5), (complete / 2, complete, 5, 9, 5)];
+    assert_eq!(batches.iter().map(fields).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn whole_batches_are_counted_by_their_headers() {
+    let bytes = [numbered_batch(0, 5), numbered_batch(5, 5), numbered_batch(10, 5)].concat();
+    let (middle, last) = (bytes.len() / 2, bytes.len() - 1);
+    for (range, damaged, expected) in [((2, 12), middle, Ok(10)), ((2, 12), last, Err(10)), ((0, 15), last, Ok(15))] {
+        let mut bytes = bytes.clone();
+        bytes[damaged] ^= 1;
+        let range = OffsetRange { from: range.0, until: range.1 };
+        let mut decoder = Decoder::new(support::schema(), "t".to_owned(), 0, range, LIMITS, true, true).expect("all");
+        assert!(feed(&mut decoder, &bytes, &[]));
+        let outcome = loop {
+            match decoder.read() {
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(decoder.counts().records),
+                Err(error) => break Err(error.offset),
+            }
+        };
+        assert_eq!(outcome, expected);
+    }
+}
+
+#[test]
+fn markers_that_abort() {
+    for (kind, expected) in [(0, Ok(true)), (1, Ok(false))] {
+        let key = Record { key: Some(vec![0, 0, 0, kind]), ..Record::default() };
+        for codec in 0..=4 {
+            let compressed = compress(codec, &body(std::slice::from_ref(&key)));
+            assert_eq!(is_abort_marker(&batch(7, CONTROL | codec, 1, 1, &compressed), 1 << 20), expected);
+        }
+    }
+    for bytes in [&numbered_batch(7, 1)[..], &batch(7, CONTROL, 1, 0, &[])] {
+        assert_eq!(is_abort_marker(bytes, 1 << 20).expect_err("no marker").offset, 7);
+    }
+    assert!(is_abort_marker(&[0; 60], 1 << 20).is_err());
 }
 
 #[test]
@@ -164,7 +209,7 @@ fn a_wrong_schema_is_rejected() {
     use arrow_schema::{DataType, Field, Schema};
     for field in [Field::new("values", DataType::Binary, true), Field::new("value", DataType::Utf8, true)] {
         let schema = std::sync::Arc::new(Schema::new(vec![field]));
-        assert!(record_kernel::Decoder::new(schema, "t".to_owned(), 0, ALL, LIMITS, true).is_err());
+        assert!(record_kernel::Decoder::new(schema, "t".to_owned(), 0, ALL, LIMITS, true, false).is_err());
     }
 }
 

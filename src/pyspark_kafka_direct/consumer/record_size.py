@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
-from pyspark_kafka_direct.records import scan_next_offset
+from pyspark_kafka_direct.records import scan_batches
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _SAMPLE_BYTES = 64 << 10
-
-# Every record batch, of any format, begins with its first offset and the number of bytes that follow:
-#   int64 baseOffset, int32 batchLength
-_BATCH_PREFIX = struct.Struct(">qi")
 
 
 def sample_record_size(
@@ -51,15 +46,9 @@ def sample_record_size(
 
 def measure_batches(records: memoryview | bytes, offset: int) -> RecordSizeSample | None:
     """Return the compressed size of the complete batches in a fetch response, and the number of their offsets."""
-    if len(records) < _BATCH_PREFIX.size:
+    scanned = scan_batches(records, offset)
+    if not scanned.batches:
         return None
-    # The first batch may start before the offset. The last one may be incomplete; `scan_next_offset` ignores it.
-    base_offset, _ = _BATCH_PREFIX.unpack_from(records)
-    covered_offsets = scan_next_offset(records, offset) - base_offset
-    complete_bytes = 0
-    while complete_bytes + _BATCH_PREFIX.size <= len(records):
-        _, length = _BATCH_PREFIX.unpack_from(records, complete_bytes)
-        if length < 0 or complete_bytes + _BATCH_PREFIX.size + length > len(records):
-            break
-        complete_bytes += _BATCH_PREFIX.size + length
-    return RecordSizeSample(complete_bytes, covered_offsets) if complete_bytes and covered_offsets > 0 else None
+    # The first batch may start before the offset.
+    covered_offsets = scanned.next_offset - scanned.batches[0].base_offset
+    return RecordSizeSample(scanned.batches[-1].end, covered_offsets) if covered_offsets > 0 else None

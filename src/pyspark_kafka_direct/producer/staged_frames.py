@@ -16,11 +16,10 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark_kafka_direct.errors import CorruptRecordError
 from pyspark_kafka_direct.records import EncodedBatch, is_valid_batch
-from pyspark_kafka_direct.records.python.batch_format import HEADER as BATCH_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 _PREFIX = struct.Struct(">II")
 _HEADER = struct.Struct(">iiqH")
+_BATCH_HEADER_BYTES: Final = 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +124,4 @@ def _decode_frame(frame: memoryview, source: str) -> tuple[str, EncodedBatch]:
 
 
 def _crc(header: bytes | memoryview, batch: WritableBytes) -> int:
-    return zlib.crc32(batch[: BATCH_HEADER.size], zlib.crc32(header))
+    return zlib.crc32(batch[:_BATCH_HEADER_BYTES], zlib.crc32(header))

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
-from pyspark_kafka_direct.records import create_decoder, is_valid_batch
+from pyspark_kafka_direct.records import create_decoder, is_abort_marker, is_valid_batch, scan_batches
 from pyspark_kafka_direct.records.columns import binary_values
-from pyspark_kafka_direct.records.python.batch_format import HEADER, MAGIC, BadRecordError, read_header
-from pyspark_kafka_direct.records.python.batch_reader import is_abort_marker, validate_batch
-from pyspark_kafka_direct.records.python.batch_scan import scan_batches
 from pyspark_kafka_direct.records.record_errors import record_error
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
-    from pyspark_kafka_direct.records.python.batch_format import BatchHeader
-    from pyspark_kafka_direct.records.python.batch_scan import BatchExtent
+    from pyspark_kafka_direct.records.scanned_batches import ScannedBatch
 
 
 def read_key(
@@ -82,8 +79,8 @@ class TransactionalRecords:
         scanned = scan_batches(records, self.next_offset, self._offsets.until_offset)
         decoder = self._create_decoder()
         try:
-            for extent in scanned.extents:
-                self._handle(extent, bytes(records[extent.start : extent.end]), decoder)
+            for batch in scanned.batches:
+                self._handle(batch, records[batch.start : batch.end], decoder)
             if scanned.error is not None:
                 raise scanned.error
         except BadRecordError as error:
@@ -92,26 +89,24 @@ class TransactionalRecords:
             raise record_error(error.kind, error.message, topic=topic, partition=partition, offset=offset) from None
         self.next_offset = scanned.next_offset
 
-    def _handle(self, extent: BatchExtent, batch: bytes, decoder: RecordDecoder) -> None:
-        header = read_header(batch[: HEADER.size]) if extent.magic == MAGIC else None
-        if header is not None and header.is_control:
-            if not is_valid_batch(batch):
-                raise BadRecordError("the CRC of the control batch does not match its bytes", offset=header.base_offset)
-            validate_batch(header, batch, crc=False)
-            if header.records:
-                self._end_transaction(header, batch)
+    def _handle(self, batch: ScannedBatch, data: memoryview, decoder: RecordDecoder) -> None:
+        if batch.is_control:
+            if not is_valid_batch(data):
+                raise BadRecordError("the CRC of the control batch does not match its bytes", offset=batch.base_offset)
+            if batch.records:
+                self._end_transaction(batch.producer_id, data)
             return
-        record = self._last_record(batch, decoder)
+        record = self._last_record(data, decoder)
         if record is None:
             return
-        if header is not None and header.is_transactional:
-            self._open[header.producer_id] = record
+        if batch.is_transactional:
+            self._open[batch.producer_id] = record
         else:
             self._add(record)
 
-    def _end_transaction(self, header: BatchHeader, batch: bytes) -> None:
-        record = self._open.pop(header.producer_id, None)
-        if record is not None and not is_abort_marker(header, batch, self._max_batch_bytes):
+    def _end_transaction(self, producer_id: int, control_batch: memoryview) -> None:
+        record = self._open.pop(producer_id, None)
+        if record is not None and not is_abort_marker(control_batch, self._max_batch_bytes):
             self._add(record)
 
     def _add(self, record: KeyRecord) -> None:
@@ -128,7 +123,7 @@ class TransactionalRecords:
             max_batch_bytes=self._max_batch_bytes,
         )
 
-    def _last_record(self, batch: bytes, decoder: RecordDecoder) -> KeyRecord | None:
+    def _last_record(self, batch: memoryview, decoder: RecordDecoder) -> KeyRecord | None:
         """Return the last record of the key in a batch."""
         decoder.feed(batch)
         last = None

@@ -90,10 +90,11 @@ __all__ = [
     "create_protobuf_decoder",
     "create_protobuf_encoder",
     "encode_json",
+    "is_abort_marker",
     "is_valid_batch",
     "partition_for_key",
+    "scan_batches",
     "scan_leader_epoch",
-    "scan_next_offset",
     "set_producer_state",
     "split_batch",
 ]
@@ -106,8 +107,9 @@ IMPLEMENTATION: Final[Literal["native", "python"]] = _selected.name
 NATIVE_MISSING_REASON: Final[str] = _selected.native_missing_reason
 """Why the Python implementation is used without having been selected; else empty."""
 
-scan_next_offset = _selected.scan_next_offset
+scan_batches = _selected.scan_batches
 scan_leader_epoch = _selected.scan_leader_epoch
+is_abort_marker = _selected.is_abort_marker
 set_producer_state = _selected.set_producer_state
 is_valid_batch = _selected.is_valid_batch
 split_batch = _selected.split_batch
@@ -127,6 +129,9 @@ def create_decoder(
     # larger record is returned alone.
     max_bytes: int = 4 << 20,
     max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,  # of a decompressed record batch, and of a record
+    # Whether record batches that are wholly in the range are counted by their headers: their records are not returned,
+    # and their checksums not verified. Formats 0 and 1 have no counts, and are decoded.
+    count_only: bool = False,
 ) -> RecordDecoder:
     """Create a decoder of one offset range; an argument out of its range is a ValueError."""
     return _selected.create_decoder(
@@ -140,6 +145,7 @@ def create_decoder(
             max_rows,
             max_bytes,
             max_batch_bytes,
+            count_only,
         )
     )
 

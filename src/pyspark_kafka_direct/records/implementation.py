@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from pyspark_kafka_direct.records.json_values import JsonDecoder, JsonRequest
     from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder, ProtobufRequest
+    from pyspark_kafka_direct.records.scanned_batches import BatchScan
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
 
@@ -42,6 +43,10 @@ class EncodeJson(Protocol):
     def __call__(self, values: pa.Array, data_type: pa.DataType | None = None) -> pa.BinaryArray: ...
 
 
+class ScanBatches(Protocol):
+    def __call__(self, records: memoryview | bytearray | bytes, position: int, until: int = ...) -> BatchScan: ...
+
+
 class SetProducerState(Protocol):
     def __call__(
         self, data: WritableBytes, producer_id: int, epoch: int, sequence: int, *, transactional: bool
@@ -52,8 +57,9 @@ class SetProducerState(Protocol):
 class Implementation:
     name: Literal["native", "python"]
     create_decoder: Callable[[DecodeRequest], RecordDecoder]
-    scan_next_offset: Callable[[memoryview | bytearray | bytes, int], int]
+    scan_batches: ScanBatches
     scan_leader_epoch: Callable[[memoryview | bytearray | bytes], int]
+    is_abort_marker: Callable[[memoryview | bytearray | bytes, int], bool]
     create_encoder: Callable[[EncodeRequest], RecordEncoder]
     set_producer_state: SetProducerState
     is_valid_batch: Callable[[bytes | bytearray | memoryview], bool]
@@ -118,13 +124,16 @@ def _native() -> Implementation:
         NativeProtobufDecoder,
         NativeProtobufEncoder,
         encode_json,
+        is_abort_marker,
+        scan_batches,
     )
 
     return Implementation(
         "native",
         NativeDecoder,
-        native.scan_next_offset,
+        scan_batches,
         native.scan_leader_epoch,
+        is_abort_marker,
         NativeEncoder,
         native.set_producer_state,
         native.is_valid_batch,
@@ -141,7 +150,8 @@ def _native() -> Implementation:
 def _python() -> Implementation:
     from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
     from pyspark_kafka_direct.records.python.avro_encoder import PythonAvroEncoder
-    from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, scan_next_offset
+    from pyspark_kafka_direct.records.python.batch_reader import is_abort_marker
+    from pyspark_kafka_direct.records.python.batch_scan import scan_batches, scan_leader_epoch
     from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set_producer_state, split_batch
     from pyspark_kafka_direct.records.python.decoder import PythonDecoder
     from pyspark_kafka_direct.records.python.encoder import PythonEncoder
@@ -153,8 +163,9 @@ def _python() -> Implementation:
     return Implementation(
         "python",
         PythonDecoder,
-        scan_next_offset,
+        scan_batches,
         scan_leader_epoch,
+        is_abort_marker,
         PythonEncoder,
         set_producer_state,
         is_valid_batch,

@@ -101,6 +101,7 @@ class DecodeRequest:
     max_rows: int
     max_bytes: int
     max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES
+    count_only: bool = False
 
     def __post_init__(self) -> None:
         check_columns(self.columns)

@@ -1,23 +1,12 @@
-"""The leader epochs of record batches, and where they begin (KIP-101, KIP-320).
-
-    RecordBatch => BaseOffset INT64, BatchLength INT32, PartitionLeaderEpoch INT32, Magic INT8, ...
-
-``BatchLength`` counts the bytes after itself. Only format 2 (``Magic``) has a leader epoch.
-"""
+"""The leader epochs of record batches, and where they begin (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from pyspark_kafka_direct.records import scan_batches
 
 UNKNOWN_EPOCH: Final = -1
-
-_UP_TO_MAGIC: Final = struct.Struct(">qiib")
-_LOG_OVERHEAD: Final = 12  # base offset and length
-_MAGIC: Final = 2
 
 
 class EpochStart(NamedTuple):
@@ -44,8 +33,8 @@ class EpochHistory:
 
     def add_batches(self, records: memoryview | bytearray | bytes, position: int) -> None:
         """Add the batches of a response to a fetch from ``position``, which may begin before it."""
-        for epoch, offset in _scan_batches(records):
-            self.add(EpochStart(epoch, max(offset, position)))
+        for batch in scan_batches(records, position).batches:
+            self.add(EpochStart(batch.leader_epoch, max(batch.base_offset, position)))
 
     def last_before(self, offset: int) -> int:
         """Return the epoch of the last record before an offset."""
@@ -63,14 +52,3 @@ class EpochHistory:
         """
         first_later = next((start.offset for start in self._starts if start.epoch > epoch), end_offset)
         return min(first_later, end_offset)
-
-
-def _scan_batches(records: memoryview | bytearray | bytes) -> Iterator[EpochStart]:
-    position = 0
-    while position + _UP_TO_MAGIC.size <= len(records):
-        base_offset, length, epoch, magic = _UP_TO_MAGIC.unpack_from(records, position)
-        position += _LOG_OVERHEAD + length
-        if length <= 0 or position > len(records):
-            return  # malformed or incomplete
-        if magic == _MAGIC:
-            yield EpochStart(epoch, base_offset)

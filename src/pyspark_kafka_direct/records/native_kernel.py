@@ -22,6 +22,7 @@ from pyspark_kafka_direct.records.interfaces import (
 )
 from pyspark_kafka_direct.records.json_values import DecodedValues, JsonRequest, MalformedValues
 from pyspark_kafka_direct.records.record_errors import encode_error, record_error
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError, BatchScan, ScannedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
 
 
-_INTERFACE_VERSION: Final = 3
+_INTERFACE_VERSION: Final = 4
 """The same number as in ``rust/src/lib.rs``."""
 
 if getattr(_native, "INTERFACE_VERSION", 1) != _INTERFACE_VERSION:
@@ -60,6 +61,7 @@ class NativeDecoder:
             request.max_rows,
             request.max_bytes,
             request.max_batch_bytes,
+            request.count_only,
         )
         self._legacy_decoder: RecordDecoder | None = None  # of the current response, if it has format 0 or 1
         self._legacy_counts = DecodeCounts()  # of earlier responses
@@ -110,6 +112,24 @@ class NativeDecoder:
         kind, message, offset = error.args
         request = self._request
         return record_error(kind, message, topic=request.topic, partition=request.partition, offset=offset)
+
+
+def scan_batches(records: memoryview | bytearray | bytes, position: int, until: int = (1 << 63) - 1) -> BatchScan:
+    """Scan the headers of a response to a fetch from ``position``, up to the first incomplete or malformed batch."""
+    batches, next_offset, error = _native.scan_batches(records, position, until)
+    return BatchScan([ScannedBatch(*batch) for batch in batches], next_offset, error and _bad_record(*error))
+
+
+def is_abort_marker(batch: memoryview | bytearray | bytes, max_bytes: int) -> bool:
+    """Return whether a control batch contains an ABORT marker; ``max_bytes`` limits its decompressed size."""
+    try:
+        return _native.is_abort_marker(batch, max_bytes)
+    except _native.DecodeError as error:
+        raise _bad_record(*error.args) from None
+
+
+def _bad_record(kind: str, message: str, offset: int) -> BadRecordError:
+    return BadRecordError(message, kind=kind, offset=offset)
 
 
 class NativeEncoder:

@@ -17,9 +17,10 @@ from tests.unit.records.decoding import both, request, run
 from tests.unit.records.size_claims import CLAIMS, texts
 
 from pyspark_kafka_direct.errors import CorruptRecordError
-from pyspark_kafka_direct.records.python.batch_format import BadRecordError, Codec
+from pyspark_kafka_direct.records.python.batch_format import Codec
 from pyspark_kafka_direct.records.python.compression import CHUNK_BYTES, decompress
 from pyspark_kafka_direct.records.python.lz4_frame import fix_header_checksum
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 PACKED = [codec for codec in CODECS if codec != "none"]
 

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both, request, run
-from tests.unit.records.legacy_messages import message
 
 from pyspark_kafka_direct.errors import RecordError, TimestampOverflowError
-from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset
+from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder
 from pyspark_kafka_direct.records.python import batch_reader
 from pyspark_kafka_direct.records.python import decoder as decoder_module
-from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch as python_scan_epoch
-from pyspark_kafka_direct.records.python.batch_scan import scan_next_offset as python_scan
 from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -249,29 +246,6 @@ def test_arrow_batches_outlive_their_decoder(implementation: str) -> None:
     del decoder
     assert batch is not None
     assert batch.to_pylist() == expected
-
-
-@pytest.mark.parametrize("scan", [scan_next_offset, python_scan])
-def test_scanning_headers(scan: Callable[[bytes | bytearray | memoryview, int], int]) -> None:
-    first, second = numbered(5, 5).encode(), Batch((), 10, last_offset_delta=89).encode()
-    assert scan(b"", 3) == 3
-    assert scan(first[:-1], 3) == 3
-    assert scan(first, 3) == 10
-    assert scan(first, 12) == 12
-    assert scan(memoryview(first + second + first[:20]), 5) == 100
-    assert scan(bytearray(first + b"\xff" * 80), 5) == 10
-
-
-@pytest.mark.parametrize("scan", [scan_leader_epoch, python_scan_epoch])
-def test_the_leader_epoch_of_the_last_complete_batch(scan: Callable[[bytes | bytearray | memoryview], int]) -> None:
-    first, second = Batch(leader_epoch=3).encode(), Batch((), 10, leader_epoch=1 << 30).encode()
-    assert scan(b"") == scan(first[:-1]) == scan(b"\xff" * 80) == -1
-    assert scan(first) == scan(first + second[:-1]) == scan(bytearray(first + b"\xff" * 80)) == 3
-    assert scan(memoryview(first + second + first[:20])) == 1 << 30
-    for magic in (0, 1):
-        old = message(11, b"old", magic=magic)
-        assert scan(first + old) == -1
-        assert scan(old + second) == 1 << 30
 
 
 def test_create_decoder_uses_the_selected_implementation() -> None:

@@ -34,7 +34,7 @@ pub fn schema() -> SchemaRef {
 }
 
 pub fn decoder(range: OffsetRange, limits: Limits) -> Decoder {
-    Decoder::new(schema(), "topic".to_owned(), 3, range, limits, true).expect("the schema is right")
+    Decoder::new(schema(), "topic".to_owned(), 3, range, limits, true, false).expect("the schema is right")
 }
 
 pub fn feed(decoder: &mut Decoder, bytes: &[u8], aborted: &[AbortedTransaction]) -> bool {

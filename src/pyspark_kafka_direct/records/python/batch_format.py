@@ -1,4 +1,4 @@
-"""The layout of a record batch, its constants, and the error for bytes that do not follow it.
+"""The layout of a record batch, and its constants.
 
 Message format 2 (KIP-98; ``DefaultRecordBatch`` in Kafka), big-endian::
 
@@ -32,10 +32,8 @@ from typing import NamedTuple
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LOG_OVERHEAD = 12
 """Bytes up to and including ``batchLength``, which does not count them."""
-LEADER_EPOCH_AT = 12
 CRC_AT = 17
 CRC_START = 21
-LAST_OFFSET_DELTA_AT = 23
 PRODUCER_AT = 43
 
 MAGIC = 2
@@ -117,14 +115,3 @@ class BatchHeader(NamedTuple):
 
 def read_header(batch: bytes) -> BatchHeader:
     return BatchHeader(*HEADER.unpack_from(batch))
-
-
-class BadRecordError(Exception):
-    """Bytes that cannot be decoded; the caller adds topic, partition and, unless it is set, the offset."""
-
-    # ``kind`` is a key of ``record_errors._ERRORS``.
-    def __init__(self, message: str, *, kind: str = "corrupt", offset: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.kind = kind
-        self.offset = offset

@@ -12,13 +12,14 @@ from pyspark_kafka_direct.records.python.batch_format import (
     HEADER,
     LOG_APPEND_TIME,
     MARKER_KEY,
-    BadRecordError,
     BatchHeader,
     Codec,
+    read_header,
 )
 from pyspark_kafka_direct.records.python.compression import CHUNK_BYTES, decompress
 from pyspark_kafka_direct.records.python.crc32c import crc32c
 from pyspark_kafka_direct.records.python.record_format import RawHeaders, read_deltas, read_fields, record_size
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,8 +57,10 @@ def validate_batch(header: BatchHeader, batch: bytes, *, crc: bool) -> None:
         raise BadRecordError(f"a record batch claims {header.records} records", offset=header.base_offset)
 
 
-def is_abort_marker(header: BatchHeader, batch: bytes, max_bytes: int) -> bool:
+def is_abort_marker(batch: memoryview | bytearray | bytes, max_bytes: int) -> bool:
     """Return whether a control batch contains an ABORT marker; ``max_bytes`` limits its decompressed size."""
+    batch = bytes(batch)
+    header = read_header(batch)
     try:
         records = DecompressedRecords(header, batch, max_bytes).first_chunk()
         _, _, fields_start, end = read_deltas(records, 0)

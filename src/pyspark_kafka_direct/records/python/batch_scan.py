@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from pyspark_kafka_direct.records.python.batch_format import (
     HEADER,
-    LAST_OFFSET_DELTA_AT,
-    LEADER_EPOCH_AT,
     LOG_OVERHEAD,
     MAGIC,
     NO_LEADER_EPOCH,
-    BadRecordError,
+    NO_PRODUCER_ID,
+    read_header,
 )
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError, BatchScan, ScannedBatch
 
 _UP_TO_MAGIC = struct.Struct(">qiib")
-_LEADER_EPOCH = struct.Struct(">i")
-_LAST_OFFSET_DELTA = struct.Struct(">i")
 _MIN_LEGACY_LENGTH = 14  # crc, magic, attributes, key length, value length
 _MAX_OFFSET = (1 << 63) - 1
-
-
-class BatchExtent(NamedTuple):
-    """Position, offsets and message format of a complete batch."""
-
-    start: int  # byte position in the response
-    end: int
-    base_offset: int
-    last_offset: int
-    magic: int
-
-
-class BatchScan(NamedTuple):
-    """The complete batches of a fetch response."""
-
-    extents: list[BatchExtent]
-    next_offset: int  # after the last complete batch
-    error: BadRecordError | None  # of a malformed batch after them
 
 
 def scan_batches(records: memoryview | bytearray | bytes, position: int, until: int = _MAX_OFFSET) -> BatchScan:
@@ -45,39 +24,31 @@ def scan_batches(records: memoryview | bytearray | bytes, position: int, until: 
 
     Stop at the first incomplete or malformed batch, or at the offset ``until``.
     """
-    extents: list[BatchExtent] = []
+    batches: list[ScannedBatch] = []
     start = 0
     next_offset = position
     while next_offset < until:
         try:
-            extent = _read_extent(records, start)
+            batch = _read_batch(records, start)
         except BadRecordError as error:
             error.offset = next_offset
-            return BatchScan(extents, next_offset, error)
-        if extent is None:
+            return BatchScan(batches, next_offset, error)
+        if batch is None:
             break
-        extents.append(extent)
-        start = extent.end
-        next_offset = max(next_offset, extent.last_offset + 1)
-    return BatchScan(extents, next_offset, None)
-
-
-def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> int:
-    """Return the offset after the last complete batch, or ``position`` if that is later."""
-    return scan_batches(records, position).next_offset
+        batches.append(batch)
+        start = batch.end
+        next_offset = max(next_offset, batch.last_offset + 1)
+    return BatchScan(batches, next_offset, None)
 
 
 def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int:
     """Return the leader epoch of the last complete batch; -1 if there is none, or if its message format is below 2."""
-    extents = scan_batches(records, 0).extents
-    if not extents or extents[-1].magic < MAGIC:
-        return NO_LEADER_EPOCH
-    epoch: int = _LEADER_EPOCH.unpack_from(records, extents[-1].start + LEADER_EPOCH_AT)[0]
-    return epoch
+    batches = scan_batches(records, 0).batches
+    return batches[-1].leader_epoch if batches else NO_LEADER_EPOCH
 
 
-def _read_extent(records: memoryview | bytearray | bytes, start: int) -> BatchExtent | None:
-    """Return the extent of the batch at ``start``; None if it is incomplete."""
+def _read_batch(records: memoryview | bytearray | bytes, start: int) -> ScannedBatch | None:
+    """Return the batch at ``start``; None if it is incomplete."""
     available = len(records) - start
     if available < _UP_TO_MAGIC.size:
         return None
@@ -88,11 +59,27 @@ def _read_extent(records: memoryview | bytearray | bytes, start: int) -> BatchEx
         raise BadRecordError(f"a record batch claims an impossible length of {length} bytes")
     if available < LOG_OVERHEAD + length:
         return None
-    last_offset_delta: int = (
-        _LAST_OFFSET_DELTA.unpack_from(records, start + LAST_OFFSET_DELTA_AT)[0] if magic == MAGIC else 0
-    )
-    if base_offset < 0 or last_offset_delta < 0 or base_offset + last_offset_delta >= _MAX_OFFSET:
+    end = start + LOG_OVERHEAD + length
+    header = read_header(bytes(records[start : start + HEADER.size])) if magic == MAGIC else None
+    last_offset_delta = header.last_offset_delta if header else 0
+    last_offset = base_offset + last_offset_delta
+    if base_offset < 0 or last_offset_delta < 0 or last_offset >= _MAX_OFFSET:
         raise BadRecordError(
             f"a record batch claims impossible offsets: base {base_offset}, last offset delta {last_offset_delta}"
         )
-    return BatchExtent(start, start + LOG_OVERHEAD + length, base_offset, base_offset + last_offset_delta, magic)
+    if header is None:
+        return ScannedBatch(
+            start, end, base_offset, last_offset, magic, NO_LEADER_EPOCH, NO_PRODUCER_ID, False, False, -1
+        )
+    return ScannedBatch(
+        start,
+        end,
+        base_offset,
+        last_offset,
+        magic,
+        header.leader_epoch,
+        header.producer_id,
+        header.is_transactional,
+        header.is_control,
+        header.records,
+    )

@@ -18,13 +18,13 @@ from pyspark_kafka_direct.records.python.batch_format import (
     PRODUCER,
     PRODUCER_AT,
     TRANSACTIONAL_BIT,
-    BadRecordError,
     Codec,
     read_header,
 )
 from pyspark_kafka_direct.records.python.compression import compress, decompress
 from pyspark_kafka_direct.records.python.crc32c import crc32c
 from pyspark_kafka_direct.records.python.record_format import read_deltas
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

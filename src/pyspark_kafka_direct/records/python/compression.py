@@ -12,7 +12,8 @@ import zlib
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records.python import lz4_frame
-from pyspark_kafka_direct.records.python.batch_format import BadRecordError, Codec
+from pyspark_kafka_direct.records.python.batch_format import Codec
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

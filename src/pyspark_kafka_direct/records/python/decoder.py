@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records.columns import arrow_schema, binary_column, integer_column, validity
 from pyspark_kafka_direct.records.interfaces import DecodeCounts
-from pyspark_kafka_direct.records.python.batch_format import MAGIC, BadRecordError, read_header
+from pyspark_kafka_direct.records.python.batch_format import MAGIC, read_header
 from pyspark_kafka_direct.records.python.batch_reader import (
     AbortedProducers,
     DecodedRecord,
@@ -16,10 +16,11 @@ from pyspark_kafka_direct.records.python.batch_reader import (
     read_batch,
     validate_batch,
 )
-from pyspark_kafka_direct.records.python.batch_scan import BatchScan, scan_batches
+from pyspark_kafka_direct.records.python.batch_scan import scan_batches
 from pyspark_kafka_direct.records.python.legacy_formats import read_legacy_batch
 from pyspark_kafka_direct.records.python.record_format import read_nullable
 from pyspark_kafka_direct.records.record_errors import record_error
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.errors import RecordError
     from pyspark_kafka_direct.records.interfaces import AbortedTransaction, DecodeRequest
+    from pyspark_kafka_direct.records.scanned_batches import BatchScan
 
 
 class PythonDecoder:
@@ -46,11 +48,11 @@ class PythonDecoder:
             raise RuntimeError("feed() before read() returned None")
         scanned = scan_batches(records, self._next_offset, self._request.until_offset)
         try:
-            complete = bytes(memoryview(records)[: scanned.extents[-1].end]) if scanned.extents else b""
+            complete = bytes(memoryview(records)[: scanned.batches[-1].end]) if scanned.batches else b""
         except MemoryError:
             raise self._out_of_memory(self._next_offset) from None
         self._next_offset = scanned.next_offset
-        if scanned.extents or scanned.error:
+        if scanned.batches or scanned.error:
             self._rows = _read_response(complete, scanned, AbortedProducers(aborted), self._request, self._progress)
 
     def read(self) -> pa.RecordBatch | None:
@@ -133,7 +135,7 @@ def _read_response(
 ) -> Iterator[DecodedRecord]:
     """Yield the rows of one fetch response that are in the range; move ``progress`` over skipped batches."""
     until = request.until_offset
-    for extent in scanned.extents:
+    for extent in scanned.batches:
         if extent.base_offset >= until and extent.magic == MAGIC:
             progress.position = max(progress.position, until)
             return
@@ -150,15 +152,19 @@ def _read_response(
         may_end_transaction = header.is_control and bool(aborted)
         if extent.last_offset < progress.position and not may_end_transaction:
             continue
-        validate_batch(header, batch, crc=request.check_crcs)
-        # If the batch is skipped, its records count, at most one for each of its offsets in the range.
+        whole = extent.base_offset >= progress.position and extent.last_offset < until
+        counted = request.count_only and whole and not header.is_control
+        validate_batch(header, batch, crc=request.check_crcs and not counted)
+        # If the batch is not decoded, its records count, at most one for each of its offsets in the range.
         skipped = min(header.records, max(end_position - max(progress.position, header.base_offset), 0))
         if header.is_control:
-            if may_end_transaction and header.records and is_abort_marker(header, batch, request.max_batch_bytes):
+            if may_end_transaction and header.records and is_abort_marker(batch, request.max_batch_bytes):
                 aborted.end(header.producer_id)
             progress.control += skipped
         elif header.is_transactional and header.producer_id in aborted:
             progress.aborted += skipped
+        elif counted:
+            progress.records += skipped
         elif header.records:
             yield from read_batch(header, batch, progress.position, request)
         progress.position = max(progress.position, end_position)

@@ -33,17 +33,17 @@ from pyspark_kafka_direct.records.python.batch_format import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
-    BadRecordError,
     Codec,
 )
 from pyspark_kafka_direct.records.python.batch_reader import DecodedRecord, checked_timestamp, record_too_large
 from pyspark_kafka_direct.records.python.compression import decompress
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.records.interfaces import DecodeRequest
-    from pyspark_kafka_direct.records.python.batch_scan import BatchExtent
+    from pyspark_kafka_direct.records.scanned_batches import ScannedBatch
 
 _MESSAGE_HEADER = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
@@ -73,7 +73,7 @@ class _Message(NamedTuple):
 
 
 def read_legacy_batch(
-    batch: bytes, extent: BatchExtent, from_offset: int, request: DecodeRequest
+    batch: bytes, extent: ScannedBatch, from_offset: int, request: DecodeRequest
 ) -> Iterator[DecodedRecord]:
     """Yield the message of format 0 or 1, or the messages inside it if it is compressed, that are in the range."""
     offset = extent.last_offset  # the one that errors name

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.records.python.batch_format import BadRecordError
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 _MAGIC = 0x184D2204
 _STORED = 1 << 31

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyspark_kafka_direct.records.python.batch_format import BadRecordError
+from pyspark_kafka_direct.records.scanned_batches import BadRecordError
 
 _HEADER_OVERHEAD = 12  # bytes that a header takes in Arrow columns besides its content: offsets and validity
 _MAX_VARINT_BYTES = 5
