@@ -67,12 +67,14 @@ def draw(results: Results, path: Path) -> bool:
     speed, cpu = groups(results.series, "speed"), groups(results.series, "cpu")
     if not speed:
         return False
-    width = min(18.0, max(9.0, 2 + 0.36 * sum(len(group.bars) + _GAP for group in speed)))
+    width = min(18.0, max(7.0, 0.8 + 0.3 * sum(len(group.bars) + _GAP for group in speed)))
     with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": 9, "text.color": _INK}):
         figure, axes = plt.subplots(2, 1, figsize=(width, 7.4), sharex=True, height_ratios=(3, 2))
         _panel(axes[0], speed, "Records per second, times the JVM connector's (higher is better)")
         _panel(axes[1], cpu, "Processor time per record, times the JVM connector's (lower is better)")
-        axes[1].set_xticks([group.centre for group in cpu], [group.label for group in cpu])
+        axes[1].set_xticks(
+            [group.centre for group in cpu], ["\n".join(group.label.rsplit(maxsplit=1)) for group in cpu]
+        )
         _surround(figure, results, speed, width)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
@@ -122,9 +124,10 @@ def _panel(axis: Any, shown: Sequence[Group], title: str) -> None:
         height = top if cut else bar.value
         axis.bar(bar.position, height, _BAR, color=_COLOURS[bar.kind], zorder=2)
         told = f"{bar.value:.1f} ↑" if cut else f"{bar.value:.2f}"
+        goal_is_near = bar.goal is not None and 0 < bar.goal - height < top / 12
         axis.annotate(
             told,
-            (bar.position, height),
+            (bar.position, bar.goal if goal_is_near else height),
             xytext=(0, -3 if cut else 3),
             textcoords="offset points",
             ha="center",
@@ -135,7 +138,7 @@ def _panel(axis: Any, shown: Sequence[Group], title: str) -> None:
         if bar.goal is not None:
             axis.hlines(bar.goal, bar.position - 0.5, bar.position + 0.5, color=_GOAL, linewidth=2, zorder=4)
     axis.axhline(1, color=_INK, linewidth=1, zorder=3)
-    axis.set_ylim(0, top * 1.04)
+    axis.set_ylim(0, max(1.0, *(max(min(bar.value, top), bar.goal or 0) for bar in bars)) * 1.06)
     axis.set_xlim(-0.9, bars[-1].position + 0.9)
     axis.set_title(title, loc="left", size=9.5, pad=8)
     axis.grid(axis="y", color=_GRID, zorder=0)
@@ -152,7 +155,7 @@ def _surround(figure: Any, results: Results, shown: Sequence[Group], width: floa
     handles: list[Any] = [Patch(color=_COLOURS[kind], label=_LABELS[kind]) for kind in _COLOURS if kind in present]
     handles.append(Line2D([], [], color=_INK, linewidth=1, label="Spark's JVM connector = 1"))
     handles.append(Line2D([], [], color=_GOAL, linewidth=2, label="goal"))
-    columns = 4 if width > 12 else 3
+    columns = max(2, int(width / 3.5))
     left = 0.12 / width
     figure.suptitle(
         "Reading Kafka from Python, against Spark's JVM connector", x=left, ha="left", size=13, weight="bold"
@@ -170,4 +173,4 @@ def _surround(figure: Any, results: Results, shown: Sequence[Group], width: floa
         size=7.5,
     )
     rows = -(-len(handles) // columns)
-    figure.tight_layout(rect=(0, 0.03, 1, 0.95 - 0.025 * rows))
+    figure.tight_layout(rect=(0, 0.03, 1, 0.97 - 0.025 * rows))
