@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as module
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
+from pyspark_kafka_direct.datasource.stream_listener_files import open_query_committer
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_specs import Earliest, Latest
+from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitOffer, commit_group
+from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
+from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
     from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
@@ -83,6 +94,27 @@ def test_an_offset_without_new_records_is_returned_unchanged() -> None:
         assert json.dumps(end) == json.dumps(start)
 
 
+def test_the_progress_has_the_end_offsets_that_planning_has_fetched() -> None:
+    offset_reader = cluster(10)
+    stream = new_stream(offset_reader, Earliest(), FakeCommitter())
+    assert stream.reportLatestOffset() is None
+    stream.latestOffset({"t": {"0": 0}}, stream.getDefaultReadLimit())
+    assert stream.reportLatestOffset() == {"t": {"0": 10}}
+
+
+def test_a_trigger_without_a_limit_reads_everything() -> None:
+    """Spark passes the default limit, except for ``Trigger.Once``."""
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "maxOffsetsPerTrigger": "4"}
+    source = KafkaSourceProvider(options)
+    stream = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
+    for limit, end in ((stream.getDefaultReadLimit(), 4), (ReadAllAvailable(), 10)):
+        offset_reader = cluster(10)
+        limits = parse_stream_options(options).limits
+        planner = MicroBatchPlanner(MicroBatchOptions(Earliest(), limits), offset_reader, FakeClock())
+        stream._planning_state = PlanningState(planner, cast("Any", offset_reader), cast("Any", FakeCommitter()))
+        assert stream.latestOffset(stream.initialOffset(), limit)["t"] == {"0": end}
+
+
 @pytest.mark.parametrize(("options", "max_attempts"), [({}, 3), ({"fetchOffset.numRetries": "7"}, 7)])
 def test_the_option_sets_the_number_of_attempts(
     options: dict[str, str], max_attempts: int, monkeypatch: pytest.MonkeyPatch
@@ -115,3 +147,32 @@ def test_an_offset_that_is_passed_again_is_parsed_once(monkeypatch: pytest.Monke
         for _ in range(5):
             assert stream.latestOffset(json.loads(json.dumps(start)), stream.getDefaultReadLimit()) == {"t": {"0": 10}}
     assert len(parsed) == 2
+
+
+def test_the_listener_commits_if_it_offers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitGroupId": "g"})
+    client: Any = SimpleNamespace(pool=SimpleNamespace(system=SYSTEM))
+
+    def committer() -> object:
+        return open_query_committer(options, client)
+
+    def no_spark() -> str:
+        raise RuntimeError("no files")
+
+    caplog.set_level(logging.INFO, "pyspark_kafka_direct.datasource")
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", no_spark)
+    assert isinstance(committer(), RunOffsetCommitter)
+    assert "the planner commits: RuntimeError('no files')" in caplog.text
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    assert isinstance(committer(), RunOffsetCommitter), "enable(spark) was not called"
+    folder = tmp_path / SHARED_FOLDER_NAME
+    folder.mkdir()
+    assert isinstance(committer(), RunOffsetCommitter), "the listener does not commit"
+    group = commit_group(options)
+    assert group is not None
+    offer = CommitOffer(folder, group, "run")
+    assert isinstance(committer(), AcceptedCommitOffer)
+    assert offer.is_accepted()
+    assert open_query_committer(replace(options, commit_group_id=None), client) is None

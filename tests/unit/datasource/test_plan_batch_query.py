@@ -13,13 +13,21 @@ from tests.unit.client.fake_broker import TOPIC, FakeBroker
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.read_options import parse_batch_options
-from pyspark_kafka_direct.datasource.kafka_batch_reader import KafkaBatchReader, plan_batch_query
+from pyspark_kafka_direct.datasource import kafka_batch_reader
+from pyspark_kafka_direct.datasource.kafka_batch_reader import (
+    FilterPushdownBatchReader,
+    KafkaBatchReader,
+    plan_batch_query,
+)
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
+from pyspark_kafka_direct.spark.loss_counts import load_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -116,3 +124,42 @@ def test_tasks_have_the_topic_id_of_the_metadata_that_offsets_came_with(broker: 
     (task,) = [cast("Any", partition).task for partition in reader.partitions()]
     assert task.offsets == OffsetRange(TOPIC, 0, 5, 42)
     assert task.topic_id == new_id
+
+
+def test_records_that_a_batch_skips_are_logged_and_counted(
+    broker: FakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    folder = tmp_path / SHARED_FOLDER_NAME
+    folder.mkdir()
+    options = parse_batch_options(
+        {
+            "kafka.bootstrap.servers": "broker:9092",
+            "subscribe": TOPIC,
+            "startingoffsets": f'{{"{TOPIC}":{{"0":2}}}}',
+            "failondataloss": "false",
+        }
+    )
+    reader = KafkaBatchReader(replace(options, connection=broker.settings), read_schema(kafka_schema(False)))
+    (task,) = [cast("Any", partition).task for partition in reader.partitions()]
+    assert task.offsets == OffsetRange(TOPIC, 0, 5, 42)
+    (message,) = caplog.messages
+    assert "[2, 5)" in message
+    assert [(loss.cause, loss.offsets) for loss in load_totals(folder).losses] == [("aged_out", 3)]
+
+
+def test_pushed_filters_narrow_the_plan(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    filters = pytest.importorskip("pyspark.sql.datasource")  # Spark 4.0 has none
+    kafka_batch_reader._warn_of_one_plan_per_load.cache_clear()
+    options = parse_batch_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+    for _ in range(2):
+        reader = FilterPushdownBatchReader(
+            replace(options, connection=broker.settings), read_schema(kafka_schema(False))
+        )
+        remaining = [filters.EqualTo(("value",), b"x"), filters.IsNull(("key",))]
+        pushed = [remaining[0], filters.GreaterThanOrEqual(("offset",), 10), remaining[1]]
+        assert list(reader.pushFilters(pushed)) == remaining
+        (task,) = [cast("Any", partition).task for partition in reader.partitions()]
+        assert task.offsets == OffsetRange(TOPIC, 0, 10, 42)
+    (warning,) = caplog.messages
+    assert "Spark keeps one plan per load()" in warning

@@ -97,3 +97,14 @@ def test_a_task_decodes_timestamps_in_the_time_zone_of_the_session(
     task: Any = None
     assert list(schema.read(reader, task)) == []
     assert [(each.columns, each.time_zone) for each in decoded] == [(("value",), zone)]
+
+
+def test_a_task_without_payload_formats_reads_the_wanted_columns() -> None:
+    class Reader:
+        def read(self, task: object, columns: tuple[str, ...]) -> list[pa.RecordBatch]:
+            return [pa.RecordBatch.from_pydict({"offset": [1], "value": [b"a"]}, schema=arrow_schema(columns))]
+
+    reader: Any = Reader()
+    task: Any = None
+    (batch,) = read_schema(struct(("Offset", LongType(), False), ("value", BinaryType()))).read(reader, task)
+    assert batch.to_pylist() == [{"Offset": 1, "value": b"a"}]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from tests.unit.client.fake_systems import FakeTimeSystem
@@ -98,9 +99,29 @@ def test_a_checkpoint_that_cannot_be_opened_for_a_moment_is_used_later(
         outage.setattr(staging_folder, "open_file_system", fail)
         for _ in range(3):
             assert temporary in folder_of(prepare_staging(UNSET, str(checkpoint), system)).parents
+            system.now += 90
     assert opened == [str(checkpoint)], "without credentials, each attempt takes seconds"
     system.now += 300
     assert checkpoint in folder_of(prepare_staging(UNSET, str(checkpoint), system)).parents
+
+
+def test_a_checkpoint_that_fails_after_it_was_opened_is_not_used(
+    checkpoint: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    staging_folder._is_openable.cache_clear()
+    responses: list[BaseException | None] = [None, OSError("the bucket does not respond")]
+
+    def open_file_system(_: str) -> Any:
+        error = responses.pop(0)
+        if error is not None:
+            raise error
+
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as outage:
+        outage.setattr(staging_folder, "open_file_system", open_file_system)
+        staging = prepare_staging(UNSET, str(checkpoint))
+    assert temporary in folder_of(staging).parents
+    assert "not staged in the checkpoint: the bucket does not respond" in caplog.text
 
 
 def test_a_local_folder_with_the_path_of_a_remote_checkpoint_is_not_used(tmp_path: Path, temporary: Path) -> None:
