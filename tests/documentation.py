@@ -14,8 +14,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
+    "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "RELEASING.md",
+    "SECURITY.md",
     *(
         f"{folder}/{file.name}"
         for folder in ("docs", "bench/results", "tests/evidence")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -59,6 +60,14 @@ def project(tmp_path: Path) -> Path:
 FREE_THREADED = """
 import runpy, sys, sysconfig
 sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 1
+sys.argv[0] = "setup.py"
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+WITH_KERNEL = """
+import runpy, sys
+from setuptools_rust.build import build_rust
+build_rust.run = lambda command: None  # cargo is content
 sys.argv[0] = "setup.py"
 runpy.run_path("setup.py", run_name="__main__")
 """
@@ -137,6 +146,19 @@ def test_a_wheel_without_the_kernel_is_one_of_pure_python_and_says_why(
     assert f"NOTE: the native kernel is not in this build: {reason}." in built.stdout
     tags = metadata(wheel, "WHEEL")
     assert (tags["Tag"], tags["Root-Is-Purelib"]) == ("py3-none-any", "true")
+
+
+@pytest.mark.slow
+def test_a_wheel_with_the_kernel_has_the_bill_of_materials_of_its_crates(project: Path) -> None:
+    built = build(project, program=WITH_KERNEL)
+    assert built.returncode == 0, built.stderr
+    wheel = the_wheel(project)
+    assert "-cp311-abi3-" in wheel.name
+    with zipfile.ZipFile(wheel) as opened:
+        sbom = opened.read("pyspark_kafka_direct-0.1.0.dist-info/sboms/sbom.cdx.json")
+        assert sbom == (ROOT / "rust" / "sbom.cdx.json").read_bytes()
+        assert b"dist-info/sboms/sbom.cdx.json,sha256=" in opened.read("pyspark_kafka_direct-0.1.0.dist-info/RECORD")
+    assert "pyo3" in {each["name"] for each in json.loads(sbom)["components"]}
 
 
 @pytest.mark.slow

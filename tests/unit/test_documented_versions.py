@@ -6,8 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+from tests.documentation import text_of
 from tests.shards.brokers import KINDS
 
+from pyspark_kafka_direct import __version__
 from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,13 @@ def test_each_line_of_spark_is_run_by_make() -> None:
     assert newest == "4"
     assert documented[: len(older)] == older
     assert len(documented) == len(older) + 1
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    sections = re.findall(r"^## (\S+) \((\S+)\)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert sections[0][0] == __version__
+    assert len(sections) == len(set(sections)) == text_of("CHANGELOG.md").count("\n## ")
+    assert all(re.fullmatch(r"unreleased|20\d\d-\d\d-\d\d", date) for _, date in sections)
 
 
 def test_each_version_of_python_is_tested_and_documented() -> None:
