@@ -32,6 +32,8 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
     ("compact_log", "throttle_broker"),
     ("stop_broker", "pause_broker"),
     ("reuse_address", "stop_broker"),
+    ("require_rebootstrap", "elect_leader"),
+    ("stick_image", "require_rebootstrap", "expand_topic"),
     ("compact_log", "elect_leader"),
     ("stick_image", "expand_topic"),
     ("stick_image", "recreate_topic"),
@@ -44,6 +46,7 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
 
 _LASTING: Final = (
     "reuse_address",
+    "require_rebootstrap",
     "isolate_broker",
     "stick_image",
     "stick_follower",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OUTDATED: Final = frozenset(("stick_image", "isolate_broker"))
 """Events after which a broker lacks new metadata."""
-UNREACHABLE: Final = frozenset(("stop_broker", "reuse_address", "pause_broker"))
+UNREACHABLE: Final = frozenset(("stop_broker", "reuse_address", "pause_broker", "require_rebootstrap"))
 
 
 class Environment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import BugsOf, Patch
+from tests.simulation.planting import BugsOf, Patch, does_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,6 +158,30 @@ def _metadata_never_expires() -> Sequence[Patch]:
     return [Patch(ClusterClient, "_refresh_topics", refresh)]
 
 
+def _response_without_metadata_counts() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+    return [Patch(ClusterClient, "check_metadata", does_nothing)]
+
+
+def _rebootstrap_begins_with_the_same_server() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+    def call_one(original: Any) -> Any:
+        def _call_any_broker(self: Any, known: Any, call: Any, deadline: Any, tries: int) -> Any:
+            if not self.needs_bootstrap:
+                return original(self, known, call, deadline, tries)
+            connection = self.pool.acquire(self.settings, *self.settings.bootstrap_servers[0], deadline)
+            try:
+                return call(connection, deadline)
+            finally:
+                self.pool.release(connection)
+
+        return _call_any_broker
+
+    return [Patch(ClusterClient, "_call_any_broker", call_one)]
+
+
 BUGS: Final = (
     _bug("settings ignored", "A connection is reused with other settings.", _settings_are_ignored),
     _bug("idle not limited", "Idle connections are not limited.", _idle_connections_are_not_limited),
@@ -170,4 +194,11 @@ BUGS: Final = (
     _bug("failed commit counts", "A commit that failed counts as acknowledged.", _a_failed_commit_counts),
     _bug("absence by one", "One response of one broker proves absence.", _one_broker_confirms_absence, was_real=True),
     _bug("metadata never expires", "Metadata is never refreshed.", _metadata_never_expires),
+    _bug("rebootstrap is loss", "REBOOTSTRAP_REQUIRED is evidence of absence.", _response_without_metadata_counts),
+    _bug(
+        "rebootstrap at one server",
+        "After REBOOTSTRAP_REQUIRED, the same bootstrap server is called forever.",
+        _rebootstrap_begins_with_the_same_server,
+        was_real=True,
+    ),
 )

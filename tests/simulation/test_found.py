@@ -84,6 +84,8 @@ _PLANS = Path(__file__).parent / "plans"
         "partition-that-only-a-slow-broker-knows",
         # A pattern's only topic could not be described, and the start failed because its stored offsets "are not read".
         "pattern-whose-topic-may-not-be-described",
+        # A bootstrap server required a rebootstrap, and was called again instead of the others.
+        "rebootstrap-at-the-first-server",
         # A recreated topic accepted records behind one that was sent again. Then all were sent in the next epoch.
         "records-written-to-a-recreated-topic-before-an-earlier-one",
         # The connections of a single writer stayed open if its table was stopped while a write took longer.

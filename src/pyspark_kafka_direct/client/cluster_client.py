@@ -88,6 +88,7 @@ class ClusterClient:
         self._witnessed_topics: frozenset[str] = frozenset()
         self._witnessed_at = 0.0  # the monotonic time of their last responses
         self._was_reached = False
+        self._needs_bootstrap = False  # a broker required it (KIP-1102): the known ones no longer return metadata
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
         self._was_called = False  # whether a broker was called with this shift
 
@@ -105,6 +106,11 @@ class ClusterClient:
     def nodes(self) -> dict[int, Node]:
         """The brokers by id, as of the last metadata; empty before the first request."""
         return dict(self._nodes)
+
+    @property
+    def needs_bootstrap(self) -> bool:
+        """Whether the next metadata has to come from a bootstrap server."""
+        return self._needs_bootstrap
 
     def topics(
         self, names: Iterable[str], *, deadline: Deadline | None = None, retry: Retry | None = None
@@ -222,6 +228,13 @@ class ClusterClient:
             is_deposed = self._epoch_floors.has_only_stale(TopicPartition(error.topic, error.partition))
         # Without a leader of a known epoch, the cluster may have lost its epochs.
         return max(seconds, lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000)) if is_deposed else seconds
+
+    def check_metadata(self, metadata: ClusterMetadata, broker: str) -> None:
+        """Raise the error of a response that has no metadata; it may require to start with the bootstrap servers."""
+        if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._needs_bootstrap = True
+        if metadata.error_code:
+            raise error_for(metadata.error_code, "fetching metadata", broker=broker)
 
     def replica_witnesses(self) -> ReplicaWitnesses:
         """Return the witnesses that confirm the leaders of partitions."""
@@ -379,7 +392,7 @@ class ClusterClient:
         return call_any_broker(
             self.pool,
             self.settings,
-            known,
+            {} if self._needs_bootstrap else known,
             call,
             deadline,
             any_broker=self._identity(),
@@ -483,16 +496,18 @@ class ClusterClient:
 
     def _fetch_once(self, names: Collection[str] | None, deadline: Deadline, tries: int) -> ClusterMetadata:
         def call(connection: Connection, limit: Deadline) -> tuple[ClusterMetadata, str]:
-            return fetch_metadata(connection, names, limit), connection.broker
+            metadata = fetch_metadata(connection, names, limit)
+            if self._needs_bootstrap:
+                self.check_metadata(metadata, connection.broker)  # the next bootstrap server may return metadata
+            return metadata, connection.broker
 
         # Metadata names the cluster, and each broker of it may respond.
         known = {(node.host, node.port): self._identity() for node in self._nodes.values()}
         metadata, broker = self._call_any_broker(known, call, deadline, tries)
-        if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the known brokers no longer apply
-            with self._lock:
-                self._nodes = {}
-        if metadata.error_code:
-            raise error_for(metadata.error_code, "fetching metadata", broker=broker)
+        if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._needs_bootstrap = True
+            metadata, broker = self._call_any_broker(known, call, deadline, tries)
+        self.check_metadata(metadata, broker)
         return metadata
 
     def _update_cache(self, metadata: ClusterMetadata, names: Collection[str] | None) -> dict[str, TopicMetadata]:
@@ -507,6 +522,7 @@ class ClusterClient:
                 for name, received in metadata.topics.items()
             }
             self._was_reached = True
+            self._needs_bootstrap = False
             self.cluster_id = self.cluster_id or metadata.cluster_id
             self._nodes = metadata.nodes
             requested_names = previous_topics.keys() if names is None else set(names)

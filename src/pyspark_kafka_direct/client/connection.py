@@ -116,6 +116,7 @@ class Connection:
         self.expected = ANY_BROKER
         self._verified: BrokerIdentity | None = None  # what the broker has confirmed
         self.timed_out = False  # whether it was closed because a response did not arrive in time
+        self.is_foreign = False  # whether it was closed because the broker no longer is one of the expected cluster
         self.last_response_at = self.system.monotonic()  # before any response: when it was opened
 
     @classmethod
@@ -261,6 +262,7 @@ class Connection:
         if newest_version(self.api_versions, messages.API_VERSIONS.key) < _FIRST_VERSION_WITH_IDENTITY:
             return
         response = self._call_api_versions(_FIRST_VERSION_WITH_IDENTITY, deadline)
+        self.check_rebootstrap(response.error_code)
         if response.error_code:
             self.close()
             error = error_for(response.error_code, f"connecting to broker {identity.node_id}", broker=self.broker)
@@ -274,8 +276,13 @@ class Connection:
         expected = self.expected.cluster_id
         if expected is None or cluster_id is None or cluster_id == expected:
             return
-        self.close()
+        self._close_foreign()
         raise another_cluster_error(cluster_id, expected, self.broker)
+
+    def check_rebootstrap(self, error_code: int) -> None:
+        """Close the connection if the broker requires new metadata from the bootstrap servers (KIP-1102)."""
+        if error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._close_foreign()
 
     def throttle(self, milliseconds: int) -> None:
         """Record that a quota delays the connection's next response by so many milliseconds."""
@@ -288,6 +295,10 @@ class Connection:
         self._outstanding_requests.clear()
         if sock is not None:
             sock.close()
+
+    def _close_foreign(self) -> None:
+        self.is_foreign = True
+        self.close()
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
         # A broker that does not support this version responds with an error in version 0, and names the versions that

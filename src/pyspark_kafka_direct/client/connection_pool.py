@@ -87,10 +87,8 @@ class ConnectionPool:
         connection = self._acquire(_PoolKey(settings, host, port), deadline)
         try:
             connection.expect(identity, deadline)
-        except BaseException as error:
+        except BaseException:
             self.release(connection)
-            if isinstance(error, TransientBrokerError) and not error.connected:
-                self._add_failure((host, port), 0)
             raise
         return connection
 
@@ -104,8 +102,8 @@ class ConnectionPool:
     def release(self, connection: Connection) -> None:
         """Retain a connection for reuse; close it if it is broken or has an outstanding response."""
         address = (connection.host, connection.port)
-        # After a timeout, close all idle connections to the broker: they look open, but would time out one by one.
-        if connection.timed_out:
+        # Close all idle connections to the broker: they look open, but would fail one by one.
+        if connection.timed_out or connection.is_foreign:
             self._add_failure(address, self._failures_of(address).failed_connects)
             self._close_idle(address)
         if not connection.idle:

@@ -46,6 +46,9 @@ class WitnessLookup(Protocol):
     @property
     def nodes(self) -> Mapping[int, Node]: ...
 
+    @property
+    def needs_bootstrap(self) -> bool: ...
+
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
 
     def topics(self, names: Iterable[str], *, deadline: Deadline | None = None) -> Mapping[str, TopicMetadata]: ...
@@ -53,6 +56,8 @@ class WitnessLookup(Protocol):
     def raise_reported_epochs(self, name: str, reports: Collection[TopicReport]) -> None: ...
 
     def known_replicas(self, partitions: Collection[TopicPartition]) -> set[int]: ...
+
+    def check_metadata(self, metadata: ClusterMetadata, broker: str) -> None: ...
 
     def use_next_broker(self) -> None: ...
 
@@ -71,7 +76,7 @@ class WitnessReports(NamedTuple):
 class Witnesses:
     """Requests metadata of topics from several brokers at the same time.
 
-    A broker that accepts a connection has to respond, because its metadata may be newer than that of the others: until
+    A broker that accepts a connection has to return metadata, because it may be newer than that of the others: until
     then it is *unresolved*. One that cannot be reached does not count. One that is unresolved for
     ``request.timeout.ms`` no longer counts.
     """
@@ -98,7 +103,8 @@ class Witnesses:
         """
         cluster = self._cluster
         # They may have other addresses now, which bootstrap servers report.
-        if all(cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values()):
+        failure_times = (cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values())
+        if cluster.needs_bootstrap or all(failure_times):
             cluster.refresh_brokers(deadline=deadline)
         nodes = sorted(
             rotate(list(cluster.nodes.values()), cluster.pool.rotation, self._rounds),
@@ -161,8 +167,7 @@ class _MetadataRequests:
                 node, connection = pending.pop(self._first_ready([connection for _, connection in pending], limit))
                 try:
                     metadata = complete_metadata(connection, limit)
-                    if metadata.error_code:
-                        raise error_for(metadata.error_code, "fetching metadata", broker=str(node))
+                    self._cluster.check_metadata(metadata, str(node))
                     self.responses.append((node, metadata))
                 except (TransientBrokerError, ProtocolError) as error:
                     self._add_failure(node, error)

@@ -50,6 +50,7 @@ class SimulatedBroker:
         self.is_fenced = False  # the controller has noticed that it is down or isolated
         self.isolated_until = 0.0  # no contact with other brokers; clients still reach it
         self.image_stuck_until = 0.0
+        self.rebootstrap_until = 0.0  # until then it returns no metadata, but REBOOTSTRAP_REQUIRED (KIP-1102)
         self.throttled_until = 0.0
         self.throttle_ms = 0
         self.throttled_with_partitions = False  # whether throttled responses to Fetch have offsets

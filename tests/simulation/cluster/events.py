@@ -6,6 +6,7 @@ broker or replica count modulo the candidates, so that any draw is valid.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.compaction import compact
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.topics import SimulatedPartition
 
 
+_LONGEST_WITHOUT_METADATA = 30.0  # in seconds
 _WITHHOLD_PAUSE = 60.0  # seconds between two moments without records; then every reader has seen that there are some
 
 
@@ -45,6 +47,7 @@ def heal(cluster: SimulatedCluster) -> None:
         _end_reuse(cluster, broker)
         if broker.paused:
             _resume_broker(cluster, broker)
+    _end_rebootstraps(cluster)
     for topic in sorted(cluster.absent_topics):
         _create_absent_topic(cluster, topic)
     for broker in cluster.brokers.values():
@@ -236,6 +239,30 @@ def stick_image(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
     target.image_stuck_until = max(target.image_stuck_until, cluster.world.now + seconds)
 
 
+def require_rebootstrap(
+    cluster: SimulatedCluster, broker: int, seconds: float, others: bool = False, forever: bool = False
+) -> None:
+    """Let a broker, or all ``others`` if there are any, respond with REBOOTSTRAP_REQUIRED to Metadata for a while.
+
+    ``forever`` means after the faults too. If no other broker returns metadata, it is some seconds at most: the retries
+    of many tasks would need too many calls.
+    """
+    now, chosen = cluster.world.now, _broker(cluster, broker)
+    rest = [each for each in cluster.brokers.values() if each is not chosen]
+    targets = rest if others and rest else [chosen]
+    until = math.inf if forever else now + seconds
+    if all(each in targets or each.rebootstrap_until > now for each in cluster.brokers.values()):
+        until = min(until, now + _LONGEST_WITHOUT_METADATA)
+    for target in targets:
+        target.rebootstrap_until = max(target.rebootstrap_until, until)
+
+
+def _end_rebootstraps(cluster: SimulatedCluster) -> None:
+    for broker in cluster.brokers.values():
+        if broker.rebootstrap_until < math.inf:
+            broker.rebootstrap_until = min(broker.rebootstrap_until, cluster.world.now)
+
+
 def pause_broker(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
     """Let a broker accept connections and requests, but handle none for a while."""
     target = _broker(cluster, broker)
@@ -365,6 +392,9 @@ def draw_event(rng: random.Random, kind: str, topics: Mapping[str, int], seconds
             }
         case "stop_broker" | "reuse_address" | "isolate_broker" | "stick_image" | "pause_broker":
             return {"broker": rng.randrange(3), "seconds": duration}
+        case "require_rebootstrap":
+            scope = {"others": rng.random() < 0.5, "forever": rng.random() < 0.3}
+            return {"broker": rng.randrange(3), "seconds": duration, **scope}
         case "throttle_broker":
             ms = rng.choice((10, 900, 5_000))
             # A client sends a request after each throttle time; 100 of them are enough.
@@ -399,6 +429,7 @@ EVENT_KINDS: dict[str, Callable[..., None]] = {
     "reuse_address": reuse_address,
     "isolate_broker": isolate_broker,
     "stick_image": stick_image,
+    "require_rebootstrap": require_rebootstrap,
     "pause_broker": pause_broker,
     "throttle_broker": throttle_broker,
     "delete_records": delete_records,

@@ -113,6 +113,9 @@ def api_versions(broker: SimulatedBroker, version: int, request: Any, cluster_id
 
 def metadata(broker: SimulatedBroker, version: int, request: Any) -> Reply:
     cluster, image = broker.cluster, broker.image
+    if version >= 13 and broker.rebootstrap_until > broker.world.now:
+        broker.world.trace("metadata", broker.id, "REBOOTSTRAP_REQUIRED")
+        return _metadata_response(error_code=REBOOTSTRAP_REQUIRED)
     if request.topics is None or (version == 0 and not request.topics):
         topics = [
             _topic(broker, topic) for name, topic in image.topics.items() if not cluster.authorization_error(name)
@@ -120,18 +123,28 @@ def metadata(broker: SimulatedBroker, version: int, request: Any) -> Reply:
     else:
         topics = [_requested_topic(broker, each) for each in request.topics]
     broker.world.trace("metadata", broker.id, image.version, [(each["name"], each["error_code"]) for each in topics])
-    return {
-        "throttle_time_ms": 0,
-        "brokers": [
+    return _metadata_response(
+        brokers=[
             {"node_id": each, "host": node.host, "port": node.port, "rack": node.rack}
             for each in image.live_brokers
             for node in (cluster.brokers[each],)
         ],
-        "cluster_id": cluster.cluster_id,
-        "controller_id": image.live_brokers[0] if image.live_brokers else -1,
-        "topics": topics,
+        cluster_id=cluster.cluster_id,
+        controller_id=image.live_brokers[0] if image.live_brokers else -1,
+        topics=topics,
+    )
+
+
+def _metadata_response(**values: Any) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": -1,
+        "topics": [],
         "cluster_authorized_operations": _UNKNOWN_OPERATIONS,
         "error_code": 0,
+        **values,
     }
 
 

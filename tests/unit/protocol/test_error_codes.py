@@ -103,10 +103,7 @@ def test_every_code_has_an_exception() -> None:
 def test_an_error_is_transient_if_its_code_is_retriable() -> None:
     for code in ErrorCode:
         error = error_for(code, "testing")
-        if not isinstance(error, TopicNotFoundError) and code not in (
-            ErrorCode.CORRUPT_MESSAGE,
-            ErrorCode.REBOOTSTRAP_REQUIRED,  # with other brokers
-        ):
+        if not isinstance(error, TopicNotFoundError) and code != ErrorCode.CORRUPT_MESSAGE:
             assert isinstance(error, TransientBrokerError) == error_code_info(code).retriable, code.name
 
 
