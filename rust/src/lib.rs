@@ -29,7 +29,7 @@ pyo3::create_exception!(
 
 /// Python rejects a kernel with another number. Increase it here and in `native_kernel.py` when the arguments or the
 /// results of a function change.
-const INTERFACE_VERSION: u32 = 4;
+const INTERFACE_VERSION: u32 = 5;
 
 /// Decodes one range of one partition; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -62,8 +62,8 @@ impl Decoder {
         Ok(Decoder { inner })
     }
 
-    /// Adds the records of one fetch response; false, adding nothing, if there are batches of message format 0 or 1.
-    fn feed(&mut self, py: Python<'_>, records: &Bound<'_, PyAny>, aborted: Vec<(i64, i64)>) -> PyResult<bool> {
+    /// Adds the records of one fetch response.
+    fn feed(&mut self, py: Python<'_>, records: &Bound<'_, PyAny>, aborted: Vec<(i64, i64)>) -> PyResult<()> {
         if self.inner.buffered() {
             return Err(PyRuntimeError::new_err("feed() before read() returned None"));
         }
@@ -75,7 +75,8 @@ impl Decoder {
         buffer.copy_to_slice(py, self.inner.input(length).map_err(failure)?)?;
         let aborted =
             aborted.into_iter().map(|(producer_id, first_offset)| AbortedTransaction { producer_id, first_offset });
-        Ok(self.inner.feed(length, aborted.collect()))
+        self.inner.feed(length, aborted.collect());
+        Ok(())
     }
 
     /// Returns the next rows as a `pyarrow.RecordBatch`, or None when the bytes fed are used up.
@@ -83,11 +84,6 @@ impl Decoder {
         let inner = &mut self.inner;
         let batch = py.detach(|| inner.read()).map_err(failure)?;
         batch.map(|batch| batch.to_pyarrow(py)).transpose()
-    }
-
-    /// Resumes at `offset`: another decoder has decoded what is before it.
-    fn advance_to(&mut self, offset: i64) {
-        self.inner.advance_to(offset);
     }
 
     #[getter]

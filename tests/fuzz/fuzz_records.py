@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import sys
 import time
 
-from tests.unit.records.decoding import CREATORS, disagreement, outcomes_of, request
-from tests.unit.records.mutations import ABORTED, Mutator
+from tests.unit.records.decoding import CREATORS, disagreement, outcomes_of
+from tests.unit.records.mutations import ABORTED, LegacyMutator, Mutator
 
 REPORT_SECONDS = 30.0
 
@@ -24,15 +25,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     print(f"decoders {', '.join(CREATORS)}; seed {options.seed}", flush=True)
-    mutator = Mutator(options.seed)
+    mutators = itertools.cycle((Mutator(options.seed), LegacyMutator(options.seed)))
     end = time.monotonic() + options.minutes * 60
     reported_at = time.monotonic()
     outcome_counts: collections.Counter[str] = collections.Counter()
     while time.monotonic() < end:
+        mutator = next(mutators)
         data = mutator.response()
         finding: object = None
         try:
-            outcomes = outcomes_of(data, request(), ABORTED if len(data) % 2 else ())
+            outcomes = outcomes_of(data, mutator.request(), ABORTED if len(data) % 2 else ())
             difference = disagreement(outcomes)
             finding = outcomes if difference == "decoder" else None
         except BaseException as raised:  # a panic of the native decoder is not an Exception

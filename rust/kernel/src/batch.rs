@@ -111,8 +111,6 @@ pub struct Scan {
     pub next_offset: i64,
     /// Leader epoch of the last of them; -1 if there is none, or before format 2.
     pub leader_epoch: i32,
-    /// Whether one of them has a message format before 2.
-    pub legacy_format: bool,
     /// The error of the header at `end`, unless it is just incomplete.
     pub failure: Option<DecodeError>,
 }
@@ -134,8 +132,7 @@ pub fn scan_with(
     until: i64,
     mut each: impl FnMut(ScannedBatch),
 ) -> Scan {
-    let mut scanned =
-        Scan { end: 0, next_offset: position, leader_epoch: NO_LEADER_EPOCH, legacy_format: false, failure: None };
+    let mut scanned = Scan { end: 0, next_offset: position, leader_epoch: NO_LEADER_EPOCH, failure: None };
     let mut prefix = [0; HEADER];
     while scanned.next_offset < until {
         let available = length - scanned.end;
@@ -147,7 +144,6 @@ pub fn scan_with(
                 scanned.end = batch.end;
                 scanned.next_offset = scanned.next_offset.max(batch.last_offset + 1);
                 scanned.leader_epoch = batch.leader_epoch;
-                scanned.legacy_format |= batch.magic < MAGIC;
                 each(batch);
             }
             Err(error) => {

@@ -44,8 +44,8 @@ pub(crate) struct Columns {
     offsets: Option<Vec<i64>>,
     timestamps: Option<Vec<i64>>,
     headers: Option<HeaderLists>,
-    /// Timestamp type and leader epoch are the same for a whole record batch: value and number of rows. Negative values
-    /// become null.
+    /// Timestamp type and leader epoch are the same for a whole record batch: value and number of rows. A negative leader
+    /// epoch becomes null.
     timestamp_types: Vec<(i32, usize)>,
     leader_epochs: Vec<(i32, usize)>,
     topics: Constant<String>,
@@ -156,8 +156,8 @@ impl Columns {
                     Arc::new(TimestampMicrosecondArray::from(microseconds).with_data_type(data_type.clone()))
                 }
                 Column::Headers => required(&mut self.headers)?.finish(data_type)?,
-                Column::TimestampType => runs(&timestamp_types, rows)?,
-                Column::LeaderEpoch => runs(&leader_epochs, rows)?,
+                Column::TimestampType => Arc::new(Int32Array::from(run_values(&timestamp_types, rows)?)),
+                Column::LeaderEpoch => nullable_runs(&leader_epochs, rows)?,
                 Column::Topic => self.topics.rows(rows, |topic, rows| repeated(topic, rows))?,
                 Column::Partition => self
                     .partitions
@@ -398,11 +398,18 @@ fn extend_run(runs: &mut Vec<(i32, usize)>, value: i32, rows: usize) {
     }
 }
 
-fn runs(runs: &[(i32, usize)], rows: usize) -> Result<ArrayRef, ArrowError> {
+fn run_values(runs: &[(i32, usize)], rows: usize) -> Result<Vec<i32>, ArrowError> {
     let mut values = with_capacity(rows)?;
+    for &(value, count) in runs {
+        values.resize(values.len() + count, value);
+    }
+    Ok(values)
+}
+
+fn nullable_runs(runs: &[(i32, usize)], rows: usize) -> Result<ArrayRef, ArrowError> {
+    let values = run_values(runs, rows)?;
     let mut valid = NullBufferBuilder::new(rows);
     for &(value, count) in runs {
-        values.resize(values.len() + count, value.max(0));
         if value < 0 {
             valid.append_n_nulls(count);
         } else {

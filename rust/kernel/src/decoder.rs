@@ -9,8 +9,9 @@ use crate::codecs::{Codecs, DecompressedBuffer};
 use crate::columns::Columns;
 use crate::control::contains_abort_marker;
 use crate::error::{DecodeError, ErrorKind, KernelError};
-use crate::format::{CREATE_TIME, HEADER, LOG_APPEND_TIME, codec};
-use crate::record::{self, RecordPrefix};
+use crate::format::{CREATE_TIME, HEADER, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC, NO_LEADER_EPOCH, at, codec};
+use crate::legacy::{self, MessageSet};
+use crate::record::{self, Headers, Record, RecordPrefix};
 
 const MICROSECONDS_PER_MILLISECOND: i64 = 1000;
 
@@ -66,15 +67,15 @@ pub struct Decoder {
     at: usize,
     /// The batch being read.
     open_batch: Option<OpenBatch>,
-    /// The records of the open batch that are decompressed and not yet read.
+    /// The message of format 0 or 1 that is being read, with all inside it, and where it starts in the input.
+    open_messages: Option<(usize, MessageSet)>,
+    /// The records of the open batch, or the open messages, that are decompressed and not yet read.
     decompressed: DecompressedBuffer,
 
     /// The next offset to return: all before it were returned or skipped.
     position: i64,
     next_offset: i64,
     counts: Counts,
-    /// Offsets decoded by another decoder, see [`Decoder::advance_to`].
-    decoded_elsewhere: i64,
     /// The error behind the last good batch.
     trailing_error: Option<DecodeError>,
     /// The error that ended the decoding.
@@ -127,11 +128,11 @@ impl Decoder {
             input_end: 0,
             at: 0,
             open_batch: None,
+            open_messages: None,
             decompressed: DecompressedBuffer::new(limits.batch),
             position: range.from,
             next_offset: range.from,
             counts: Counts::default(),
-            decoded_elsewhere: 0,
             trailing_error: None,
             failure: None,
         })
@@ -151,19 +152,13 @@ impl Decoder {
     }
 
     /// Adds the records of one fetch response, the `length` bytes of [`Decoder::input`].
-    ///
-    /// Returns false, and adds nothing, if there are batches of message format 0 or 1 among them.
-    pub fn feed(&mut self, length: usize, aborted: Vec<AbortedTransaction>) -> bool {
+    pub fn feed(&mut self, length: usize, aborted: Vec<AbortedTransaction>) {
         self.discard();
         let scanned = scan(&self.input[..length.min(self.input.len())], self.next_offset, self.range.until);
-        if scanned.legacy_format {
-            return false;
-        }
         self.input_end = scanned.end;
         self.next_offset = scanned.next_offset;
         self.trailing_error = scanned.failure;
         self.aborted = AbortedProducers::new(aborted);
-        true
     }
 
     /// Returns the next rows, or `None` when the bytes fed are used up.
@@ -208,26 +203,22 @@ impl Decoder {
 
     /// Whether [`Decoder::read`] has not processed all input yet.
     pub fn buffered(&self) -> bool {
-        self.open_batch.is_some() || self.at < self.input_end || self.trailing_error.is_some() || self.failure.is_some()
+        self.open_batch.is_some()
+            || self.open_messages.is_some()
+            || self.at < self.input_end
+            || self.trailing_error.is_some()
+            || self.failure.is_some()
     }
 
     pub fn counts(&self) -> Counts {
-        let processed = self.position.min(self.range.until) - self.range.from - self.decoded_elsewhere;
+        let processed = self.position.min(self.range.until) - self.range.from;
         let counted = self.counts.records + self.counts.control + self.counts.aborted;
         Counts { gaps: (processed - counted).max(0), ..self.counts }
     }
 
-    /// Resumes at `offset`: another decoder has decoded what is before it.
-    pub fn advance_to(&mut self, offset: i64) {
-        self.discard();
-        let from = self.position.min(self.range.until);
-        self.position = self.position.max(offset);
-        self.next_offset = self.next_offset.max(offset);
-        self.decoded_elsewhere += self.position.min(self.range.until) - from;
-    }
-
     fn discard(&mut self) {
         self.open_batch = None;
+        self.open_messages = None;
         self.at = 0;
         self.input_end = 0;
         self.trailing_error = None;
@@ -237,13 +228,14 @@ impl Decoder {
     fn fill(&mut self) -> Result<(), DecodeError> {
         let mut cost = 0;
         loop {
-            if self.open_batch.is_none() && !self.open_next_batch()? {
+            if self.open_batch.is_none() && self.open_messages.is_none() && !self.open_next_batch()? {
                 return Ok(());
             }
-            match self.read_records(&mut cost)? {
+            let is_legacy = self.open_messages.is_some();
+            match if is_legacy { self.read_messages(&mut cost)? } else { self.read_records(&mut cost)? } {
                 ReadOutcome::LimitReached => return Ok(()),
                 ReadOutcome::NeedsDecompression => self.decompress()?,
-                ReadOutcome::BatchEnd => self.open_batch = None,
+                ReadOutcome::BatchEnd => (self.open_batch, self.open_messages) = (None, None),
             }
         }
     }
@@ -252,6 +244,12 @@ impl Decoder {
     fn open_next_batch(&mut self) -> Result<bool, DecodeError> {
         while self.at < self.input_end {
             let input = &self.input[..self.input_end];
+            if input.get(self.at + at::MAGIC).is_some_and(|&magic| (magic as i8) < MAGIC) {
+                if self.open_message()? {
+                    return Ok(true);
+                }
+                continue;
+            }
             let Some(header) = Header::parse(&input[self.at..]) else { break };
             if header.base_offset >= self.range.until {
                 self.position = self.position.max(self.range.until);
@@ -324,6 +322,56 @@ impl Decoder {
             Some(error) => Err(error),
             None => Ok(false),
         }
+    }
+
+    /// Opens the next message of format 0 or 1; false if it is before the range.
+    fn open_message(&mut self) -> Result<bool, DecodeError> {
+        let input = &self.input[..self.input_end];
+        let start = self.at;
+        let (offset, size) = legacy::offset_and_size(input, start).map_err(|error| error.at(self.position))?;
+        self.at += LOG_OVERHEAD + size;
+        if offset < self.position {
+            return Ok(false);
+        }
+        let message = &input[start..self.at];
+        let opened = MessageSet::open(message, self.check_crcs, &mut self.codecs, &mut self.decompressed);
+        self.open_messages = Some((start, opened.map_err(|error| error.at(offset))?));
+        Ok(true)
+    }
+
+    /// Reads the open messages until their end, or until the limits are reached.
+    fn read_messages(&mut self, cost: &mut usize) -> Result<ReadOutcome, DecodeError> {
+        let Some((start, open)) = &mut self.open_messages else { return Ok(ReadOutcome::BatchEnd) };
+        let bytes = if open.compressed() { self.decompressed.bytes() } else { &self.input[*start..self.at] };
+        while let Some(message) = open.peek(bytes, self.check_crcs).map_err(|error| error.at(open.last_offset))? {
+            let offset = message.offset;
+            if offset >= self.range.until {
+                break;
+            }
+            if offset >= self.position {
+                let at_message = |error: KernelError| error.at(offset);
+                let rows = self.columns.rows();
+                if message.size > self.limits.batch {
+                    return Err(at_message(too_large(self.limits.batch)));
+                }
+                if rows >= self.limits.rows || (rows > 0 && *cost + message.size > self.limits.bytes) {
+                    return Ok(ReadOutcome::LimitReached);
+                }
+                let wants_timestamps = self.columns.wants_timestamps();
+                let time = if wants_timestamps { microseconds(message.timestamp).map_err(at_message)? } else { 0 };
+                let record = Record { key: message.key, value: message.value, headers: Headers::default() };
+                let pushed = self.columns.reserve(1).and_then(|()| self.columns.push(&record, offset, time));
+                pushed.map_err(|error| at_message(error.into()))?;
+                self.columns.end_run(1, message.timestamp_type, NO_LEADER_EPOCH);
+                *cost += message.size;
+                self.counts.bytes += message.size as i64;
+                self.counts.records += 1;
+                self.position = offset + 1;
+            }
+            open.advance(&message);
+        }
+        self.position = self.position.max((open.last_offset + 1).min(self.range.until));
+        Ok(ReadOutcome::BatchEnd)
     }
 
     /// Decompresses more of the open batch.
@@ -422,18 +470,16 @@ impl RecordReader<'_> {
                 if rows > 0 && *self.total_cost + cost > self.limits.bytes {
                     return Ok(ReadOutcome::LimitReached);
                 }
-                let mut microseconds = 0;
+                let mut time = 0;
                 if wants_timestamps {
                     let milliseconds = if append_time {
                         header.max_timestamp
                     } else {
                         header.base_timestamp.wrapping_add(prefix.timestamp_delta)
                     };
-                    microseconds = milliseconds
-                        .checked_mul(MICROSECONDS_PER_MILLISECOND)
-                        .ok_or_else(|| (overflow(milliseconds), offset))?;
+                    time = microseconds(milliseconds).map_err(|error| (error, offset))?;
                 }
-                self.columns.push(&record, offset, microseconds).map_err(|error| (KernelError::from(error), offset))?;
+                self.columns.push(&record, offset, time).map_err(|error| (KernelError::from(error), offset))?;
                 *self.total_cost += cost;
                 self.record_bytes += size;
                 self.position = offset + 1;
@@ -463,6 +509,11 @@ impl RecordReader<'_> {
             _ => Ok(ReadOutcome::NeedsDecompression),
         }
     }
+}
+
+#[inline(always)]
+fn microseconds(milliseconds: i64) -> Result<i64, KernelError> {
+    milliseconds.checked_mul(MICROSECONDS_PER_MILLISECOND).ok_or_else(|| overflow(milliseconds))
 }
 
 #[cold]

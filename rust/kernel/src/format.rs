@@ -20,7 +20,7 @@
 //! ```
 //!
 //! The layout of a single record is in [`crate::record`]. Message formats 0 and 1 share the first twelve bytes and the
-//! position of the magic: offset int64, size int32, crc uint32, magic int8. They are not decoded here.
+//! position of the magic; the rest of their layout is in [`crate::legacy`].
 //!
 //! A control batch contains one record, the marker that ends a transaction. Its key is version int16, type int16.
 

@@ -1,4 +1,4 @@
-//! Kafka record batches (message format 2) to Arrow columns, and back.
+//! Kafka record batches (message formats 0 to 2) to Arrow columns, and back.
 //!
 //! [`Decoder`] is fed the record bytes of fetch responses of one partition and returns Arrow record batches with exactly
 //! the wanted columns and the offsets of one range. [`Encoder`] is given Arrow record batches with the rows of one topic
@@ -23,6 +23,7 @@ mod error;
 mod format;
 mod json;
 mod json_encoder;
+mod legacy;
 mod murmur2;
 mod producer_state;
 mod protobuf;

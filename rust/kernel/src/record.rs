@@ -37,7 +37,7 @@ pub(crate) struct Record<'a> {
 }
 
 /// The validated headers of a record.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Headers<'a> {
     pub count: usize,
     bytes: &'a [u8],

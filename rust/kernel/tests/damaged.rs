@@ -11,7 +11,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch, StructArray};
 use record_kernel::{AbortedTransaction, Limits, OffsetRange, scan_with};
-use support::{Random, Record, batch, body, compress, damage, decoder, feed, fix_length_and_crc, record};
+use support::{
+    Random, Record, batch, body, compress, damage, decoder, feed, fix_length_and_crc, fix_size_and_crc, message, record,
+};
 
 const OFFSET: usize = 4;
 
@@ -61,6 +63,32 @@ fn damaged(random: &mut Random, bodies: &[(Vec<u8>, i32)]) -> Vec<u8> {
     out
 }
 
+/// A damaged message of format 0 or 1, or wrapper of some, mostly with correct sizes and CRCs.
+fn damaged_message(random: &mut Random) -> Vec<u8> {
+    let magic = random.below(2) as u8;
+    let first = if magic == 0 { 20 } else { 0 };
+    let one = |offset: i64| message(first + offset, magic, 0, 7, Some(b"key"), Some(b"some value"));
+    let mut inner: Vec<Vec<u8>> = [0, 1, 4].map(one).into();
+    if random.one_in(2) {
+        let at = random.below(inner.len());
+        damage(random, &mut inner[at], 0);
+        if !random.one_in(10) {
+            fix_size_and_crc(&mut inner[at]);
+        }
+    }
+    let codec = random.below(4) as u8;
+    let attributes = codec | if random.one_in(3) { (random.next() as u8) & 0xf8 } else { 0 };
+    let mut out = message(24, magic, attributes, 99, None, Some(&compress(codec, &inner.concat())));
+    for _ in 0..random.below(3) {
+        let from = if random.one_in(3) { 0 } else { 18 };
+        damage(random, &mut out, from);
+    }
+    if !random.one_in(20) {
+        fix_size_and_crc(&mut out);
+    }
+    out
+}
+
 fn check(rows: &RecordBatch, range: OffsetRange, limits: Limits, last: &mut i64) {
     StructArray::from(rows.clone()).to_data().validate_full().expect("valid Arrow");
     assert!((1..=limits.rows).contains(&rows.num_rows()));
@@ -92,8 +120,10 @@ fn damaged_batches_never_panic() {
     let (mut decoded, mut failed) = (0, 0);
     for _ in 0..from_environment("RECORD_FUZZ_ROUNDS").unwrap_or(20_000) {
         let mut bytes = if random.one_in(2) { good[..].to_vec() } else { Vec::new() };
-        bytes.extend(damaged(&mut random, &bodies));
-        bytes.extend(damaged(&mut random, &bodies));
+        for _ in 0..2 {
+            let legacy = random.one_in(3);
+            bytes.extend(if legacy { damaged_message(&mut random) } else { damaged(&mut random, &bodies) });
+        }
         let range = OffsetRange { from: random.below(30) as i64, until: 30 + random.below(40) as i64 };
         let limits = Limits {
             rows: [1, 3, 65536][random.below(3)],
@@ -104,9 +134,7 @@ fn damaged_batches_never_panic() {
         let mut decoder = decoder(range, limits);
         let mut last = -1;
         for _ in 0..2 {
-            if !feed(&mut decoder, &bytes, &[AbortedTransaction { producer_id: 1, first_offset: 15 }]) {
-                break; // a batch of message format 0 or 1
-            }
+            feed(&mut decoder, &bytes, &[AbortedTransaction { producer_id: 1, first_offset: 15 }]);
             let end = loop {
                 match decoder.read() {
                     Ok(Some(rows)) => check(&rows, range, limits, &mut last),

@@ -57,7 +57,7 @@ fn arrow(records: &[Record], partition: Option<i32>) -> RecordBatch {
 fn values(batch: &[u8]) -> Vec<Option<Vec<u8>>> {
     let limits = Limits { rows: 65536, bytes: 64 << 20, batch: 1 << 30 };
     let mut decoder = decoder(OffsetRange { from: 0, until: 1 << 40 }, limits);
-    assert!(feed(&mut decoder, batch, &[]));
+    feed(&mut decoder, batch, &[]);
     let mut decoded = Vec::new();
     while let Some(rows) = decoder.read().expect("good records") {
         let values = rows.column(1).as_binary::<i32>();

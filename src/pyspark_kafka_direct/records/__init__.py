@@ -27,8 +27,8 @@ decoder for messages, by the program of their type (records/protobuf_values.py).
 (records/avro_encoding.py) or messages (records/protobuf_encoding.py).
 
 The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
-replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
-environment variable ``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) selects one.
+replaces a missing native one, and is the reference in its tests. The environment variable
+``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) selects one.
 """
 
 from __future__ import annotations

@@ -49,15 +49,6 @@ class DecodeCounts:
     aborted: int = 0  # skipped records of aborted transactions, as their batches' headers count them
     gaps: int = 0  # offsets of the range without a record: compacted away, or never used
 
-    def __add__(self, other: DecodeCounts) -> DecodeCounts:
-        return DecodeCounts(
-            self.records + other.records,
-            self.bytes + other.bytes,
-            self.control + other.control,
-            self.aborted + other.aborted,
-            self.gaps + other.gaps,
-        )
-
 
 class RecordDecoder(Protocol):
     """Decodes the record bytes of one partition's fetch responses into Arrow, for one offset range."""

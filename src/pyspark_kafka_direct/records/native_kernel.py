@@ -1,12 +1,7 @@
-"""The native decoders and encoders: ``RecordDecoder``, ``RecordEncoder``, ``JsonDecoder``, ``AvroDecoder``... in Rust.
-
-Message formats 0 and 1 only survive in segments written before Kafka 0.11. The Python decoder decodes a fetch response
-that contains any of their messages.
-"""
+"""The decoders and encoders of the native kernel."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
@@ -32,11 +27,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import RecordError
     from pyspark_kafka_direct.records.avro_values import AvroProgram, AvroRequest
     from pyspark_kafka_direct.records.encoded_values import PayloadEncoding
-    from pyspark_kafka_direct.records.interfaces import RecordDecoder
     from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
 
 
-_INTERFACE_VERSION: Final = 4
+_INTERFACE_VERSION: Final = 5
 """The same number as in ``rust/src/lib.rs``."""
 
 if getattr(_native, "INTERFACE_VERSION", 1) != _INTERFACE_VERSION:
@@ -47,7 +41,7 @@ if getattr(_native, "INTERFACE_VERSION", 1) != _INTERFACE_VERSION:
 
 
 class NativeDecoder:
-    """A ``RecordDecoder`` implemented in Rust, except for message formats 0 and 1."""
+    """A ``RecordDecoder`` implemented in Rust."""
 
     def __init__(self, request: DecodeRequest) -> None:
         self._request = request
@@ -63,33 +57,14 @@ class NativeDecoder:
             request.max_batch_bytes,
             request.count_only,
         )
-        self._legacy_decoder: RecordDecoder | None = None  # of the current response, if it has format 0 or 1
-        self._legacy_counts = DecodeCounts()  # of earlier responses
 
     def feed(self, records: memoryview | bytearray | bytes, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        if self._legacy_decoder is not None:
-            raise RuntimeError("feed() before read() returned None")
         try:
-            accepted = self._native.feed(
-                records, [(producer_id, first_offset) for producer_id, first_offset in aborted]
-            )
+            self._native.feed(records, [(producer_id, first_offset) for producer_id, first_offset in aborted])
         except _native.DecodeError as error:
             raise self._record_error(error) from None
-        if not accepted:
-            from pyspark_kafka_direct.records.python.decoder import PythonDecoder
-
-            self._legacy_decoder = PythonDecoder(replace(self._request, from_offset=self._native.next_offset))
-            self._legacy_decoder.feed(records, aborted)
 
     def read(self) -> pa.RecordBatch | None:
-        if self._legacy_decoder is not None:
-            batch = self._legacy_decoder.read()
-            if batch is None:
-                # All bytes are decoded; the next `feed` uses the native decoder again.
-                self._native.advance_to(self._legacy_decoder.next_offset)
-                self._legacy_counts += self._legacy_decoder.counts
-                self._legacy_decoder = None
-            return batch
         try:
             return self._native.read()
         except _native.DecodeError as error:
@@ -97,16 +72,15 @@ class NativeDecoder:
 
     @property
     def next_offset(self) -> int:
-        return self._native.next_offset if self._legacy_decoder is None else self._legacy_decoder.next_offset
+        return self._native.next_offset
 
     @property
     def done(self) -> bool:
-        return self._native.done if self._legacy_decoder is None else self._legacy_decoder.done
+        return self._native.done
 
     @property
     def counts(self) -> DecodeCounts:
-        counts = DecodeCounts(*self._native.counts) + self._legacy_counts
-        return counts if self._legacy_decoder is None else counts + self._legacy_decoder.counts
+        return DecodeCounts(*self._native.counts)
 
     def _record_error(self, error: _native.DecodeError) -> RecordError:
         kind, message, offset = error.args

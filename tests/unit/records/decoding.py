@@ -63,9 +63,19 @@ def request(
     max_rows: int = 65536,
     max_bytes: int = 4 << 20,
     max_batch_bytes: int = 1 << 30,
+    count_only: bool = False,
 ) -> DecodeRequest:
     return DecodeRequest(
-        "flights", 7, from_offset, until_offset, tuple(columns), check_crcs, max_rows, max_bytes, max_batch_bytes
+        "flights",
+        7,
+        from_offset,
+        until_offset,
+        tuple(columns),
+        check_crcs,
+        max_rows,
+        max_bytes,
+        max_batch_bytes,
+        count_only,
     )
 
 

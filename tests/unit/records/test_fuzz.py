@@ -13,31 +13,34 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.records.decoding import agreed, disagreement, outcomes_of, request
-from tests.unit.records.mutations import ABORTED, Mutator, corpus
+from tests.unit.records.mutations import ABORTED, LegacyMutator, Mutator, corpus, legacy_corpus
 
 from pyspark_kafka_direct.errors import CorruptRecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_kafka_direct.records import AbortedTransaction
 
 SECONDS = 2.0
 
 
 def test_undamaged_batches_are_decoded() -> None:
-    for batch in corpus():
+    for batch in corpus() + legacy_corpus():
         assert agreed(batch, request()).error is None
 
 
+@pytest.mark.parametrize("create", [Mutator, LegacyMutator])
 @pytest.mark.parametrize("aborted", [(), ABORTED])
-def test_damaged_batches(aborted: tuple[AbortedTransaction, ...]) -> None:
+def test_damaged_batches(create: Callable[[int], Mutator], aborted: tuple[AbortedTransaction, ...]) -> None:
     seed = int(os.environ.get("RECORD_FUZZ_SEED") or random.SystemRandom().getrandbits(32))
     print(f"RECORD_FUZZ_SEED={seed} repeats this run")  # pytest prints it if the test fails
-    mutator = Mutator(seed)
+    mutator = create(seed)
     outcome_counts: collections.Counter[type] = collections.Counter()
     end = time.monotonic() + SECONDS / 2
     while time.monotonic() < end or outcome_counts.total() < 200:
         data = mutator.response()
-        outcomes = outcomes_of(data, request(), aborted)
+        outcomes = outcomes_of(data, mutator.request(), aborted)
         assert disagreement(outcomes) != "decoder", (data.hex(), outcomes)
         outcome_counts[type(outcomes["python"].error)] += 1
     # The mutations must reach the records: some are harmless, most are detected.

@@ -87,6 +87,52 @@ def test_log_append_time_of_a_wrapper_is_used(implementation: str) -> None:
 
 
 @both
+def test_a_wrapper_without_a_timestamp(implementation: str) -> None:
+    inner = message(0, b"a", timestamp=7) + message(1, b"b", timestamp=-1)
+    for attributes, expected in ((0, [7, -1]), (0x08, [-1, -1])):
+        outcome = run(implementation, wrapper(1, inner, "gzip", attributes=attributes, timestamp=-1))
+        assert milliseconds(outcome) == expected
+
+
+@both
+def test_a_message_that_the_response_truncates_is_fetched_again(implementation: str) -> None:
+    last = wrapper(2, message(0, b"b") + message(1, b"c"), "gzip")
+    for end in range(len(last)):
+        outcome = run(implementation, [message(0, b"a") + last[:end], last])
+        assert outcome.column("value") == [b"a", b"b", b"c"]
+        assert outcome.error is None
+
+
+@both
+def test_checksums_are_only_verified_if_wanted(implementation: str) -> None:
+    damaged = message(0, b"a")[:-1] + b"b"
+    data = damaged + wrapper(1, damaged, "gzip")
+    outcome = run(implementation, data, request(check_crcs=False))
+    assert outcome.column("value") == [b"b", b"b"]
+    assert "The CRC of a message does not match its bytes: it says" in str(run(implementation, data).error)
+
+
+@both
+def test_a_wrapper_is_limited(implementation: str) -> None:
+    inner = b"".join(message(index, bytes(100)) for index in range(50))
+    data = wrapper(59, inner, "gzip")
+    assert run(implementation, data, request(max_batch_bytes=len(inner))).column("offset") == list(range(10, 60))
+    error = run(implementation, data, request(max_batch_bytes=len(inner) - 1)).error
+    assert isinstance(error, RecordTooLargeError)
+    assert (error.topic, error.partition, error.offset) == ("flights", 7, 59)
+
+
+@both
+@pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 5, 6, 13, 100, (1 << 31) - 1])
+def test_impossible_sizes_of_inner_messages(implementation: str, size: int) -> None:
+    inner = bytearray(message(0, b"a") + message(1, b"b"))
+    struct.pack_into(">i", inner, len(inner) // 2 + 8, size)
+    error = run(implementation, wrapper(5, bytes(inner), "gzip")).error
+    assert isinstance(error, CorruptRecordError)
+    assert error.offset == 5
+
+
+@both
 def test_null_is_not_empty(implementation: str) -> None:
     outcome = run(implementation, message(0, None, b"") + message(1, b"", None))
     assert (outcome.column("key"), outcome.column("value")) == ([b"", None], [None, b""])
@@ -192,17 +238,16 @@ def test_message_of_the_largest_allowed_size(implementation: str) -> None:
     assert isinstance(run(implementation, data, request(max_batch_bytes=size - 1)).error, RecordTooLargeError)
 
 
-def test_python_decoder_is_used_for_legacy_responses_only() -> None:
-    if "native" not in CREATORS:
-        pytest.skip("there is no native decoder to switch from")
-    decoder = CREATORS["native"](request())
-    decoder.feed(message(0, b"old"))
-    assert decoder.next_offset == 1
+@both
+def test_the_next_response_is_fed_after_all_messages_were_read(implementation: str) -> None:
+    decoder = CREATORS[implementation](request())
+    decoder.feed(wrapper(1, message(0, b"old") + message(1, b"old"), "gzip"))
+    assert decoder.next_offset == 2
     with pytest.raises(RuntimeError):
-        decoder.feed(message(1, b"early"))
+        decoder.feed(message(2, b"early"))
     assert decoder.read() is not None
     assert decoder.read() is None
-    decoder.feed(Batch(base_offset=1).encode())
-    assert decoder.next_offset == 2
+    decoder.feed(Batch(base_offset=2).encode())
+    assert decoder.next_offset == 3
     assert decoder.read() is not None
-    assert decoder.counts.records == 2
+    assert decoder.counts.records == 3

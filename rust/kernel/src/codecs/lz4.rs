@@ -13,7 +13,8 @@
 //! ```
 //!
 //! The frame is parsed here, so that blocks decompress directly into the batch's buffer and a claimed size is trusted for
-//! one block at most. Kafka's wrong header checksum occurs in message format 0 only.
+//! one block at most. Kafka's clients before 0.10 computed the header's checksum over the magic as well (KAFKA-3160), and
+//! still do in messages of format 0 (KIP-57), so it is ignored in these.
 
 use std::hash::Hasher;
 
@@ -43,6 +44,7 @@ pub(super) struct Lz4 {
     frame: Option<Frame>,
     at: usize,
     checksum: XxHash32,
+    pub(super) ignore_header_checksum: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -61,7 +63,7 @@ impl Lz4 {
         let frame = match self.frame {
             Some(frame) => frame,
             None => {
-                let frame = header(&mut rest)?;
+                let frame = header(&mut rest, self.ignore_header_checksum)?;
                 check_extent(&frame, rest)?;
                 *self.frame.insert(frame)
             }
@@ -125,7 +127,7 @@ impl Lz4 {
     }
 }
 
-fn header(rest: &mut &[u8]) -> Result<Frame, KernelError> {
+fn header(rest: &mut &[u8], ignore_checksum: bool) -> Result<Frame, KernelError> {
     if read_u32(rest)? != MAGIC {
         return Err(decompress_error("lz4", "the bytes are not an LZ4 frame"));
     }
@@ -145,7 +147,7 @@ fn header(rest: &mut &[u8]) -> Result<Frame, KernelError> {
         None
     };
     let hashed = &descriptor[..descriptor.len() - rest.len()];
-    if take(rest, 1)?[0] != (XxHash32::oneshot(0, hashed) >> 8) as u8 {
+    if take(rest, 1)?[0] != (XxHash32::oneshot(0, hashed) >> 8) as u8 && !ignore_checksum {
         return Err(decompress_error("lz4", "the frame header's checksum does not match"));
     }
     Ok(Frame {

@@ -65,6 +65,13 @@ impl Codecs {
         Ok(())
     }
 
+    /// Accepts any header checksum of the LZ4 frame that was begun.
+    pub fn ignore_lz4_header_checksum(&mut self) {
+        if let Stream::Lz4(lz4) = &mut self.stream {
+            lz4.ignore_header_checksum = true;
+        }
+    }
+
     /// Appends the next chunks to `decompressed`; true at the end. `compressed` are all compressed bytes of the batch.
     ///
     /// At the end, this also verifies the codec's checksums.

@@ -37,9 +37,9 @@ pub fn decoder(range: OffsetRange, limits: Limits) -> Decoder {
     Decoder::new(schema(), "topic".to_owned(), 3, range, limits, true, false).expect("the schema is right")
 }
 
-pub fn feed(decoder: &mut Decoder, bytes: &[u8], aborted: &[AbortedTransaction]) -> bool {
+pub fn feed(decoder: &mut Decoder, bytes: &[u8], aborted: &[AbortedTransaction]) {
     decoder.input(bytes.len()).expect("there is memory").copy_from_slice(bytes);
-    decoder.feed(bytes.len(), aborted.to_vec())
+    decoder.feed(bytes.len(), aborted.to_vec());
 }
 
 #[derive(Clone, Default)]
@@ -118,6 +118,41 @@ pub fn fix_length_and_crc(batch: &mut [u8]) {
         batch[8..12].copy_from_slice(&length.to_be_bytes());
         let crc = crc32c::crc32c(&batch[21..]);
         batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    }
+}
+
+/// A message of format 0 or 1; the low bits of `attributes` are the codec of `value`.
+pub fn message(
+    offset: i64,
+    magic: u8,
+    attributes: u8,
+    timestamp: i64,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend(offset.to_be_bytes());
+    out.extend([0; 8]);
+    out.extend([magic, attributes]);
+    if magic == 1 {
+        out.extend(timestamp.to_be_bytes());
+    }
+    for field in [key, value] {
+        out.extend(field.map_or(-1, |field| field.len() as i32).to_be_bytes());
+        out.extend_from_slice(field.unwrap_or_default());
+    }
+    fix_size_and_crc(&mut out);
+    out
+}
+
+/// Corrects the size and the CRC of a message.
+pub fn fix_size_and_crc(message: &mut [u8]) {
+    if message.len() >= 18 {
+        let size = (message.len() - 12) as i32;
+        message[8..12].copy_from_slice(&size.to_be_bytes());
+        let mut crc = flate2::Crc::new();
+        crc.update(&message[16..]);
+        message[12..16].copy_from_slice(&crc.sum().to_be_bytes());
     }
 }
 
