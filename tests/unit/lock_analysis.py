@@ -2,7 +2,8 @@
 
 ``x`` is an attribute of ``self``, or a global variable; ``.x`` is an attribute of another object; ``yield`` is one.
 
-A private method may rely on the lock of its callers. Lambdas run where they are written, nested functions later.
+A private method may rely on the lock of its callers. Lambdas run where they are written, nested functions later. A
+container of an attribute is one that a lock guards, too, if it is changed by a local name (``idle.pop()``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DEFERRING = {"start_thread", "run_with_timeout", "start_call", "Thread", "Timer"}  # they call their arguments later
+_CHANGES = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "popleft", "remove", "setdefault"}
 _FACTORIES = {"lock", "reentrant_lock", "condition", "Lock", "RLock", "Condition"}
 _UNSHARED = {"__init__", "__setstate__", "_init_transient", "after_fork"}  # no other thread has the object yet
 
@@ -132,6 +134,7 @@ class _Visitor(ast.NodeVisitor):
         self._method = method
         self._held: frozenset[str] = frozenset()
         self._is_deferred = False
+        self._aliases: dict[str, str] = {}  # local names of what attributes contain
 
     def visit_body(self, body: list[ast.stmt]) -> None:
         for statement in body:
@@ -169,7 +172,30 @@ class _Visitor(ast.NodeVisitor):
         self.visit_body(node.body)
         self._held = before
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self._aliases.pop(target.id, None)
+                if (attribute := self._container(node.value)) is not None:
+                    self._aliases[target.id] = attribute
+
+    def _container(self, node: ast.expr) -> str | None:
+        """Return the attribute of which an expression is a part, and no copy."""
+        while not isinstance(node, ast.Attribute | ast.Name) or _own_name(self._owner, node) is None:
+            if isinstance(node, ast.Subscript):
+                node = node.value
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+                node = node.func.value
+            else:
+                return None
+        return _own_name(self._owner, node) if self._owner.name else None
+
     def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            alias = self._aliases.get(node.func.value.id)
+            if alias is not None and node.func.attr in _CHANGES:
+                self._add(alias)
         name = _own_name(self._owner, node.func)
         if name is None:
             self.visit(node.func)
