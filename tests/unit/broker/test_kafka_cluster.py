@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import kafka_cluster
 from pyspark_kafka_direct.broker.kafka_cluster import ClusterConfig, KafkaCluster
-from pyspark_kafka_direct.broker.node_config import NodeConfig
+from pyspark_kafka_direct.broker.node_config import PLAINTEXT, NodeConfig
+from pyspark_kafka_direct.broker.probe import HOST, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +59,15 @@ def has_exited(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def test_a_closed_cluster_releases_its_ports(cluster: EmptyCluster) -> None:
+    (port,) = free_ports(1)
+    cluster.nodes = (NodeConfig(1, {PLAINTEXT: port}),)
+    cluster._reserve_ports()
+    cluster.close()
+    with socket.socket() as other:
+        other.bind((HOST, port))
 
 
 def test_a_restart_closes_the_pipe_of_a_dead_broker(cluster: EmptyCluster) -> None:

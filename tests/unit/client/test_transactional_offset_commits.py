@@ -41,6 +41,7 @@ class ScriptedCluster(FakeCluster):
     def __init__(self, *codes: int) -> None:
         super().__init__(ConnectionSettings((("b", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000))
         self.codes = list(codes)
+        self.codes_by_partition: dict[TopicPartition, int] = {}
         self.requests: list[tuple[str, int, Mapping[str, Any]]] = []
         self.committed: dict[TopicPartition, tuple[int, str | None]] = {}
         self.partitions: list[TopicPartition] | None = None
@@ -87,10 +88,12 @@ class ScriptedCluster(FakeCluster):
                 for topic in values["topics"]
                 for each in topic["partitions"]
             ]
-        topics = [
-            SimpleNamespace(name=tp.topic, partitions=[SimpleNamespace(partition_index=tp.partition, error_code=code)])
-            for tp in response_partitions
-        ]
+        by_topic: dict[str, list[SimpleNamespace]] = {}
+        for tp in response_partitions:
+            code_of_partition = self.codes_by_partition.get(tp, code)
+            entry = SimpleNamespace(partition_index=tp.partition, error_code=code_of_partition)
+            by_topic.setdefault(tp.topic, []).append(entry)
+        topics = [SimpleNamespace(name=topic, partitions=entries) for topic, entries in by_topic.items()]
         return SimpleNamespace(topics=topics)
 
 
@@ -187,3 +190,23 @@ def test_all_committed_offsets_of_a_group_with_metadata() -> None:
     assert cluster.requests_named("OffsetFetch") == [(7, wanted)] * 2, "retried while a transaction is open"
     assert ConsumerGroup(cluster, "p.cont").committed_with_metadata(require_stable=False) == committed
     assert cluster.requests_named("OffsetFetch")[2:] == [(7, {"group_id": "p.cont", "topics": None})]
+
+
+@pytest.mark.parametrize("rejected", [A, B, TopicPartition("u", 0), TopicPartition("u", 1)], ids=str)
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_an_error_of_any_partition_is_raised(rejected: TopicPartition, in_transaction: bool) -> None:
+    cluster = ScriptedCluster()
+    cluster.codes_by_partition[rejected] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    group = ConsumerGroup(cluster, "g")
+    partitions = [A, B, TopicPartition("u", 0), TopicPartition("u", 1)]
+
+    def commit_all() -> None:
+        if in_transaction:
+            offsets = dict.fromkeys(partitions, CommittedOffset(5))
+            group.commit_in_transaction("p.cont.0", PRODUCER, offsets, transaction_v2=True)
+        else:
+            group.commit(dict.fromkeys(partitions, 5))
+
+    with pytest.raises(AuthorizationError) as raised:
+        commit_all()
+    assert (raised.value.topic, raised.value.partition) == rejected

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo, custom_writer_factory, function_writer_factory
 from pyspark_kafka_direct.continuous.control_messages import StartTask
-from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriter, KafkaWriterFactory, OutputConverter
+from pyspark_kafka_direct.continuous.kafka_writer import (
+    ExactlyOnceKafkaWriter,
+    KafkaWriter,
+    KafkaWriterFactory,
+    OutputConverter,
+)
 from pyspark_kafka_direct.continuous.sink_delivery import max_transaction_seconds
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -22,6 +29,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.client.consumer_group import CommittedOffset
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
 
@@ -202,6 +210,36 @@ class TestKafka:
         again = pickle.loads(cloudpickle.dumps(factory))  # type: ignore[no-untyped-call]
         assert again == factory
         assert "hush" not in repr(again)
+
+
+class FakeTransactions(FakeProducer):
+    """Records the offsets of each transaction."""
+
+    in_transaction = False
+
+    def send_offsets_to_transaction(self, _: Any, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.calls.append({tp.partition: committed.offset for tp, committed in offsets.items()})
+
+    def commit(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+def test_offsets_of_idle_partitions_are_committed_once_a_day() -> None:
+    """Brokers delete offsets that were not committed for a week."""
+    system, producer = FakeTimeSystem(), FakeTransactions()
+    cluster: Any = SimpleNamespace(pool=SimpleNamespace(system=system))
+    output = OutputConverter("t", False, TASK, 7, system)
+    fake: Any = producer
+    sink = ExactlyOnceKafkaWriter(fake, fake, fake, output, cluster, "query", {})
+    idle = TopicPartition("t", 1)
+    for day in range(3):
+        sink.end_epoch(7, {PARTITION: 2 * day, idle: 6})
+        sink.end_epoch(8, {PARTITION: 2 * day + 1, idle: 6})
+        sink.end_epoch(9, {PARTITION: 2 * day + 1, idle: 6})
+        assert producer.calls == [{0: 2 * day, 1: 6}, {0: 2 * day + 1}]
+        producer.calls.clear()
+        system.now += 24 * 3600
 
 
 def rows(output: OutputConverter, batch: pa.RecordBatch) -> dict[str, Any]:

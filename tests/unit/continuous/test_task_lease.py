@@ -103,6 +103,23 @@ def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
     driver.failure()
 
 
+@pytest.mark.parametrize("renewed", [0, 1])
+def test_a_run_waits_for_the_last_of_several_leases(drivers: Callable[..., CoordinatorThread], renewed: int) -> None:
+    driver = waiting_driver(drivers)
+    channels = driver.start_tasks()
+    driver.advance(20)
+    with channels[renewed].begin_lease(60):
+        renewals = driver.coordinator._lease_renewed_at
+        wait_until(lambda: renewals[renewed] >= renewals[1 - renewed] + 20, "a heartbeat")
+    channels[1 - renewed].close()
+    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run", 20)
+    for seconds in (12, 18.5):
+        driver.advance(seconds)
+        assert driver.keeps_polling(), "one of the tasks may still write"
+    driver.advance(0.6)
+    driver.failure()
+
+
 def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..., CoordinatorThread]) -> None:
     driver = waiting_driver(drivers)
     channels = driver.start_tasks()

@@ -22,11 +22,13 @@ from pyspark_kafka_direct.datasource.write_task import (
 )
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.commit_decision import Ticket
-from pyspark_kafka_direct.producer.staged_frames import StagedInline
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 
 JOB = BatchWriteJob("job", from_option=False)
 QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())
@@ -59,6 +61,38 @@ def test_retries_start_with_the_same_partition() -> None:
     assert WriteTaskContext(1, 0).first_sticky_partition(JOB) == WriteTaskContext(1, 5).first_sticky_partition(JOB)
 
 
+def staging_task(connection: ConnectionSettings, staging: StagingConfig, job: BatchWriteJob | None) -> StagingWriteTask:
+    return StagingWriteTask(
+        connection=connection,
+        produce=ProducerSettings(),
+        schema=resolve_write_schema(StructType([StructField("value", BinaryType())]), "t"),
+        topic="t",
+        stamp=False,
+        job=job,
+        staging=staging,
+        ticket=Ticket("id", 1),
+    )
+
+
+def test_a_task_that_runs_again_with_the_same_number_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """A stage that Spark repeats begins with attempt 0 again, and the first task may still run."""
+    location = StagingConfig("p.sink", 1, str(tmp_path)).open()
+    assert location is not None
+    staging = StagingConfig("p.sink", 1, str(tmp_path), probe=location.prepare())
+    write_task._check_location.cache_clear()
+    with UnitCluster({"t": 1}) as cluster:
+        client = cluster.client()
+        task = staging_task(client.settings, staging, None)
+        context = WriteTaskContext(3, 0, QUERY, 7, None, RUN)
+        paths = set()
+        for value in (b"a", b"b"):
+            rows = pa.RecordBatch.from_pydict({"value": [value]})
+            staged = task.write(iter([rows]), context, client.pool).staged
+            assert isinstance(staged, StagedFile)
+            paths.add(staged.path)
+        assert len(paths) == 2
+
+
 @pytest.mark.parametrize("batch_id", [7, None])
 @pytest.mark.parametrize("is_default", [True, False])
 def test_rows_are_staged_and_the_folder_is_checked(tmp_path: Path, batch_id: int | None, is_default: bool) -> None:
@@ -67,17 +101,7 @@ def test_rows_are_staged_and_the_folder_is_checked(tmp_path: Path, batch_id: int
     with UnitCluster({"t": 1}) as cluster:
         client = cluster.client()
         staging = StagingConfig("p.sink", 1 << 20, str(tmp_path), is_default=is_default, probe="of the driver")
-        schema = resolve_write_schema(StructType([StructField("value", BinaryType())]), "t")
-        task = StagingWriteTask(
-            connection=client.settings,
-            produce=ProducerSettings(),
-            schema=schema,
-            topic="t",
-            stamp=False,
-            job=JOB if batch_id is None else None,
-            staging=staging,
-            ticket=Ticket("id", 1),
-        )
+        task = staging_task(client.settings, staging, JOB if batch_id is None else None)
         context = WriteTaskContext(3, 1, QUERY if batch_id is not None else None, batch_id, None, RUN)
         rows = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
         if batch_id is None and is_default:  # it can be repeated, and needs the folder only for many rows

@@ -88,6 +88,15 @@ class TestLag:
         with pytest.raises(LookupError, match="2: a, orders"):
             monitor.lag()
 
+    def test_the_last_query_of_a_name_counts(self) -> None:
+        """A query that starts again with a new checkpoint has another id."""
+        monitor = Monitor()
+        for query_id, end in (("a", 10), ("b", 20), ("a", 25)):
+            monitor.batch_ended(report_at(end, 30, id=query_id, runId=query_id, name="orders"), NO_DETAILS)
+            lag = monitor.lag("orders")
+            assert lag is not None
+            assert (lag.query_id, lag.sources[0].total) == (query_id, 30 - end)
+
     def test_other_sources_are_ignored(self) -> None:
         kafka_direct, other = (
             source(None, {"t": {"0": 5}}, {"t": {"0": 9}}),

@@ -115,8 +115,20 @@ def test_filters_are_a_conjunction() -> None:
     filters.append(Comparison("offset", "<", 35))
     assert narrowed(*filters) == [(0, 7, 10), (0, 30, 35)]
     assert push_filters(filters).enforced == (True, True, False, True)
-    assert narrowed(Comparison("partition", "in", (0, 1)), Comparison("partition", "in", (1, 2))) == [(1, 5, 20)]
     assert narrowed(Comparison("offset", ">", 7), Comparison("offset", "<", 7)) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([Comparison("partition", "in", (0, 1)), Comparison("partition", "in", (1, 2))], [(1, 5, 20)]),
+        ([Comparison("partition", ">", 0), Comparison("partition", "<", 5)], [(1, 5, 20)]),
+        ([Comparison("partition", "=", 1), Comparison("partition", "=", 0)], []),
+        ([Comparison("offset", ">=", 7), Comparison("offset", ">=", 3)], [(0, 7, 10), (1, 7, 20), (0, 30, 40)]),
+    ],
+)
+def test_the_order_of_filters_does_not_matter(filters: list[Filter], expected: list[tuple[int, int, int]]) -> None:
+    assert narrowed(*filters) == narrowed(*reversed(filters)) == expected
 
 
 @pytest.mark.parametrize(
@@ -199,6 +211,7 @@ def holds(item: Filter, record: Record) -> bool:
 
 operators = st.sampled_from(["=", "<=>", "<", "<=", ">", ">="])
 numbers = st.one_of(st.none(), st.integers(-3, 12), st.sampled_from([-(2**70), 2**63 - 1, 2**63, 2**70]))
+partitions = st.integers(-1, 3) | numbers  # mostly near those that exist, so that several filters matter
 moments = st.one_of(st.none(), st.integers(-4_000, 12_000).map(lambda micros: at(micros / 1000)))
 
 
@@ -209,7 +222,8 @@ def comparisons(columns: list[str], values: st.SearchStrategy[Any]) -> st.Search
 
 
 filters = st.lists(
-    comparisons(["partition", "offset"], numbers)
+    comparisons(["partition"], partitions)
+    | comparisons(["offset"], numbers)
     | comparisons(["timestamp"], moments)
     | st.sampled_from([UnsupportedFilter(), NotNull("offset"), NotNull("timestamp")]),
     max_size=4,

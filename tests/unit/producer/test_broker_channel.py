@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.unit.client.fake_broker import VERSIONS, FakeBroker
+from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.errors import UnsupportedBrokerError
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.protocol.messages import PRODUCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.produce_channel import ProduceChannel
 
 
 @pytest.fixture
@@ -54,3 +59,25 @@ def test_a_closed_channel_releases_its_connection(pool: ConnectionPool, monkeypa
                 channel.connect(Deadline.after(10))
                 release(channel)
         assert broker.connections == 1
+
+
+def test_a_slow_broker_that_responds_does_not_time_out() -> None:
+    """It handles the requests of a connection one after the other, so each one waits for those before it."""
+    system = FakeTimeSystem()
+    cluster = ClusterClient(ConnectionSettings((("b", 1),)), pool=ConnectionPool(system))
+    channel = BrokerChannel(cluster, Node(1, "b", 1), ProducerSettings(), None, adds_partitions=True)
+    connection = SimpleNamespace(has_response=lambda: False)
+    channel._channel = cast(
+        "ProduceChannel",
+        SimpleNamespace(connection=connection, request=lambda *_: None, response=lambda _: ({}, 0)),
+    )
+    for _ in range(5):
+        channel.send({}, math.inf)
+    for _ in range(4):
+        system.now += 20  # of request.timeout.ms, 30 s
+        assert not channel.timed_out
+        channel.receive()
+    system.now += 29
+    assert not channel.timed_out
+    system.now += 1
+    assert channel.timed_out
