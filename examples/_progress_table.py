@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import sys
 import time
 from datetime import datetime
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 _SAMPLE_INTERVAL_S = 0.25
 _ROW_INTERVAL_S = 2.0
 _BAR = 20
+_INDENTATION = 6
+
+
+def _line(text: str) -> str:
+    """Return what fits into a line of the terminal: a live row that wraps would fill it."""
+    return text[: shutil.get_terminal_size().columns - _INDENTATION - 1] if sys.stdout.isatty() else text
 
 
 class LagSample(NamedTuple):
@@ -44,8 +51,6 @@ class ProgressTable:
         monitor: Returns the lag of the query.
     """
 
-    header = "    time    written       read     behind   in time  batch    took  records/s  open windows"
-
     def __init__(self, replay: Replay, monitor: Monitor) -> None:
         self.samples: list[LagSample] = []
         self.batches: list[MeasuredBatch] = []
@@ -59,6 +64,13 @@ class ProgressTable:
         self._stopped_at = 0.0
         self._max_behind = 1
         self._dropped: dict[tuple[str, int], int] = {}
+
+    @property
+    def header(self) -> str:
+        """The names of the columns."""
+        return _line(
+            "    time    written       read     behind   in time  batch    took  records/s  open windows  behind"
+        )
 
     @property
     def dropped(self) -> int:
@@ -136,7 +148,7 @@ class ProgressTable:
         if due:
             self._next_row = now + _ROW_INTERVAL_S
         if sys.stdout.isatty():
-            print(f"\r      {row}", end="\n" if due else "", flush=True)
+            print(f"\r      {_line(row)}", end="\n" if due else "", flush=True)
         elif due:
             print(f"      {row.rstrip()}", flush=True)
 

@@ -1,9 +1,11 @@
-"""The demo's chart of the lag."""
+"""The demo's chart of the lag, and its table."""
 
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -36,3 +38,17 @@ def test_the_label_of_a_short_stop_is_not_in_the_chart(
     assert label.y0 >= boxes["panel"].y1
     assert label.x0 > boxes["Records that no finished batch contains"].x1
     assert label.y1 < boxes["A query that stops, restarts and catches up"].y0
+
+
+def test_a_live_row_does_not_wrap(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    table = importlib.import_module("_progress_table").ProgressTable(SimpleNamespace(written=1000), monitor=None)
+    monkeypatch.setenv("COLUMNS", "200")
+    table.show_until(None, lambda: True, 1)
+    assert "\u2588" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    table.show_until(None, lambda: True, 1)
+    lines = re.split(r"[\r\n]+", capsys.readouterr().out)
+    assert 70 < max(map(len, lines)) < 80
+    assert len(table.header) == 73
