@@ -147,8 +147,6 @@ def _find_schema(
         subject = _subject(column, topic, _type_name(column, schema))
         _check_registrable(column, schema)
         return _registered(registry, subject, schema, payloads.auto_register, column.payload_format)
-    if column.subject.subject is None and column.subject.strategy != "topic" and column.message is None:
-        raise _unnamed(column)
     subject, version = _subject(column, topic, column.message or ""), column.subject.version
     key = json.dumps([column.payload_format, subject])
     try:
@@ -173,7 +171,7 @@ def _advice(column: SinkColumn, *, has_type: bool) -> str:
 
 def _unnamed(column: SinkColumn) -> OptionError:
     kind, option = {
-        "avro": ("name of the record", "Schema to an Avro schema"),
+        "avro": ("name of the record", "Schema to an Avro schema that has one"),
         "protobuf": ("name of the message", "Message"),
         "json": ("title of the JSON Schema", "Schema to a JSON Schema that has one"),
     }[column.payload_format]
@@ -187,7 +185,7 @@ def _subject(column: SinkColumn, topic: str | None, record_name: str) -> str:
     settings = column.subject
     if settings.subject is not None:
         return settings.subject
-    if column.payload_format == "json" and settings.strategy != "topic" and not record_name:
+    if settings.strategy != "topic" and not record_name:
         raise _unnamed(column)
     if topic is None and settings.strategy != "record":
         raise OptionError(

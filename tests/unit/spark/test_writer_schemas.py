@@ -189,6 +189,18 @@ def resolve_json(
     return resolve_writer_schemas(parse_sink_options(options, streaming=False).payloads, columns, "t")["value"]
 
 
+UNION = '["null", "int"]'
+ONE_MESSAGE = 'syntax = "proto3"; message M { int32 i = 1; }'
+TWO_MESSAGES = 'syntax = "proto3"; message A { int32 i = 1; } message B { int32 i = 1; }'
+
+
+def resolve_value(registry: FakeRegistry, options: Mapping[str, str], *, has_registry: bool = True) -> WriteSettings:
+    given = {"kafka.bootstrap.servers": "b:9092", "topic": "t", **options}
+    if has_registry:
+        given["schema.registry.url"] = registry.url
+    return resolve_writer_schemas(parse_sink_options(given, streaming=False).payloads, None, "t")["value"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -242,6 +254,77 @@ def test_json_whose_schema_is_not_found(
         registry.add("avro", SCHEMA)
         with pytest.raises(error, match=message):
             resolve_json(registry, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"valueFormat": "avro"}, "needs the name of the record; set valueSubject, or valueSchema to an Avro schema"),
+        ({"valueFormat": "avro", "valueSchema": UNION}, "needs the name of the record; set valueSubject, or"),
+        ({"valueFormat": "protobuf"}, "needs the name of the message; set valueSubject, or valueMessage"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["record", "topic-record"])
+def test_a_subject_that_has_the_name_of_a_record_needs_that_name(
+    registry: FakeRegistry, options: dict[str, str], needed: str, strategy: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"valueSubjectNameStrategy={strategy} {needed}"):
+        resolve_value(registry, {**options, "valueSubjectNameStrategy": strategy})
+    assert registry.requests == []
+    payload_format = options["valueFormat"]
+    registry.add("s", UNION if payload_format == "avro" else ONE_MESSAGE, schemaType=payload_format.upper())
+    named = {**options, "valueSubject": "s", "valueSubjectNameStrategy": strategy}
+    assert resolve_value(registry, named).prefix.startswith(b"\0\0\0\0\1")
+
+
+@pytest.mark.parametrize(("payload_format", "name"), [("avro", "R"), ("protobuf", "M")])
+@pytest.mark.parametrize(("strategy", "prefix"), [("topic", "t-value"), ("record", ""), ("topic-record", "t-")])
+def test_the_subject_of_a_given_schema(
+    registry: FakeRegistry, payload_format: str, name: str, strategy: str, prefix: str
+) -> None:
+    schema = SCHEMA if payload_format == "avro" else ONE_MESSAGE
+    options = {"valueFormat": payload_format, "valueSchema": schema, "auto.register.schemas": "true"}
+    assert resolve_value(registry, {**options, "valueSubjectNameStrategy": strategy}).prefix
+    subject = prefix if strategy == "topic" else prefix + name
+    assert registry.paths[0] == f"POST /subjects/{subject}/versions"
+
+
+@pytest.mark.parametrize("payload_format", ["avro", "protobuf"])
+def test_a_subject_with_a_schema_of_another_format(registry: FakeRegistry, payload_format: str) -> None:
+    registry.add("t-value", JSON_SCHEMA, schemaType="JSON")
+    with pytest.raises(SchemaError, match="version 1 of t-value, schema id 1 is a schema of JSON, not"):
+        resolve_value(registry, {"valueFormat": payload_format})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueSchema": "message {"}, "valueSchema: "),
+        ({"valueSchema": ONE_MESSAGE, "valueMessage": "N"}, "valueMessage: .*'?N'?"),
+    ],
+)
+@pytest.mark.parametrize("has_registry", [True, False])
+def test_a_protobuf_schema_without_the_message(
+    registry: FakeRegistry, options: dict[str, str], message: str, has_registry: bool
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        resolve_value(registry, {"valueFormat": "protobuf", **options}, has_registry=has_registry)
+
+
+def test_a_registered_protobuf_schema_without_the_message(registry: FakeRegistry) -> None:
+    registry.add("t-value", ONE_MESSAGE, schemaType="PROTOBUF")
+    with pytest.raises(OptionError, match="valueMessage: "):
+        resolve_value(registry, {"valueFormat": "protobuf", "valueMessage": "N"})
+
+
+@pytest.mark.parametrize("framing", ["confluent", "none"])
+def test_the_prefix_of_protobuf_follows_the_framing(registry: FakeRegistry, framing: str) -> None:
+    registry.add("t-value", TWO_MESSAGES, schemaType="PROTOBUF", schema_id=258)
+    options = {"valueFormat": "protobuf", "valueMessage": "B", "valueFraming": framing}
+    expected = b"\0\0\0\1\2" + b"\2\2" if framing == "confluent" else b""  # one index, which is 1
+    assert resolve_value(registry, options).prefix == expected
+    without = {**options, "valueSchema": TWO_MESSAGES, "valueFraming": "none"}
+    assert resolve_value(registry, without, has_registry=False).prefix == b""
 
 
 def test_columns_that_are_written_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
