@@ -87,12 +87,16 @@ class KafkaOffsetReader:
 
     def samples(self, from_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, RecordSizeSample]:
         leaders = self.cluster.known_leaders(from_offsets)
+        topic_ids = self.cluster.known_topic_ids({tp.topic for tp in from_offsets})
         deadline, pool = self.cluster.deadline(_SAMPLING_SECONDS), self.cluster.pool
         samples: dict[TopicPartition, RecordSizeSample] = {}
         for tp, offset in from_offsets.items():
             try:
                 settings, fetch = self._options.connection, self._options.fetch
-                sample = sample_record_size(settings, fetch, tp, offset, deadline, leader=leaders.get(tp), pool=pool)
+                topic_id, leader = topic_ids.get(tp.topic), leaders.get(tp)
+                sample = sample_record_size(
+                    settings, fetch, tp, offset, deadline, topic_id=topic_id, leader=leader, pool=pool
+                )
             except KafkaDirectError as error:
                 # Earlier samples, or those of other partitions, are sufficient; the tasks report persistent errors.
                 self._log.info("cannot sample the record size of %s: %s", tp, error)

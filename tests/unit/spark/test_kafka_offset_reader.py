@@ -1,4 +1,4 @@
-"""The access of a stream planner to a cluster whose brokers disagree."""
+"""The access of a stream planner to a cluster, also if its brokers disagree."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import SparkFiles
+from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
+from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
@@ -18,7 +20,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
-from pyspark_kafka_direct.spark.loss_counts import load_totals
+from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, load_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,3 +151,73 @@ def test_a_planner_remembers_a_limited_number_of_warnings(
     for message in [*messages, *messages[1:], messages[0]]:
         offset_reader.warn(message)
     assert caplog.messages == [*messages, messages[0]]
+
+
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    with UnitCluster({"t": 3, "u": 1}, brokers=2) as cluster:
+        yield cluster
+
+
+def reader_of(cluster: UnitCluster, **options: str) -> KafkaOffsetReader:
+    parsed = parse_stream_options({"kafka.bootstrap.servers": "broker-1:9092", "subscribe": "t", **options})
+    return KafkaOffsetReader(parsed, LOG, cluster.environment.pool(cluster.process))
+
+
+def test_the_size_of_records_is_sampled_as_far_as_brokers_respond(
+    cluster: UnitCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    for tp in partitions[:2]:
+        cluster.append(tp, 10, size=1000)
+    cluster.append(partitions[2], 10)
+    reader = reader_of(cluster)
+    reader.assigned(strict=True)
+    assert reader.leaders(partitions).keys() == set(partitions)
+    before = cluster.sent("Metadata")
+    found = reader.samples({partitions[0]: 0, partitions[1]: 10, partitions[2]: 0})
+    assert list(found) == [partitions[0], partitions[2]], "there is nothing at the end"
+    assert [(each.offsets, each.size > 10_000) for each in found.values()] == [(10, True), (10, False)]
+    assert cluster.sent("Metadata") == before, "the leaders are known"
+    caplog.set_level(logging.INFO)
+    cluster.every("Fetch", "stall_request")
+    assert reader.samples({partitions[0]: 0}) == {}
+    assert "cannot sample the record size of t-0" in caplog.text
+
+
+def test_the_start_is_read_from_the_group(cluster: UnitCluster) -> None:
+    first, other = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert reader_of(cluster).committed([first]) == {}
+    assert cluster.sent("FindCoordinator") == 0
+    group = GroupCoordinator.of(cluster.cluster)
+    group.set_members("g", False)  # creates the group
+    group.commit("g", first, CommittedOffset(5, -1, "", cluster.topic_id("t"), 0))
+    reader = reader_of(cluster, startingOffsets="committed", **{"kafka.group.id": "g"})
+    assert reader.committed([first, other]) == {first: 5}
+
+
+def test_partitions_that_exist_and_are_no_longer_selected(
+    cluster: UnitCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It only decides which message a data loss has, so an error is no reason to fail."""
+    left, deleted = TopicPartition("u", 0), TopicPartition("t", 7)
+    options = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "3000"}
+    reader = reader_of(cluster, **options)
+    assert reader.not_selected([left, deleted, TopicPartition("t", 0)]) == {left}
+    caplog.set_level(logging.INFO)
+    cluster.every("Metadata", "stall_request")
+    assert reader.not_selected([left]) == set()
+    assert "cannot check whether missing partitions still exist" in caplog.text
+
+
+def test_malformed_records_are_counted(
+    brokers: list[FakeBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    folder = tmp_path / SHARED_FOLDER_NAME
+    folder.mkdir()
+    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
+    for _ in range(2):
+        offset_reader.count_malformed("PERMISSIVE", {PARTITION: 3}, {PARTITION: 2})
+    assert load_totals(folder).malformed == (MalformedTotal(TOPIC, 0, "PERMISSIVE", 6, 4),)
