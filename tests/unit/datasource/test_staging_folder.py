@@ -85,9 +85,10 @@ def test_without_a_usable_checkpoint_batches_are_staged_in_a_temporary_folder(
 
 
 def test_a_checkpoint_that_cannot_be_opened_for_a_moment_is_used_later(
-    checkpoint: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark reuses the process that plans batches for weeks."""
+    caplog.set_level(logging.INFO)
     system = FakeTimeSystem()
     opened: list[str] = []
 
@@ -101,6 +102,7 @@ def test_a_checkpoint_that_cannot_be_opened_for_a_moment_is_used_later(
             assert temporary in folder_of(prepare_staging(UNSET, str(checkpoint), system)).parents
             system.now += 90
     assert opened == [str(checkpoint)], "without credentials, each attempt takes seconds"
+    assert caplog.text.count("not staged in the checkpoint: the bucket does not respond") == 1
     system.now += 300
     assert checkpoint in folder_of(prepare_staging(UNSET, str(checkpoint), system)).parents
 

@@ -62,7 +62,7 @@ class FakeManager:
         if operation in self.errors:
             raise self.errors[operation]
 
-    def createAtomic(self, path: str, overwrite: bool) -> Stream:  # noqa: N802 (Spark's name)
+    def createAtomic(self, path: str, overwrite: bool) -> Stream:
         self.fail("create")
         assert not overwrite
         if path in self.files:

@@ -100,6 +100,24 @@ def test_a_function_of_a_dstream_reports_only_the_message() -> None:
     assert function.getLastFailure() == MESSAGE + "\n"
 
 
+def test_pyspark_4_3_reports_only_the_message(caplog: pytest.LogCaptureFixture) -> None:
+    """It formats errors by ``traceback.TracebackException``."""
+
+    def formatted(error: BaseException) -> str:
+        try:
+            raise error
+        except BaseException as raised:
+            found = UTIL.traceback.TracebackException(type(raised), raised, raised.__traceback__)
+            return "".join(found.format())
+
+    with caplog.at_level(logging.DEBUG, "pyspark_kafka_direct.errors"):
+        assert formatted(raised()) == MESSAGE + "\n"
+        assert "in fail" in caplog.text
+        assert formatted(KeyError("a bug")).startswith("Traceback (most recent call last):\n")
+        assert len(caplog.records) == 1
+    assert UTIL.traceback.StackSummary is traceback.StackSummary
+
+
 def test_error_of_restores_a_sent_error() -> None:
     found = error_of(RuntimeError(f"[STREAM_FAILED] failed: {sent_by_worker(raised())} SQLSTATE: 38000"))
     assert type(found) is TopicNotFoundError

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.spark.write_rows import (
     HEADERS,
     append_headers,
     split_rows,
+    stamp_headers,
     to_producer_rows,
 )
 from pyspark_kafka_direct.spark.write_schema import WriteSchema
@@ -257,3 +258,30 @@ def test_slices_have_some_mib_if_large_rows_are_next_to_each_other() -> None:
     assert max(each.nbytes for each in slices) < 5 << 20
     assert len(slices) < 30
     assert pa.Table.from_batches(slices).combine_chunks() == pa.Table.from_batches([rows]).combine_chunks()
+
+
+def test_large_rows_between_small_ones_are_not_encoded_together() -> None:
+    """A slice of several rows has at most 4 MiB, twice the size that is aimed at."""
+    rows = batch(value=pa.array(([b"v"] * 9 + [b"v" * 500_000]) * 20 + [b"v" * 500_000] * 10))
+    assert max(each.nbytes for each in split_rows(rows) if each.num_rows > 1) <= 4 << 20
+
+
+def test_an_invalid_row_names_its_topic() -> None:
+    schema = parse_avro_schema('{"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]}')
+    settings = {"value": AvroWriteSettings(schema=schema)}
+    values = pa.array([{"i": 1}, {"i": None}], pa.struct({"i": pa.int32()}))
+    rows = batch(value=values, topic=pa.array(["t", "u"]))
+    with pytest.raises(ColumnError, match=r"A row for topic u cannot be written as Avro: value\.i is null"):
+        to_producer_rows(rows, WriteSchema(0, topic=1), NOW, encoders=PayloadEncoders(settings, None))
+    with pytest.raises(ColumnError, match=r"A row for topic given cannot be written as Avro"):
+        to_producer_rows(rows, WriteSchema(0), NOW, encoders=PayloadEncoders(settings, "given"))
+
+
+def test_the_stamp_of_a_batch_query_has_no_batch() -> None:
+    assert stamp_headers("q", 7, 2, 1) == {
+        "spark.query.id": b"q",
+        "spark.batch.id": b"7",
+        "spark.partition.id": b"2",
+        "spark.attempt": b"1",
+    }
+    assert stamp_headers(None, None, 0, 0) == {"spark.partition.id": b"0", "spark.attempt": b"0"}
