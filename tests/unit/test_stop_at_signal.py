@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 import subprocess
 import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pyspark_kafka_direct import OptionError, stop_at_signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 APPLICATION = """
 import os, signal, threading
@@ -35,75 +46,99 @@ def test_the_first_signal_stops_once_in_a_thread() -> None:
     assert (ended.returncode, ended.stdout) == (0, "stopped with 1 2 False\nend\n"), ended.stderr
 
 
-SEVERAL = """
-import os, signal, threading
-from pyspark_kafka_direct import stop_at_signal
-
 class Query:
-    def __init__(self, name, failures=0):
-        self.name, self.failures, self.ended = name, failures, threading.Event()
-    def stop(self):
-        print("stop", self.name, flush=True)
-        self.failures -= 1
-        if self.failures >= 0:
+    """Records its stops; the first ``failures`` of them fail."""
+
+    def __init__(self, stops: list[str], name: str, failures: int = 0) -> None:
+        self.isActive = True
+        self._stops = stops
+        self._name = name
+        self._failures = failures
+        self.ended = threading.Event()
+
+    def stop(self) -> None:
+        self._stops.append(self._name)
+        self._failures -= 1
+        if self._failures >= 0:
             raise RuntimeError("not now")
         self.ended.set()
 
-queries = [Query("first", failures=1), Query("second"), Query("third")]
-for each in [*queries, queries[1]]:
-    stop_at_signal(each)
-while not all(each.ended.wait(0.1) for each in queries):
-    os.kill(os.getpid(), signal.SIGTERM)
-"""
 
-
-def test_a_stop_that_failed_is_retried_at_the_next_signal() -> None:
-    ended = subprocess.run([sys.executable, "-c", SEVERAL], capture_output=True, text=True, timeout=120, check=False)
-    assert ended.stdout.splitlines() == ["stop second", "stop third", "stop first", "stop first"], ended.stderr
-    assert ended.stderr.count("failed to stop; the next signal retries") == 1
-    assert "RuntimeError: not now" in ended.stderr
-
-
-ENDED = """
-import gc, os, signal, threading, weakref
-from pyspark_kafka_direct import stop_at_signal
-
-class Query:
-    def __init__(self, name):
-        self.name, self.isActive = name, True
-    def stop(self):
-        print("stop", self.name, flush=True)
-
-class WithoutJvm:
-    def __init__(self):
-        self.stopped = threading.Event()
+class WithoutJvm(Query):
     @property
-    def isActive(self):
+    def isActive(self) -> bool:
         raise ConnectionError
-    def stop(self):
-        print("stop without JVM", flush=True)
-        self.stopped.set()
 
-without_jvm = WithoutJvm()
-stop_at_signal(without_jvm)
-queries = []
-for number in range(100):
-    query = Query(number)
-    stop_at_signal(query)
-    queries.append(weakref.ref(query))
-    query.isActive = number == 70
-del query
-gc.collect()
-print(sum(each() is not None for each in queries))
-os.kill(os.getpid(), signal.SIGTERM)
-without_jvm.stopped.wait(60)
-"""
+    @isActive.setter
+    def isActive(self, value: bool) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def wait_for_stops() -> None:
+    """Wait until the threads that stop queries have ended."""
+    for thread in threading.enumerate():
+        if thread.name == "pyspark-kafka-direct-stop":
+            thread.join(60)
+
+
+def test_a_stop_that_failed_is_retried_at_the_next_signal(caplog: pytest.LogCaptureFixture) -> None:
+    stops: list[str] = []
+    queries = [Query(stops, "first", failures=1), Query(stops, "second"), Query(stops, "third")]
+    for each in [*queries, queries[1]]:
+        stop_at_signal(each)
+    for expected in (["second", "third", "first"], ["second", "third", "first", "first"]):
+        for _ in range(2):
+            send(signal.SIGTERM)
+            wait_for_stops()
+            if stops == expected:
+                break
+        assert stops == expected
+    send(signal.SIGTERM)
+    wait_for_stops()
+    assert len(stops) == 4, "all have stopped"
+    (record,) = caplog.records
+    assert "failed to stop; the next signal retries" in record.getMessage()
+    assert record.exc_info is not None
+
+
+def test_each_signal_stops_its_queries() -> None:
+    stops: list[str] = []
+    stop_at_signal(Query(stops, "both"), signals=SIGNALS)
+    stop_at_signal(Query(stops, "second"), signals=SIGNALS[1:])
+    for number, expected in zip(SIGNALS, (["both"], ["both", "second"]), strict=True):
+        send(number)
+        wait_for_stops()
+        assert stops == expected
 
 
 def test_queries_that_have_ended_are_forgotten() -> None:
     """An application may start a query every minute, for weeks."""
-    ended = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, timeout=120, check=False)
-    assert ended.stdout.splitlines() == ["2", "stop 99", "stop 70", "stop without JVM"], ended.stderr
+    stops: list[str] = []
+    stop_at_signal(WithoutJvm(stops, "without JVM"))
+    queries = []
+    for number in range(100):
+        query = Query(stops, str(number))
+        stop_at_signal(query)
+        queries.append(weakref.ref(query))
+        query.isActive = number == 70
+    del query
+    gc.collect()
+    assert sum(each() is not None for each in queries) == 2
+    send(signal.SIGTERM)
+    wait_for_stops()
+    assert stops == ["99", "70", "without JVM"]
 
 
 def test_an_object_without_stop_is_rejected() -> None:

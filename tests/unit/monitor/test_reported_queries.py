@@ -110,6 +110,29 @@ def test_a_query_is_reported_to_the_monitor_of_its_session(monkeypatch: pytest.M
     assert not QueryReporter("q", "r", None, "third").is_monitored
 
 
+def test_the_reports_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+    monitor: Any = SimpleNamespace(
+        report_batch=lambda *arguments: calls.append(arguments), report_idle=lambda run: calls.append((run,))
+    )
+    monkeypatch.setattr(query_reports, "_monitors", {"one": monitor})
+    reporter, report = QueryReporter("q", "r", "copies", "one"), batch(10, dict)
+    reporter.batch_ended(report)
+    reporter.idle()
+    assert calls == [("q", "r", "copies", report), ("r",)]
+
+
+def test_several_objects_are_one_session() -> None:
+    def session() -> Any:
+        return SimpleNamespace(_jsparkSession=SimpleNamespace(sessionUUID=lambda: "u"))
+
+    assert query_reports.session_id(session()) == query_reports.session_id(session()) == "u"
+    assert query_reports.session_id(SimpleNamespace(session_id="of Spark Connect")) == "of Spark Connect"
+    others = object(), object()
+    assert query_reports.session_id(others[0]) == query_reports.session_id(others[0])
+    assert query_reports.session_id(others[0]) != query_reports.session_id(others[1])
+
+
 def test_an_error_of_a_monitor_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(query_reports, "_monitors", {"one": None})
     QueryReporter("q", "r", None).ended()

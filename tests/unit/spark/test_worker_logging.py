@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
+
+from pyspark_kafka_direct.spark.worker_lifecycle import begin_process, configure_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PROGRAM = """
 import logging, sys
@@ -31,6 +40,61 @@ def log_output(level: str | None = None, before: str = "", after: str = "") -> s
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert not run.stdout
     return run.stderr
+
+
+@contextmanager
+def no_logging_configuration() -> Iterator[logging.Logger]:
+    """Return the logger of the package as in a process that does not configure ``logging``."""
+    package, root = logging.getLogger("pyspark_kafka_direct"), logging.getLogger()
+    with pytest.MonkeyPatch.context() as patch:
+        for logger in (root, package):
+            patch.setattr(logger, "handlers", [])
+        patch.delenv("PYSPARK_KAFKA_DIRECT_LOG_LEVEL", raising=False)
+        level = package.level
+        yield package
+    package.setLevel(level)
+
+
+def test_a_line_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("pyspark_kafka_direct.consumer")
+    line = LINE + "WARNING pyspark_kafka_direct.consumer: a warning of flights-0\n"
+    with no_logging_configuration() as package:
+        for _ in range(3):
+            configure_logging()
+        log.warning("a warning of %s", "flights-0")
+        assert re.fullmatch(line, capsys.readouterr().err)
+        package.addHandler(logging.NullHandler())
+        log.warning("another")
+        assert capsys.readouterr().err == ""
+
+
+def test_a_level_is_set_when_a_process_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("pyspark_kafka_direct.consumer")
+    with no_logging_configuration():
+        monkeypatch.setenv("PYSPARK_KAFKA_DIRECT_LOG_LEVEL", "ERROR")
+        begin_process()
+        log.warning("hidden")
+        log.error("shown")
+    assert re.fullmatch(LINE + "ERROR pyspark_kafka_direct.consumer: shown\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
+def test_a_stream_that_fails_does_not_fail_the_task(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    with no_logging_configuration() as package:
+        configure_logging()
+        for stream in (Broken(), None):
+            with monkeypatch.context() as broken:
+                broken.setattr("sys.stderr", stream)
+                package.warning("lost")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_warning_has_time_level_and_logger() -> None:
