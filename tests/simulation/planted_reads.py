@@ -212,7 +212,7 @@ def _gap_skips_one_more() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import Fetcher
 
     def resume(original: Any) -> Any:
-        return lambda self, offset: original(self, min(offset + 1, self._request.offsets.until_offset))
+        return lambda self, offset: original(self, min(offset + 1, self._task.offsets.until_offset))
 
     return [Patch(Fetcher, "_resume_at", resume)]
 
