@@ -7,7 +7,6 @@ import signal
 import struct
 import threading
 import time
-import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -26,7 +25,7 @@ from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, CorruptRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -128,15 +127,14 @@ class Outage(NamedTuple):
     error_seconds: float
     read_after: list[list[int]]  # by the other reads
     topic: str
-    changed: dict[str, str]  # topics whose segments were changed on the disk, by the change
+    gap_at_the_end: str  # a topic whose segments were changed on the disk
 
 
 @pytest.fixture(scope="module")
 def outage(stoppable_kafka: EmbeddedKafka, bench: Workbench, secured: dict[str, Any]) -> Outage:
     """The only restart of the broker in this module."""
-    changed = {name: bench.make_topic() for name in ("gap at the end", "format 0", "format 1")}
-    for each in changed.values():
-        bench.write(each, *([b"value-%d" % offset for offset in range(start, start + 10)] for start in (0, 10, 20)))
+    gap = bench.make_topic()
+    bench.write(gap, *([b"value-%d" % offset for offset in range(start, start + 10)] for start in (0, 10, 20)))
     topic = new_topic(bench)
     secure = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH, **secured)
     long_timeout = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
@@ -149,9 +147,10 @@ def outage(stoppable_kafka: EmbeddedKafka, bench: Workbench, secured: dict[str, 
     with pytest.raises(BrokerTimeoutError) as caught:
         rest_of(short_timeout)
     seconds = time.monotonic() - started
-    change_segments(stoppable_kafka, changed)
+    # An empty segment that starts at 50: offsets 30 to 49 have no records, and none follow.
+    segment(stoppable_kafka, gap, 50).touch()
     read_after = read_rest_during_restart(stoppable_kafka, [long_timeout, secure])
-    return Outage(offsets, caught.value, seconds, read_after, topic, changed)
+    return Outage(offsets, caught.value, seconds, read_after, topic, gap)
 
 
 def test_broker_failure(bench: Workbench, outage: Outage) -> None:
@@ -195,29 +194,6 @@ def segment(kafka: EmbeddedKafka, topic: str, offset: int = 0) -> Path:
     return kafka.log_file().parent / "broker-1" / f"{topic}-0" / f"{offset:020}.log"
 
 
-def change_segments(kafka: EmbeddedKafka, topics: Mapping[str, str]) -> None:
-    """Change the segments of these topics while the broker is down."""
-    # An empty segment that starts at 50: offsets 30 to 49 have no records, and none follow.
-    segment(kafka, topics["gap at the end"], 50).touch()
-    for magic in (0, 1):
-        messages = (legacy_message(magic, offset) for offset in range(30))
-        segment(kafka, topics[f"format {magic}"]).write_bytes(b"".join(messages))
-
-
-def legacy_message(magic: int, offset: int) -> bytes:
-    """One message of format 0 or 1, as brokers before Kafka 0.11 wrote it.
-
-    offset int64, size int32, crc uint32, magic int8, attributes int8, [1: timestamp int64], key bytes, value bytes
-    """
-    value = b"old-%d" % offset
-    body = struct.pack(">bb", magic, 0)
-    if magic:
-        body += struct.pack(">q", 1_400_000_000_000 + offset)
-    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
-    message = struct.pack(">I", zlib.crc32(body)) + body
-    return struct.pack(">qi", offset, len(message)) + message
-
-
 def test_a_wrong_checksum(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
     path = segment(stoppable_kafka, topic)
     position = path.read_bytes().index(b"value-15")
@@ -249,7 +225,7 @@ def test_unreadable_segment_on_the_broker(stoppable_kafka: EmbeddedKafka, bench:
 
 
 def test_log_that_ends_with_a_gap(bench: Workbench, outage: Outage) -> None:
-    topic = outage.changed["gap at the end"]
+    topic = outage.gap_at_the_end
     assert bench.end(topic) == 50
     read = bench.read(topic, 0, 50, poll_timeout=60)
     counts = read.counts
@@ -257,11 +233,3 @@ def test_log_that_ends_with_a_gap(bench: Workbench, outage: Outage) -> None:
     # The broker reports that its local log has the offsets, and returns no records for five seconds.
     assert (counts.unproven_gaps, counts.lost) == (0, 0)
     assert 5 <= counts.total_seconds < 60
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_legacy_message_formats(bench: Workbench, outage: Outage, magic: int) -> None:
-    read = bench.read(outage.changed[f"format {magic}"], 4, 29, columns=("offset", "key", "value", "timestampType"))
-    assert read.offsets == list(range(4, 29))
-    assert read.values == [b"old-%d" % offset for offset in range(4, 29)]
-    assert {row["timestampType"] for row in read.rows} == {0 if magic else -1}
