@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster.coordinator_events import COORDINATOR_EVENT_KINDS, draw_coordinator_event
 from tests.simulation.cluster.events import EVENT_KINDS, draw_event
+from tests.simulation.cluster.transactions import EXHAUSTED_EPOCH
 from tests.simulation.faults import CONNECT_FAULTS, CRASHES, REQUEST_FAULTS, RETRIABLE_ERRORS, draw_fault
 from tests.simulation.history import Event
 
@@ -89,6 +90,8 @@ def draw_transactional_cluster(rng: random.Random) -> dict[str, Any]:
     settings = cluster["cluster"]
     if not settings.get("topic_ids", True):
         settings["transaction_version"] = 0
+    if rng.random() < 0.2:  # transactions exhaust the epochs of a producer id
+        settings["first_epoch"] = EXHAUSTED_EPOCH - rng.randrange(4)
     return cluster
 
 

@@ -41,6 +41,7 @@ class ClusterSettings:
     topic_ids: bool = True  # otherwise Fetch up to 12 and Metadata up to 9 (Kafka before 2.8)
     leader_epochs: bool = True  # otherwise Fetch up to 8, ListOffsets up to 3, Metadata up to 6 (Kafka before 2.1)
     transaction_version: int = 2  # 2: KIP-890; 0: before it
+    first_epoch: int = 0  # of transactional ids; a high one is that of an id with many transactions
     newest_versions: Mapping[str, int] = field(default_factory=dict)  # by API name, below Kafka's; -1: not supported
     broker_configs: Mapping[str, str] = field(default_factory=dict)  # that DescribeConfigs returns of brokers
     earliest_local: bool = True  # ListOffsets supports -4 (earliest local) and -5 (latest tiered)

@@ -153,6 +153,7 @@ class TransactionCoordinator:
         metadata = self._transactions.get(transactional_id)
         if metadata is None:
             metadata = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms)
+            metadata.epoch = self._cluster.settings.first_epoch - 1
             self._transactions[transactional_id] = metadata
         if self._is_in_transition(metadata):
             return EndResult(_CONCURRENT_TRANSACTIONS)

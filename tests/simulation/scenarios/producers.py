@@ -37,6 +37,7 @@ from tests.simulation.scenarios.several_topics import (
 )
 from tests.simulation.scenarios.transactional_producers import TransactionalRun
 
+from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
 NAME = "producers"
-SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1}
+SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1, "missing": ()}
 _SAFE_EVENTS = (
     "expand_topic",
     "elect_leader",
@@ -60,6 +61,7 @@ _SAFE_EVENTS = (
     "stick_image",
     "pause_broker",
 )
+_MISSING_PARTITION = 100
 _SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
 
 
@@ -75,6 +77,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     cluster = draw_transactional_cluster(rng)
     if rng.random() < 0.3:
         cluster["cluster"]["transaction_version"] = 0  # has more requests
+    missing_share = rng.choice((0.0, 0.0, 0.1, 0.5)) if mode == "idempotent" else 0.0
     offsets_share = rng.choice((0.0, 0.7, 1.0)) if mode != "idempotent" else 0.0
     parameters = {
         **cluster,
@@ -87,6 +90,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
             [draw_place(rng, counts), round(rng.choice((0.0, 0.0, seconds / sends, 1.0)) * rng.random(), 3)]
             for _ in range(sends)
         ],
+        "missing": [number for number in range(sends) if rng.random() < missing_share],
         "transactions": transactions,
         "transaction_list": [
             [
@@ -218,7 +222,10 @@ class _IdempotentRun:
         for number, (place, pause) in enumerate(self._parameters["send_list"][: self._parameters["sends"]]):
             if number % threads == thread:
                 self._process.sleep(pause)
-                self._send(producer, partition_at(self._counts, place), thread)
+                partition = partition_at(self._counts, place)
+                self._send(producer, partition, thread)
+                if number in self._parameters.get("missing", ()):
+                    self._send(producer, partition._replace(partition=_MISSING_PARTITION), thread)
 
     def _send(self, producer: AsyncProducer, partition: TopicPartition, thread: int) -> _Send:
         world = self._environment.world
@@ -280,6 +287,9 @@ class _IdempotentRun:
         passed = send.completed_at - send.sent_at
         if passed > limit + _SLACK + self._paused:
             raise ViolationError(f"a record is completed late: {name} after {passed:.2f} s, not {limit:.2f} s")
+        is_missing = send.partition.partition == _MISSING_PARTITION
+        if isinstance(send.error, TopicNotFoundError) and not is_missing:
+            raise ViolationError(f"a record fails because of another partition that is missing: {name}: {send.error}")
         if send.error is None:
             self._check_metadata(send, Future.result(send.future, 0), found)
         elif found and "were not written" in str(send.error):

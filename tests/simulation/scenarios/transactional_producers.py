@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _TRANSACTIONAL_ID = "id"
 _GROUP = "planes"
 _LAST_TRANSACTIONS = 2  # after the faults have stopped
+_REORDERING = {"late_request", "late_stalled_request", "throttle", "pause_broker", "throttle_broker", "isolate_broker"}
 
 
 class _Transaction:
@@ -130,7 +131,9 @@ class TransactionalRun:
                         self._initialize(number, producer)
                     transaction = self._begin(number, rows, has_offset, _identity(producer))
                     self._write(producer, group, transaction, process, commits, max(pause, 0.0))
-            except ProducerFencedError:
+            except ProducerFencedError as error:
+                if not (producer.may_have_timed_out or self._may_be_superseded):
+                    raise ViolationError(f"a producer is fenced, although there is no other: {error}") from error
                 break
             except KafkaDirectError as error:
                 last_failures += pause < 0 and not self._has_other_initialized(number, started_at)
@@ -147,6 +150,11 @@ class TransactionalRun:
         finally:
             self._initializing.remove(number)
         self._initializations.append((self._environment.world.now, number, _identity(producer)))
+
+    @property
+    def _may_be_superseded(self) -> bool:
+        """Whether another producer, or a late request of this one, may have acquired the transactional id."""
+        return self._producer_count > 1 or any(each.kind in _REORDERING for each in self._environment.plan.events)
 
     def _has_other_initialized(self, number: int, since: float) -> bool:
         """Return whether another producer has ended this one's transaction, or may have."""
