@@ -195,3 +195,14 @@ def test_a_restored_stream_has_its_limits() -> None:
     copy = restored(BeginGeneration(stream))._stream
     assert (copy.stream_id, copy.persisted, copy.controller.initial_rate) == ("with-limits", False, limits.initial_rate)
     assert copy.spec.batch_seconds == stream.spec.batch_seconds
+
+
+def test_a_new_stream_knows_its_offsets_and_topics() -> None:
+    stream, _ = registered_stream("with-topics")
+    topic_id = UUID(int=7)
+    assert (stream.topic_ids, stream.commit_queue) == ({}, None)
+    stream._state.add_batch(1000, [OffsetRange("flights", 0, 0, 5)], {"flights": topic_id})
+    assert (stream.current_offsets, stream.topic_ids) == ({T0: 5}, {"flights": topic_id})
+    assert stream.client.commits is stream.commit_queue
+    assert stream.client is stream.client
+    stream.close()

@@ -83,9 +83,9 @@ def test_the_highest_offset_of_one_call_is_committed(
 
 
 def test_empty_ranges_are_committed(group: FakeGroup, queue: CommitQueue) -> None:
-    queue.add([OffsetRange("t", 0, 5, 5)])
+    queue.add([OffsetRange("t", 0, 5, 5), OffsetRange("t", 1, 0, 0)])
     assert queue.flush(30)
-    assert group.commits == [{A: 5}]
+    assert group.commits == [{A: 5, TopicPartition("t", 1): 0}]
 
 
 def test_each_call_keeps_its_own_callback(group: FakeGroup, queue: CommitQueue) -> None:

@@ -161,3 +161,19 @@ def test_topics_that_do_not_exist_are_an_error_unless_others_are_read() -> None:
         with pytest.raises(InvalidOffsetsError, match="partitions that are not read: b-0") as caught:
             requested_starting_offsets(ConsumerStrategies.Subscribe(["a"], PARAMS, {b0: 1}), client)
         assert (caught.value.topic, caught.value.partition) == b0
+
+
+def test_assigned_partitions_are_read_as_far_as_they_exist() -> None:
+    with UnitCluster({"a": 2, "b": 3}) as cluster:
+        client = cluster.client()
+        a0, a1, b2, missing = (TopicPartition(*each) for each in (("a", 0), ("a", 1), ("b", 2), ("a", 2)))
+        strategy = ConsumerStrategies.Assign([a1, b2], PARAMS, {b2: 7})
+        assert isinstance(strategy, DiscoversPartitions)
+        assert dict(strategy.assigned(client)) == {a1: cluster.topic_id("a"), b2: cluster.topic_id("b")}
+        assert requested_starting_offsets(strategy, client) == {a1: None, b2: 7}
+        larger = ConsumerStrategies.Assign([a0, missing], PARAMS)
+        assert isinstance(larger, DiscoversPartitions)
+        assert set(larger.assigned(client)) == {a0}
+        with pytest.raises(TopicNotFoundError, match="partition") as caught:
+            requested_starting_offsets(larger, client)
+        assert caught.value.topic == "a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from pyspark_kafka_direct.direct.rate_controller import (
 )
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.backpressure import clamp_ends
+from pyspark_kafka_direct.planning.backpressure import PIDGains, PIDRateEstimator, clamp_ends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -259,3 +260,56 @@ class TestController:
     def test_invalid_settings_are_rejected(self, name: str, value: str, message: str) -> None:
         with pytest.raises(OptionError, match=message):
             create_rate_controller(configured({**ON, BACKPRESSURE + name: value}), 1000)
+
+
+class FakeContext:
+    """A StreamingContext without a JVM."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+
+    def addStreamingListener(self, listener: Any) -> None:
+        self.listeners.append(listener)
+
+
+def completed(stream_id: int, records: int, ended_ms: int, processing: int = 500, scheduling: int = 0) -> Any:
+    """Return Spark's event of a batch."""
+    info = SimpleNamespace(numRecords=lambda: records)
+    batch = SimpleNamespace(
+        streamIdToInputInfo=lambda: {stream_id: info},
+        processingDelay=lambda: processing,
+        schedulingDelay=lambda: scheduling,
+        processingEndTime=lambda: ended_ms,
+    )
+    return SimpleNamespace(batchInfo=lambda: batch)
+
+
+class TestListener:
+    def test_the_rate_follows_the_batches_of_the_stream(self) -> None:
+        controller, context = RateController(PIDRateEstimator(1000, PIDGains())), FakeContext()
+        ssc: Any = context
+        for _ in range(2):
+            controller.listen_to(ssc, 7)
+        (listener,) = context.listeners
+        ignored = [
+            completed(8, 100, 1000),  # another stream
+            completed(7, 100, 1000, processing=-1),  # no job of the batch has started
+            completed(7, 100, 1000, scheduling=-1),
+        ]
+        for event in ignored:
+            listener.onBatchCompleted(event)
+        listener.onBatchCompleted(completed(7, 100, 2000))
+        assert controller.latest_rate() == -1, "the first batch of the stream"
+        listener.onBatchCompleted(completed(7, 100, 3000))
+        assert controller.latest_rate() == 200, "100 records in half a second"
+        other: Any = FakeContext()
+        controller.listen_to(other, 7)
+        controller.listen_to(other, 8)
+        assert len(other.listeners) == 2
+
+    def test_a_batch_that_cannot_be_read_is_ignored(self, caplog: pytest.LogCaptureFixture) -> None:
+        context: Any = FakeContext()
+        RateController(PIDRateEstimator(1000, PIDGains())).listen_to(context, 7)
+        context.listeners[0].onBatchCompleted(None)
+        (message,) = caplog.messages
+        assert message.startswith("backpressure ignores a batch: ")

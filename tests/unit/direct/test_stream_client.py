@@ -16,10 +16,11 @@ from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions
-from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
+from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, RateController
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client, offsets_by_timestamp
 from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.backpressure import PIDGains, PIDRateEstimator
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ OLD_ID = UUID(int=99)
 class NoLimits(PerPartitionConfig):
     def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
         return 0
+
+
+class TwoASecond(PerPartitionConfig):
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
+        return 2
 
 
 @pytest.fixture
@@ -143,6 +149,62 @@ def test_a_deposed_leader_does_not_decide_where_a_timestamp_is(broker: FakeBroke
         assert spec is not None
         cluster = ClusterClient(broker.settings)
         assert offsets_by_timestamp(spec, {PARTITION: None}, cluster, "read_uncommitted") == {PARTITION: 20}
+
+
+def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_range(broker: FakeBroker) -> None:
+    """The stream started elsewhere, and records were read twice or never."""
+    with FakeBroker() as leader:
+        leader.epoch = broker.epoch + 1
+        broker.leaders, leader.leaders = [(1, broker), (2, leader)], [(2, leader), (1, broker)]
+        broker.offsets = lambda _: (0, 30)
+        leader.start = 5
+        broker.committed = leader.committed = 41
+        stream = view(broker, "read_uncommitted", **{"group.id": "g", "auto.offset.reset": "none"})
+        assert stream.start().offsets == {PARTITION: 41}
+
+
+def test_a_committed_offset_that_is_out_of_range_is_logged(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.committed = 3
+    stream = view(broker, "read_uncommitted", **{"group.id": "g", "auto.offset.reset": "earliest"})
+    assert stream.start().offsets == {PARTITION: 5}
+    (message,) = [message for message in caplog.messages if "flights-0" in message]
+    assert "3" in message
+
+
+def test_a_custom_strategy_reads_its_partitions_while_they_exist() -> None:
+    class Custom:
+        executor_params: Mapping[str, object] = {"bootstrap.servers": "broker-1:9092"}
+
+        def on_start(self, *_: object) -> dict[TopicPartition, int]:
+            return {A: 0}
+
+    with UnitCluster({"t": 2, "u": 1}) as cluster:
+        strategy = Custom()
+        spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, TwoASecond(), 5.0)
+        client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
+        stream = StreamClusterView(client, spec, None)
+        missing, unknown = TopicPartition("t", 2), TopicPartition("v", 0)
+        u0 = TopicPartition("u", 0)
+        assert stream.assigned([A, u0, missing, unknown]) == {A: cluster.topic_id("t"), u0: cluster.topic_id("u")}
+        assert stream.confirm_missing({A: cluster.topic_id("t"), unknown: None}) == {unknown}
+        assert stream.record_limits({A: 0}, {A: 1000}) == {A: 10}
+
+
+@pytest.mark.parametrize(("rate", "limit"), [(None, 30), (4, 20)])
+def test_backpressure_limits_the_records_of_a_batch(broker: FakeBroker, rate: int | None, limit: int) -> None:
+    strategy = ConsumerStrategies.Subscribe([TOPIC], {"bootstrap.servers": broker.settings.bootstrap_string})
+    spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 5.0)
+    controller = RateController(PIDRateEstimator(1000, PIDGains(min_rate=4)), initial_rate=6)
+    if rate is not None:
+        controller.batch_completed(2000, 1, 1000, 0)
+        controller.batch_completed(4000, 1, 1000, 0)
+        assert controller.latest_rate() == rate
+    stream = StreamClusterView(create_stream_client(strategy, POOL), spec, controller)
+    assert stream.record_limits({PARTITION: 0}, {PARTITION: 1000}) == {PARTITION: limit}
+    without = StreamClusterView(create_stream_client(strategy, POOL), spec, None)
+    assert without.record_limits({PARTITION: 0}, {PARTITION: 1000}) is None
 
 
 def test_given_offsets_take_precedence_over_timestamps(cluster: UnitCluster) -> None:
