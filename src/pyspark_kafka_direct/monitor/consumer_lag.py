@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
@@ -230,12 +231,10 @@ class EndOffsetHistory:
             return None
         if offset >= points[-1].offset:
             return 0.0
-        later = points[-1]
-        for earlier in reversed(points):
+        for earlier, later in reversed([*pairwise(points)]):
             # The interpolated time is the last one at which the offset was the end offset: until then there was no lag.
             if earlier.offset <= offset:
                 return max(now - _interpolate(earlier, later, offset), 0.0)
-            later = earlier
         first, last = points[0], points[-1]
         return None if first.offset == last.offset else max(now - _interpolate(first, last, offset), 0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +81,7 @@ class TestLag:
     def test_no_partitions(self) -> None:
         lag = LagTracker().update(batch({"t": {"0": 5}}, {"t": {"0": 9}}, None), "g")
         assert (lag.partitions, lag.total, lag.avg_offsets_behind, lag.max_seconds_behind) == ((), 0, 0.0, None)
+        assert (lag.min_offsets_behind, lag.max_offsets_behind, lag.rate) == (0, 0, 0.0)
 
     def test_an_outdated_end_offset_gives_no_negative_lag(self) -> None:
         lag = LagTracker().update(batch(None, {"t": {"0": 9}}, {"t": {"0": 7}}), "g")
@@ -112,6 +114,11 @@ class TestFormatting:
             "query orders, batch 7: 5 offsets behind in 2 partitions (min 0, max 5, average 2.5, at most 0.0 s), 15 "
             "offsets/s"
         )
+
+    def test_a_query_without_a_name_has_its_id(self) -> None:
+        for lag, shown in ((self.lag(), "orders"), (replace(self.lag(), name=None), "id")):
+            assert lag.summary.startswith(f"query {shown}, batch 7: ")
+            assert str(lag).startswith(f"{shown}, batch 7: 5 offsets behind in 2 partitions")
 
     def test_the_full_text(self) -> None:
         assert str(self.lag()).splitlines()[1:] == [

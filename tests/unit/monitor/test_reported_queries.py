@@ -110,6 +110,41 @@ def test_a_query_is_reported_to_the_monitor_of_its_session(monkeypatch: pytest.M
     assert not QueryReporter("q", "r", None, "third").is_monitored
 
 
+def test_the_lags_of_a_stopped_application_are_not_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of these queries ended long ago, as with a query that is stuck."""
+    now, alive = 100.0, True
+    monkeypatch.setattr(query_monitor, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: 1e9 + now))
+    monitor = Monitor(is_spark_alive=lambda: alive)
+    fetched: list[str] = []
+
+    def start(name: str) -> None:
+        def fetch(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+            fetched.append(name)
+            return dict.fromkeys(partitions, 30)
+
+        monitor.track_query(name, f"run of {name}", None)
+        monitor.report_batch(name, f"run of {name}", None, batch(10, fetch))
+        wait_for_refreshes()
+
+    def refresh() -> list[str]:
+        nonlocal now
+        now += 100
+        fetched.clear()
+        monitor.refresh_stale_lags()
+        wait_for_refreshes()
+        return fetched
+
+    start("one")
+    assert refresh() == ["one"]
+    alive = False
+    assert refresh() == []
+    assert [each.is_running for each in monitor.queries] == [False]
+    alive = True
+    assert refresh() == []
+    start("other")
+    assert refresh() == ["other"]
+
+
 def test_the_reports_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
     monitor: Any = SimpleNamespace(

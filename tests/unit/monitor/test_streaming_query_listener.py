@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryProgress,
 )
-from tests.unit.monitor.progress_reports import report, source
+from tests.unit.monitor.progress_reports import SOURCE, report, source
 from tests.unit.monitor.test_query_monitor import RecordingObserver
 
 from pyspark_kafka_direct.monitor import Monitor
@@ -116,3 +116,35 @@ def test_the_sources_that_commit_are_reported_when_a_query_starts() -> None:
     assert observer.idle == [str(RUN_ID)]
     listener.onQueryTerminated(QueryTerminatedEvent(RUN_ID, RUN_ID, None, None))
     assert (listener._queries, listener._details) == ({}, {}), "nothing of a query that has ended is kept"
+
+
+def test_the_details_of_a_query_that_ended_with_its_first_batch_are_known() -> None:
+    """The listener finds the query when it starts; when the progress arrives, it may have ended."""
+    read: list[str] = []
+    stream = SimpleNamespace(toString=lambda: SOURCE)
+    table = SimpleNamespace(name=lambda: "kafka-direct")
+    relation = SimpleNamespace(table=lambda: table, options=lambda: JavaMap({"commitGroupId": "shop"}))
+    java_class = SimpleNamespace(getSimpleName=lambda: "StreamingDataSourceV2ScanRelation")
+    scan = SimpleNamespace(getClass=lambda: java_class, relation=lambda: relation, stream=lambda: stream)
+    leaves = [scan]
+    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
+
+    def trigger_text() -> str:
+        read.append("trigger")
+        return "ProcessingTimeTrigger(7000)"
+
+    trigger = SimpleNamespace(toString=trigger_text)
+    execution = SimpleNamespace(analyzedPlan=lambda: plan, logicalPlan=lambda: plan, trigger=lambda: trigger)
+    running = {str(progress_event().progress.id): SimpleNamespace(streamingQuery=lambda: execution)}
+    session: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(streams=lambda: SimpleNamespace(get=running.get)))
+    monitor = Monitor()
+    listener = MonitorQueryListener(session, monitor)
+    progress = progress_event().progress
+    listener.onQueryStarted(QueryStartedEvent(progress.id, progress.runId, None, "now", set()))
+    running.clear()
+    for _ in range(2):
+        listener.onQueryProgress(progress_event())
+    assert read == ["trigger"], "the details of a run are read once"
+    lag = monitor.lag()
+    assert lag is not None
+    assert [each.group for each in lag.sources] == ["shop"]
