@@ -80,7 +80,7 @@ def _changes(tree: ast.Module) -> Iterator[_Change]:
     for node in ast.walk(tree):
         if id(node) not in no_code:
             yield from _of_node(node)
-            yield from _of_block(node)
+            yield from _of_block(node, no_code)
 
 
 def _of_node(node: ast.AST) -> Iterator[_Change]:
@@ -111,13 +111,13 @@ def _of_node(node: ast.AST) -> Iterator[_Change]:
                 yield _Change(node.lineno, f"{number} to {near}", _assigning(node, near))
 
 
-def _of_block(node: ast.AST) -> Iterator[_Change]:
+def _of_block(node: ast.AST, no_code: set[int]) -> Iterator[_Change]:
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node, field, None)
         if not isinstance(block, list):  # for example, the body of a lambda
             continue
         for place, statement in enumerate(block):
-            if isinstance(statement, _REMOVABLE) and not _is_text(statement):
+            if isinstance(statement, _REMOVABLE) and id(statement) not in no_code and not _is_text(statement):
                 text = ast.unparse(statement).splitlines()[0][:60]
                 yield _Change(statement.lineno, f"removed: {text}", _setting(block, place, ast.Pass()))
 
@@ -137,8 +137,8 @@ def _negate(node: ast.If | ast.While | ast.IfExp, test: ast.expr) -> None:
 def _no_code(tree: ast.Module) -> set[int]:
     """Return the nodes whose changes no test can detect.
 
-    These are annotations, imports for the type checker, ``__all__``, and the arguments of dataclass decorators:
-    ``frozen`` is for the type checker, ``slots`` saves memory.
+    These are annotations, imports and type variables for the type checker, ``__all__``, and the arguments of dataclass
+    decorators: ``frozen`` is for the type checker, ``slots`` saves memory.
     """
     roots: list[ast.AST] = []
     for node in ast.walk(tree):
@@ -151,7 +151,10 @@ def _no_code(tree: ast.Module) -> set[int]:
                 roots.append(annotation)
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 roots.append(node)
-            case ast.Assign(targets=[ast.Name(id="__all__")]):
+            case (
+                ast.Assign(targets=[ast.Name(id="__all__")])
+                | ast.Assign(value=ast.Call(func=ast.Name(id="TypeVar" | "ParamSpec")))
+            ):
                 roots.append(node)
     return {id(node) for root in roots for node in ast.walk(root)}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.mutants import __main__ as mutants
+from tests.mutants.changes import changes
 from tests.mutants.reach import Reach
 from tests.mutants.targets import PACKAGE, ROOT, TARGETS
 
@@ -49,6 +50,17 @@ def test_the_tests_that_run_the_function_the_quick_ones_first(file: Path) -> Non
     assert Reach(seconds, {}).of(file, 1) == ["b.py::table", *uses]
     assert [reach.imports_run(file, line) for line in (1, 6, 10, 11)] == [True, False, False, True]
     assert Reach(seconds, {}).of(file, 6) == []
+
+
+def test_what_only_the_type_checker_reads_is_not_changed() -> None:
+    source = """__all__ = ["one"]
+T = TypeVar("T")
+if TYPE_CHECKING:
+    LIMIT = 5
+def one(count: Literal[3]) -> Literal[3]:
+    count = 3
+"""
+    assert {line for line, _ in changes(source)} == {6}
 
 
 def test_what_makes_no_difference_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JJavaError
 from tests.examples import examples
 from tests.unit.client.fake_systems import FakeTimeSystem
 
+from pyspark_kafka_direct.continuous import checkpoint_logs
 from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, parse_offset_entry
-from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState, RecoveryPlan
+from pyspark_kafka_direct.continuous.checkpoint_logs import (
+    CheckpointLogs,
+    CheckpointState,
+    RecoveryPlan,
+    open_checkpoint_logs,
+)
 from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_logs
 from pyspark_kafka_direct.continuous.continuous_sink import function_writer_factory
 from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
@@ -470,3 +478,62 @@ def test_at_least_once_after_crashes_at_any_point(driver_runs: list[tuple[int, i
         except SimulatedCrashError:
             continue
     assert disk.list_names("offsets")
+
+
+class SparkWithCheckpoint:
+    """A session with Spark's metadata of a new query, which has no value of one setting."""
+
+    def __init__(self, **values: str) -> None:
+        self.conf = self
+        self.values = values
+        conf = {"spark.sql.shuffle.partitions": "7", "stored": "by the query", "renamed": None, "unset": None}
+        metadata = SimpleNamespace(json=lambda: json.dumps({"batchWatermarkMs": 0, "conf": conf}))
+        self._jvm = object()
+        self.package = SimpleNamespace(OffsetSeqMetadata=SimpleNamespace(apply=lambda *_: metadata))
+        self._jsparkSession = SimpleNamespace(conf=lambda: None)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return {"renamed": "of the session", **self.values}.get(name, default)
+
+
+@pytest.mark.parametrize(("values", "retained"), [({}, 100), ({"spark.sql.streaming.minBatchesToRetain": "3"}, 3)])
+def test_a_checkpoint_has_the_settings_of_the_session(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], retained: int
+) -> None:
+    disk, spark = FakeFileManager(), SparkWithCheckpoint(**values)
+    session: Any = spark
+    opened: list[tuple[object, ...]] = []
+
+    def open_files(*arguments: object) -> FakeFileManager:
+        opened.append(arguments)
+        return disk
+
+    monkeypatch.setattr(checkpoint_logs, "CheckpointFiles", open_files)
+    monkeypatch.setattr(checkpoint_logs, "checkpointing_package", lambda jvm: spark.package)
+    logs = open_checkpoint_logs(session, "/c", FakeTimeSystem())
+    assert opened == [(session, "/c", "a continuous query")]
+    assert prepare_at_least_once(logs).recover(None, 1) == RecoveryPlan(None, 0)
+    logs.commit_start(START, 0)
+    for epoch in range(1, 6):
+        logs.commit(epoch, START, epoch)
+        logs.purge(epoch)
+    conf = json.loads(disk.files["offsets/5"].split("\n")[1])["conf"]
+    assert {name: value for name, value in conf.items() if not name.startswith("pyspark_kafka_direct.")} == {
+        "spark.sql.shuffle.partitions": "7",
+        "stored": "by the query",
+        "renamed": "of the session",
+    }
+    assert sum(name.startswith("offsets/") for name in disk.files) == min(retained, 6)
+
+
+def test_a_checkpoint_that_java_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Any:
+        gateway = SimpleNamespace(send_command=lambda command: "!xro1")
+        error = Py4JJavaError("", SimpleNamespace(_target_id="o1", _gateway_client=gateway))
+        error.java_exception = SimpleNamespace(toString=lambda: "java.io.IOException: no file system for s3x")
+        raise error
+
+    monkeypatch.setattr(checkpoint_logs, "CheckpointFiles", fail)
+    session: Any = SparkWithCheckpoint()
+    with pytest.raises(OptionError, match=r"Cannot use checkpointLocation s3x://b/c: java\.io\.IOException: no f"):
+        open_checkpoint_logs(session, "s3x://b/c")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,10 @@ def test_an_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -
         assert discovery.error is None
         assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
         assert not has_ended_run.is_set()
+        caplog.set_level(logging.INFO)
         cluster.logs[A1] = (0, 1)
         assert has_ended_run.wait(60)
+        assert "The query restarts because its partitions changed. New: a-1. Missing: none." in caplog.messages
     finally:
         discovery.close()
 
@@ -67,3 +70,25 @@ def test_a_pattern_that_takes_too_long_ends_the_run() -> None:
         assert has_ended_run.wait(60)
     finally:
         discovery.close()
+
+
+def test_a_closed_discovery_checks_nothing() -> None:
+    cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
+    discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
+    discovery.start()
+    wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
+    discovery.close()
+    name = "pyspark-kafka-direct-partition-discovery"
+    wait_until(lambda: name not in [each.name for each in threading.enumerate()], "the end of the thread", seconds=30)
+    cluster.logs[A1] = (0, 1)
+    assert not has_ended_run.is_set()
+
+
+def test_a_closed_discovery_does_not_wait_for_the_next_check() -> None:
+    cluster = FlakyCluster({A0: (0, 3)})
+    discovery = PartitionDiscovery(cluster, [A0], 3600.0, lambda: None, RealSystem())
+    discovery.start()
+    discovery.close()
+    name = "pyspark-kafka-direct-partition-discovery"
+    wait_until(lambda: name not in [each.name for each in threading.enumerate()], "the end of the thread", seconds=30)
+    assert cluster.refreshes == 0

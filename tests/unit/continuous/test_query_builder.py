@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.continuous import continuous_query
+from pyspark_kafka_direct.continuous import active, checkpoint_logs, continuous_execution, continuous_query
 from pyspark_kafka_direct.continuous.map_function import MapFunction, open_functions
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark_kafka_direct.continuous import ContinuousQueryBuilder
 
 
@@ -24,6 +29,56 @@ class Conf:
 
 class Session:
     conf = Conf()
+
+
+class MySink:
+    """A sink of a user."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def write(self, batch: object) -> None:
+        """Write a batch."""
+
+    def flush(self, positions: object) -> None:
+        """Flush."""
+
+    def close(self) -> None:
+        """Close the sink."""
+
+
+class StartedSession:
+    """A session that can start queries, whose configuration has some values."""
+
+    def __init__(self, **values: str) -> None:
+        self.conf = self
+        self.values = {name.replace("_", "."): value for name, value in values.items()}
+        self.sparkContext = SimpleNamespace(getConf=lambda: self.values)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return self.values.get(name, default)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The definitions of the queries that were started; each runs until it is stopped."""
+    definitions: list[Any] = []
+
+    class Execution:
+        def __init__(self, _: object, definition: Any, settings: Any, logs: object, state: Any, pool: object) -> None:
+            definitions.append(definition)
+            self._state = state
+
+        def run(self) -> None:
+            self._state.wait(lambda: self._state.stopping, 60)
+            self._state.end(None)
+
+    disk = FakeFileManager()
+    monkeypatch.setattr(checkpoint_logs, "open_checkpoint_logs", lambda spark, checkpoint: open_logs_on(disk))
+    monkeypatch.setattr(continuous_execution, "ContinuousExecution", Execution)
+    yield definitions
+    for query in active():
+        query.stop()
 
 
 @pytest.fixture
@@ -118,6 +173,80 @@ def test_incomplete_definitions(new_builder: ContinuousQueryBuilder) -> None:
         new_builder.foreach_batch(wrong)
     with pytest.raises(OptionError, match="is not a sink"):
         new_builder.to(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "selected", "columns"),
+    [
+        ({}, (), ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")),
+        (
+            {"includeHeaders": "true"},
+            (),
+            ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"),
+        ),
+        ({}, ("offset", "headers"), ("offset", "headers")),
+    ],
+)
+def test_a_query_starts_with_the_columns_that_were_selected(
+    started: list[Any], options: dict[str, str], selected: tuple[str, ...], columns: tuple[str, ...]
+) -> None:
+    session: Any = StartedSession()
+    builder = continuous_query(session).read({"kafka.bootstrap.servers": "b:1", **options}, subscribe="t,u")
+    builder = builder.select(*selected) if selected else builder
+    query = builder.map_batches(len).to_kafka("out").start(checkpointLocation="/c", queryName="copies")
+    (definition,) = started
+    assert (definition.columns, definition.decoded) == (columns, None)
+    assert [step.function for step in definition.functions] == [len]
+    assert (query.name, query.isActive, query.recentProgress) == ("copies", True, [])
+    with pytest.raises(OptionError, match="queryName: a continuous query named 'copies' is running; stop it first"):
+        builder.to_kafka("out").start(checkpointLocation="/c", queryName="copies")
+    query.stop()
+    assert not query.isActive
+    again = builder.to_kafka("out").start(checkpointLocation="/c")
+    assert (again.id == query.id, again.runId == query.runId) == (True, False), "the checkpoint has the id"
+
+
+@pytest.mark.parametrize(
+    ("selection", "described"),
+    [
+        ({"subscribe": "t,u"}, "KafkaDirect[Subscribe[t, u]]"),
+        ({"subscribePattern": "t.*"}, "KafkaDirect[SubscribePattern[t.*]]"),
+        ({"assign": '{"t":[1,0]}'}, "KafkaDirect[Assign[t-0, t-1]]"),
+    ],
+)
+def test_the_names_of_source_and_sink(started: list[Any], selection: dict[str, str], described: str) -> None:
+    session: Any = StartedSession()
+    builder = continuous_query(session).read({"kafka.bootstrap.servers": "b:1", **selection})
+    for output, sink in (
+        (builder.to_kafka("out"), "Kafka[topic out]"),
+        (builder.foreach_batch(print), "foreach_batch"),
+        (builder.to(MySink()), "MySink"),
+        (builder.to(MySink), "MySink"),
+    ):
+        info = output.start(checkpointLocation="/c")._state.query_info
+        assert info.source == described
+        assert info.sink == sink
+
+
+@pytest.mark.parametrize(("speculation", "is_rejected"), [(" TRUE", True), ("false", False), ("", False)])
+def test_a_query_is_not_started_twice_by_speculation(started: list[Any], speculation: str, is_rejected: bool) -> None:
+    session: Any = StartedSession(spark_speculation=speculation)
+    builder = continuous_query(session).read({"kafka.bootstrap.servers": "b:1"}, subscribe="t").to_kafka("out")
+    if is_rejected:
+        with pytest.raises(OptionError, match=r"spark\.speculation=true cannot be used with a continuous query"):
+            builder.start(checkpointLocation="/c")
+    assert len(started) == 0
+    if not is_rejected:
+        assert builder.start(checkpointLocation="/c").isActive
+
+
+def test_a_function_that_cannot_be_sent_to_executors(started: list[Any]) -> None:
+    session: Any = StartedSession()
+    lock = threading.Lock()
+    builder = continuous_query(session).read({"kafka.bootstrap.servers": "b:1"}, subscribe="t")
+    with pytest.raises(OptionError, match=r"the function of map_batches\(\) cannot be sent to the executors: .*lock"):
+        builder.map_batches(lambda batch: lock).to_kafka("out").start(checkpointLocation="/c")
+    assert started == []
 
 
 def test_functions_are_applied_in_order() -> None:
