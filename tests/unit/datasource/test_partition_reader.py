@@ -19,7 +19,7 @@ from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schem
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.records import arrow_schema
-from pyspark_kafka_direct.spark import loss_channel
+from pyspark_kafka_direct.spark import loss_channel, range_task_reader
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
 from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, ReportedTotals, load_totals
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
@@ -68,6 +68,11 @@ def test_a_value_that_is_not_a_rack_is_neither_sent_nor_shown(monkeypatch: pytes
 def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
     reader = KafkaPartitionReader(RangeTaskReader(CONFIG), read_schema(kafka_schema(False)))
     assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.fixture(autouse=True)
+def _rack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_RACK", raising=False)
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +127,24 @@ def test_records_whose_schema_cannot_be_used_are_reported_apart(
     (line,) = [each.getMessage() for each in caplog.records if "because of their schema" in each.getMessage()]
     assert line.startswith("t, values: 2 values, which may be valid, were ")
     assert "the schema id of the value is 8, and that of the query is 7. Schema id 8 can be read by a query" in line
+
+
+def test_a_task_prepares_its_worker_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless Spark ends it early, as for ``show``; then the worker ends, too."""
+    events: list[str] = []
+
+    def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
+        for number in range(2):
+            events.append(f"read {number}")
+            yield pa.RecordBatch.from_pydict({"offset": [number]})
+
+    monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
+    monkeypatch.setattr(range_task_reader, "begin_task", lambda: events.append("begin"))
+    monkeypatch.setattr(range_task_reader, "end_task", lambda: events.append("end"))
+    assert len(list(RangeTaskReader(CONFIG).read(TASK, ("offset",)))) == 2
+    assert events == ["begin", "read 0", "read 1", "end"]
+    events.clear()
+    rows = RangeTaskReader(CONFIG).read(TASK, ("offset",))
+    next(rows)
+    rows.close()  # type: ignore[attr-defined]
+    assert events == ["begin", "read 0"]

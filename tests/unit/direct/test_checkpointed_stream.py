@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -206,3 +207,31 @@ def test_a_new_stream_knows_its_offsets_and_topics() -> None:
     assert stream.client.commits is stream.commit_queue
     assert stream.client is stream.client
     stream.close()
+
+
+def test_a_job_does_not_wait_for_the_plan_of_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _ = registered_stream("concurrent")
+    client: Any = SimpleNamespace(commits=SimpleNamespace(send=lambda: None))
+    stream._client = client
+    plan(stream, 1000, 5)
+    stream.begin_generation(2000)
+    planning, planned = threading.Event(), threading.Event()
+
+    def plan_batch(position: StreamPosition, _: object) -> DirectBatchPlan:
+        planning.set()
+        assert planned.wait(60)
+        return DirectBatchPlan((OffsetRange("flights", 0, 5, 9),), {})
+
+    monkeypatch.setattr(checkpointed_stream, "plan_direct_batch", plan_batch)
+    found: list[tuple[OffsetRange, ...]] = []
+    planner = threading.Thread(target=lambda: found.append(stream.batch_ranges(2000)))
+    job = threading.Thread(target=lambda: found.append(stream.batch_ranges(1000)))
+    planner.start()
+    assert planning.wait(60)
+    job.start()
+    job.join(30)
+    assert [each[0].until_offset for each in found] == [5]
+    planned.set()
+    planner.join(60)
+    assert [each[0].until_offset for each in found] == [5, 9]
+    stream._client = None

@@ -155,6 +155,7 @@ def test_topics_that_do_not_exist_are_an_error_unless_others_are_read() -> None:
         both = ConsumerStrategies.Subscribe(["a", "b"], PARAMS, {TopicPartition("a", 1): 7})
         a0, a1, b0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
         assert requested_starting_offsets(both, client) == {a0: None, a1: 7, b0: None}
+        assert cluster.sent("Metadata") == 1
         with pytest.raises(TopicNotFoundError):
             requested_starting_offsets(ConsumerStrategies.Subscribe(["a", "missing"], PARAMS), client)
         assert requested_starting_offsets(ConsumerStrategies.SubscribePattern("missing.*", PARAMS), client) == {}
@@ -170,7 +171,9 @@ def test_assigned_partitions_are_read_as_far_as_they_exist() -> None:
         strategy = ConsumerStrategies.Assign([a1, b2], PARAMS, {b2: 7})
         assert isinstance(strategy, DiscoversPartitions)
         assert dict(strategy.assigned(client)) == {a1: cluster.topic_id("a"), b2: cluster.topic_id("b")}
+        before = cluster.sent("Metadata")
         assert requested_starting_offsets(strategy, client) == {a1: None, b2: 7}
+        assert cluster.sent("Metadata") == before + 1
         larger = ConsumerStrategies.Assign([a0, missing], PARAMS)
         assert isinstance(larger, DiscoversPartitions)
         assert set(larger.assigned(client)) == {a0}

@@ -253,3 +253,17 @@ def test_a_stream_starts_with_the_topic_ids_that_its_offsets_came_with(broker: F
 
     broker.offsets = offsets
     assert view(broker, "read_uncommitted").start().topic_ids == {TOPIC: TOPIC_ID}
+
+
+@pytest.mark.parametrize(("isolation_level", "warnings"), [("read_committed", 1), ("read_uncommitted", 0)])
+def test_an_open_transaction_that_blocks_a_stream_is_logged(
+    cluster: UnitCluster, caplog: pytest.LogCaptureFixture, isolation_level: str, warnings: int
+) -> None:
+    params = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level}
+    strategy = ConsumerStrategies.Subscribe(["t"], params)
+    spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
+    stream = StreamClusterView(create_stream_client(strategy, cluster.environment.pool(cluster.process)), spec, None)
+    for _ in range(20):
+        stream.latest([A, B])
+        cluster.sleep(30)
+    assert sum("t-1" in message and "transaction" in message for message in caplog.messages) == warnings

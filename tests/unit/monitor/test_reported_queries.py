@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from types import SimpleNamespace
@@ -83,17 +84,22 @@ def test_the_lag_of_an_idle_query_is_refreshed_now_and_then(monkeypatch: pytest.
     assert ends == []
 
 
-def test_a_failed_fetch_does_not_affect_the_query() -> None:
+def test_a_failed_fetch_does_not_affect_the_query(caplog: pytest.LogCaptureFixture) -> None:
     fetched = threading.Event()
 
     def fail(_: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         fetched.set()
         raise BrokerTimeoutError("no broker")
 
-    monitor = Monitor()
-    monitor.report_batch("q", "r", None, batch(10, fail))
-    assert fetched.wait(30)
-    assert monitor.lag("q") is None
+    caplog.set_level(logging.DEBUG, "pyspark_kafka_direct.monitor")
+    for name, shown in (("copies", "copies"), (None, "q")):
+        monitor = Monitor()
+        fetched.clear()
+        monitor.report_batch("q", "r", name, batch(10, fail))
+        assert fetched.wait(30)
+        wait_for_refreshes()
+        assert monitor.lag("q") is None
+        assert f"could not refresh the lag of the query {shown}: no broker" in caplog.messages
 
 
 def test_a_query_is_reported_to_the_monitor_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +141,9 @@ def test_the_lags_of_a_stopped_application_are_not_refreshed(monkeypatch: pytest
         return fetched
 
     start("one")
+    monitor.refresh_stale_lags()
+    wait_for_refreshes()
+    assert fetched == ["one"], "the lag is new"
     assert refresh() == ["one"]
     alive = False
     assert refresh() == []

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pyspark_kafka_direct.monitor import query_status
 from pyspark_kafka_direct.monitor.query_monitor import Monitor
 from pyspark_kafka_direct.monitor.query_status import SinkTotal, WriteTracker
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.spark.listener_files import save_write_report
+from pyspark_kafka_direct.spark.listener_files import load_write_report, save_write_report
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport, PartitionWriteReport
 
 if TYPE_CHECKING:
@@ -95,3 +96,20 @@ def test_without_a_folder_nothing_is_known() -> None:
     tracker.batch_ended("q", None, 0)
     assert tracker.last_batch("q") is None
     assert tracker.totals == ()
+
+
+def test_a_query_that_continues_to_write_is_kept(tmp_path: Path) -> None:
+    tracker = WriteTracker(tmp_path)
+
+    def write(query_id: str, batch: int) -> None:
+        save_write_report(written(query_id, batch, A0), query_id, tmp_path)
+        tracker.batch_ended(query_id, None, batch)
+
+    write("old", 0)
+    write("kept", 0)
+    for number in range(query_status._MAX_SINK_QUERIES - 1):
+        write(f"q{number}", 0)
+        write("kept", number + 1)
+    queries = [total.query for total in tracker.totals]
+    assert ("old" in queries, "kept" in queries) == (False, True)
+    assert load_write_report(tmp_path, "old") is None

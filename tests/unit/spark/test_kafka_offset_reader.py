@@ -221,3 +221,12 @@ def test_malformed_records_are_counted(
     for _ in range(2):
         offset_reader.count_malformed("PERMISSIVE", {PARTITION: 3}, {PARTITION: 2})
     assert load_totals(folder).malformed == (MalformedTotal(TOPIC, 0, "PERMISSIVE", 6, 4),)
+
+
+def test_a_pattern_that_matches_no_topic_is_logged_once(
+    brokers: list[FakeBroker], caplog: pytest.LogCaptureFixture
+) -> None:
+    offset_reader = pattern_reader(brokers[0], "nothing.*")
+    for _ in range(2):
+        assert offset_reader.assigned(strict=False).partitions == frozenset()
+    assert caplog.messages == ["subscribePattern='nothing.*' matches none of 1 topics"]

@@ -6,6 +6,8 @@ import hmac
 import json
 import logging
 import socket
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -184,3 +186,16 @@ def test_a_confirmed_report_is_not_logged(receiver: LossReceiver, caplog: pytest
     with caplog.at_level(logging.INFO):
         LossReporter(SYSTEM).report(receiver.channel, totals(LOSS))
     assert caplog.text == ""
+
+
+def test_a_closed_receiver_ends_its_thread(tmp_path: Path) -> None:
+    """It waits for datagrams, so it has to be woken."""
+    receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
+    before = {thread for thread in threading.enumerate() if thread.name == "pyspark-kafka-direct-losses"}
+    receiver.close()
+    receiver.close()
+    for _ in range(600):
+        if before - {*threading.enumerate()}:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the thread has not ended")

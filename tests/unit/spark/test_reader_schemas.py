@@ -119,3 +119,11 @@ def test_a_query_with_another_login_may_have_another_registry(
     assert without_timeout(again) == without_timeout(loaded)
     with pytest.raises(SchemaRegistryUnavailableError):
         with_reader_schemas(parse({**options, **other_login}, schema_registry_api_timeout_ms="200"))
+
+
+def test_a_given_schema_is_named_by_its_option(registry: FakeRegistry) -> None:
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "avro", "valueSchema": NAME}
+    loaded = with_reader_schemas(parse({**given, "schema.registry.url": registry.url})).settings.registry
+    assert loaded is not None
+    assert loaded.value.source == "valueSchema"
+    assert registry.requests == []

@@ -274,7 +274,9 @@ def test_a_subject_that_has_the_name_of_a_record_needs_that_name(
     payload_format = options["valueFormat"]
     registry.add("s", UNION if payload_format == "avro" else ONE_MESSAGE, schemaType=payload_format.upper())
     named = {**options, "valueSubject": "s", "valueSubjectNameStrategy": strategy}
-    assert resolve_value(registry, named).prefix.startswith(b"\0\0\0\0\1")
+    settings = resolve_value(registry, named)
+    assert settings.prefix.startswith(b"\0\0\0\0\1")
+    assert settings.format_name.lower() == payload_format
 
 
 @pytest.mark.parametrize(("payload_format", "name"), [("avro", "R"), ("protobuf", "M")])
