@@ -107,10 +107,11 @@ const LIMITS_OF_ONE: Limits = Limits { rows: 1, ..LIMITS };
 
 #[test]
 fn malformed_messages_are_reported_after_the_rows_before_them() {
-    let mut bad_crc = simple(5, 1, "x");
-    bad_crc[30] ^= 1;
-    let mut inner_crc = simple(1, 1, "x");
-    inner_crc[30] ^= 1;
+    let damaged = |mut message: Vec<u8>| {
+        *message.last_mut().expect("a value") ^= 1; // only its CRC is wrong
+        message
+    };
+    let (bad_crc, inner_crc) = (damaged(simple(5, 1, "x")), damaged(simple(1, 1, "x")));
     let mut zero_size = simple(1, 1, "x");
     zero_size[8..12].fill(0);
     let mut huge_size = simple(1, 1, "x");
@@ -127,6 +128,7 @@ fn malformed_messages_are_reported_after_the_rows_before_them() {
         (wrapper(5, 1, GZIP, &[simple(0, 1, "a"), simple(1, 0, "b")]), 2),
         (wrapper(5, 1, GZIP, &[nested]), 1),
         (wrapper(5, 1, GZIP, &[simple(1, 1, "a"), simple(0, 1, "b")]), 1),
+        (wrapper(5, 1, GZIP, &[simple(0, 1, "a"), simple(0, 1, "again")]), 2),
         (wrapper(5, 0, GZIP, &[simple(9, 0, "a")]), 1),
         (wrapper(5, 1, GZIP, &[simple(i64::MAX, 1, "a"), simple(i64::MIN, 1, "b")]), 1),
     ] {
