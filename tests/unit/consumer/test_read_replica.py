@@ -154,6 +154,19 @@ def test_a_partition_without_a_leader_is_a_transient_error(broker: FakeBroker) -
         replica.send_fetch(0, 100, Deadline.after(60))
 
 
+def test_a_topic_that_is_recreated_after_its_offsets_were_fetched_is_reported(broker: FakeBroker) -> None:
+    """ListOffsets names no topic id: metadata that is fetched afterwards shows whose offsets they are."""
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
+
+    def recreate(_: int) -> tuple[int, int]:
+        broker.topic_id = UUID(int=99)
+        return 0, 0
+
+    broker.offsets = recreate
+    with pytest.raises(TopicRecreatedError):
+        replica.fetch_log_state(Deadline.after(60))
+
+
 def test_a_topic_with_another_id_is_reported(broker: FakeBroker) -> None:
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, UUID(int=99))
     with pytest.raises(TopicRecreatedError):

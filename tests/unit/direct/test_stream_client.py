@@ -60,6 +60,17 @@ def view(broker: FakeBroker, isolation_level: str, **changes: str) -> StreamClus
     )
 
 
+@pytest.mark.parametrize(("is_restored", "start"), [(False, 20), (True, 5)])
+def test_a_partition_that_a_checkpoint_lacks_starts_at_the_log_start(
+    broker: FakeBroker, is_restored: bool, start: int
+) -> None:
+    """A batch that is generated again may have committed an offset of it, and must have its records again."""
+    broker.committed = 20
+    cluster_view = view(broker, "read_uncommitted", **{"group.id": "g"})
+    cluster_view._is_restored = is_restored
+    assert cluster_view.new_partition_offsets([PARTITION]) == {PARTITION: start}
+
+
 @pytest.mark.parametrize(("isolation_level", "end"), [("read_committed", 40), ("read_uncommitted", 42)])
 def test_a_batch_ends_at_the_last_readable_offset(broker: FakeBroker, isolation_level: str, end: int) -> None:
     cluster_view = view(broker, isolation_level)
