@@ -74,3 +74,13 @@ def test_negotiation_with_oldest_broker() -> None:
     metadata, offsets = messages.METADATA, messages.LIST_OFFSETS
     assert negotiate_version(metadata.key, metadata.name, metadata.versions, oldest, "b:1") == 4
     assert negotiate_version(offsets.key, offsets.name, offsets.versions, oldest, "b:1") == 2
+
+
+@pytest.mark.parametrize("name", ["Fetch", "ListOffsets", "Metadata"])
+def test_a_broker_that_lacks_one_required_version_is_rejected(name: str) -> None:
+    """Proxies support some requests of a release only."""
+    oldest = BROKER_API_VERSIONS[(0, 11)]
+    newer = BROKER_API_VERSIONS[(0, 10, 2)]
+    api_key = next(each.key for each in APIS if each.name == name)
+    with pytest.raises(UnsupportedBrokerError, match=name):
+        check_supported_broker({**oldest, api_key: newer[api_key]}, "b:1", sasl=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.leader_requests import LeaderRequestEntry, LeaderResponse, call_leaders
@@ -177,3 +178,30 @@ def test_timeouts_of_leader_requests(slow: bool, retries: int | None, timeouts: 
     request = DoublingRequest({A: [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2}, slow)
     call_leaders(FakeCluster({A: ONE}), request, {A: 1}, retry(retries=retries))
     assert request.timeouts == timeouts
+
+
+def test_open_transactions_of_all_partitions() -> None:
+    with UnitCluster({"t": 3, "u": 1}, brokers=2) as cluster:
+        partitions = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
+        cluster.append(partitions[0], 5)
+        for tp, producer_id in ((partitions[0], 7), (partitions[0], 8), (partitions[1], 7)):
+            cluster.append(tp, 2, producer_id=producer_id)
+        cluster.end_transaction(partitions[1], 7, commit=True)
+        client = cluster.client()
+        found = client.open_transactions(partitions)
+        assert {tp: [(each.producer_id, each.start_offset) for each in open] for tp, open in found.items()} == {
+            partitions[0]: [(7, 5), (8, 7)],
+            partitions[1]: [],
+            partitions[2]: [],
+        }
+        cluster.fault("DescribeProducers", "error", code=6)
+        assert client.open_transactions(partitions[:1]) == {partitions[0]: found[partitions[0]]}
+        assert cluster.sent("DescribeProducers") == 3, "an error that may pass is retried"
+
+
+def test_the_start_of_the_local_log() -> None:
+    with UnitCluster({"t": 1}) as cluster:
+        tp = TopicPartition("t", 0)
+        cluster.append(tp, 5)
+        cluster.delete_records(tp, 3)
+        assert cluster.client().local_log_start(tp) == 3

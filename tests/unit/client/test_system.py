@@ -22,7 +22,7 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.system import SYSTEM, Address, with_jitter
+from pyspark_kafka_direct.client.system import SYSTEM, Address, start_call, wait_until, with_jitter
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST
@@ -363,3 +363,71 @@ def test_function_runs_in_calling_thread_if_no_thread_starts(monkeypatch: pytest
     assert ran == [threading.get_ident()]
     SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 20)
     assert ran[1] != ran[0]
+
+
+def test_wait_until_the_condition_holds_or_the_time_is_over() -> None:
+    condition, found = SYSTEM.condition(), list[int]()
+    with condition:
+        assert wait_until(SYSTEM, condition, lambda: True, 0.0)
+        assert not wait_until(SYSTEM, condition, lambda: bool(found), 0.0)
+        assert not wait_until(SYSTEM, condition, lambda: bool(found), 0.05)
+
+    def notify() -> None:
+        for number in range(3):
+            with condition:
+                found.append(number)
+                condition.notify_all()
+
+    for seconds in (None, 60.0):
+        found.clear()
+        notifier = threading.Thread(target=notify)
+        with condition:
+            notifier.start()
+            assert wait_until(SYSTEM, condition, lambda: len(found) == 3, seconds)
+        notifier.join(60)
+
+
+def test_a_wait_lasts_for_the_remaining_time_only() -> None:
+    class Stepping(FakeTimeSystem):
+        waits: tuple[float, ...] = ()
+
+        def wait(self, condition: Condition, seconds: float | None) -> bool:
+            assert seconds is not None
+            self.waits += (seconds,)
+            self.now += 2.0  # a notification that is of no use
+            return True
+
+    system = Stepping()
+    condition = system.condition()
+    with condition:
+        assert not wait_until(system, condition, lambda: False, 5.0)
+    assert system.waits == (5.0, 3.0, 1.0)
+
+
+def test_a_call_in_a_thread_returns_or_raises() -> None:
+    def fail() -> None:
+        raise KeyError("why")
+
+    returned, failed = start_call(SYSTEM, lambda: 5, "returns"), start_call(SYSTEM, fail, "fails")
+    for future in (returned, failed):
+        SYSTEM.wait_for_future(future, 60)
+    assert returned.result(0) == 5
+    with pytest.raises(KeyError, match="why"):
+        failed.result(0)
+
+
+def test_datagrams_are_sent_and_received() -> None:
+    with SYSTEM.bind_udp("127.0.0.1") as receiver:
+        receiver.settimeout(60)
+        with SYSTEM.connect_udp(*receiver.getsockname()[:2]) as sender:
+            sender.send(b"content")
+            content, address = receiver.recvfrom(100)
+            assert (content, address) == (b"content", sender.getsockname())
+
+
+def test_a_lock_is_acquired_within_the_time() -> None:
+    lock = SYSTEM.lock()
+    assert SYSTEM.acquire(lock, 60)
+    assert not SYSTEM.acquire(lock, 0.01)
+    lock.release()
+    assert SYSTEM.acquire(lock, 0.01)
