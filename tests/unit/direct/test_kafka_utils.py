@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from tests.unit.client.fake_broker import TOPIC, FakeBroker
+from pyspark import SparkConf
+from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
 
 from pyspark_kafka_direct import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
+from pyspark_kafka_direct.direct import KafkaUtils, LocationStrategies, OffsetRange, kafka_utils
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 RANGE = OffsetRange.create("t", 0, 0, 10)
@@ -73,3 +75,43 @@ def test_a_missing_partition_is_an_error_or_skipped_by_tasks(caplog: pytest.LogC
             POOL.clear()
         assert ("Its tasks skip it" in caplog.text) is not fails
         assert f"{TOPIC}-9" in caplog.text or fails
+
+
+@pytest.mark.parametrize(
+    ("settings", "argument", "expected"),
+    [
+        ({}, None, False),
+        ({"spark.streaming.kafka.assumeConsecutiveOffsets": "true"}, None, True),
+        ({"spark.streaming.kafka.assumeConsecutiveOffsets": "true"}, False, False),
+        ({}, True, True),
+    ],
+)
+def test_an_rdd_is_created_with_what_the_brokers_say(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], argument: bool | None, expected: bool
+) -> None:
+    created: list[dict[str, Any]] = []
+
+    def create(sc: object, parameters: object, ranges: object, **arguments: Any) -> str:
+        created.append({**arguments, "ranges": ranges})
+        return "the RDD"
+
+    monkeypatch.setattr(kafka_utils, "create_kafka_rdd", create)
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    sc: Any = SimpleNamespace(getConf=lambda: conf)
+    with FakeBroker() as broker:
+        hosts = LocationStrategies.PreferFixed({PARTITION: "node-7"})
+        params = {"bootstrap.servers": broker.settings.bootstrap_string}
+        rdd: Any = KafkaUtils.createRDD(
+            sc, lambda: params, [RANGE_0], hosts, valueDecoder=str, assumeConsecutiveOffsets=argument
+        )
+    POOL.clear()
+    assert rdd == "the RDD"
+    (arguments,) = created
+    assert arguments["ranges"] == [RANGE_0]
+    assert arguments["topic_ids"] == {TOPIC: TOPIC_ID}
+    assert arguments["leaders"].keys() == {PARTITION}
+    assert arguments["hosts"][PARTITION] == "node-7"
+    assert (arguments["key_decoder"], arguments["value_decoder"]) == (None, str)
+    assert arguments["assume_consecutive"] is expected
