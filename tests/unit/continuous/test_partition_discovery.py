@@ -36,6 +36,12 @@ class FlakyCluster(FakeOffsetReader):
         return super().assigned(strict=strict)
 
 
+def wait_for_end() -> None:
+    """Wait until no thread checks partitions."""
+    name = "pyspark-kafka-direct-partition-discovery"
+    wait_until(lambda: name not in [each.name for each in threading.enumerate()], "the end of the thread", seconds=30)
+
+
 def test_an_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
     discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
@@ -54,6 +60,7 @@ def test_an_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -
         caplog.set_level(logging.INFO)
         cluster.logs[A1] = (0, 1)
         assert has_ended_run.wait(60)
+        wait_for_end()
         assert "The query restarts because its partitions changed. New: a-1. Missing: none." in caplog.messages
     finally:
         discovery.close()
@@ -68,6 +75,7 @@ def test_a_pattern_that_takes_too_long_ends_the_run() -> None:
         wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
         cluster.hostile_topic = True
         assert has_ended_run.wait(60)
+        wait_for_end()
     finally:
         discovery.close()
 
@@ -78,8 +86,7 @@ def test_a_closed_discovery_checks_nothing() -> None:
     discovery.start()
     wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
     discovery.close()
-    name = "pyspark-kafka-direct-partition-discovery"
-    wait_until(lambda: name not in [each.name for each in threading.enumerate()], "the end of the thread", seconds=30)
+    wait_for_end()
     cluster.logs[A1] = (0, 1)
     assert not has_ended_run.is_set()
 
@@ -89,6 +96,5 @@ def test_a_closed_discovery_does_not_wait_for_the_next_check() -> None:
     discovery = PartitionDiscovery(cluster, [A0], 3600.0, lambda: None, RealSystem())
     discovery.start()
     discovery.close()
-    name = "pyspark-kafka-direct-partition-discovery"
-    wait_until(lambda: name not in [each.name for each in threading.enumerate()], "the end of the thread", seconds=30)
+    wait_for_end()
     assert cluster.refreshes == 0

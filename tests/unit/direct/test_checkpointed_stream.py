@@ -84,17 +84,20 @@ def test_a_restored_copy_replaces_the_stream_when_spark_generates_its_batch(monk
     assert copy._stream.context_binding is binding
 
 
-def test_a_generation_without_an_end_has_failed_when_the_next_starts() -> None:
+def test_a_generation_without_an_end_has_failed_when_the_next_starts(caplog: pytest.LogCaptureFixture) -> None:
     stream, binding = registered_stream("fails")
     stream.begin_generation(1000)
+    plan(stream, 500, 3)  # a window looks back
     plan(stream, 1000, 5)
     stream.begin_generation(2000)
-    assert binding.forgotten == [[1000]]
+    assert binding.forgotten == [[500, 1000]]
+    (message,) = caplog.messages
+    assert message.startswith("Spark failed to generate the batch at 1000 ms, so none of its jobs runs.")
     assert (stream.batch_ranges(1000), stream.current_offsets) == ((), {T0: 0})
     plan(stream, 2000, 7)
     stream.end_generation()
     stream.begin_generation(3000)
-    assert binding.forgotten == [[1000]], "that generation has ended"
+    assert binding.forgotten == [[500, 1000]], "that generation has ended"
 
 
 def test_a_generation_without_an_end_has_failed_when_the_checkpoint_is_written() -> None:

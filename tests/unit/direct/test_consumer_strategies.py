@@ -44,6 +44,7 @@ SECURE = {**PLAIN, "sasl.jaas.config": JAAS}
         (lambda: ConsumerStrategies.Assign([], PARAMS), OptionError, "at least one topic-partition"),
         (lambda: ConsumerStrategies.Assign(["a"], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
         (lambda: ConsumerStrategies.Assign([("a", -1)], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
+        (lambda: ConsumerStrategies.Assign([("a", 1 << 31)], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
         (
             lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, {TopicPartition("a", 0): -1}),
             InvalidOffsetsError,
@@ -152,9 +153,9 @@ def test_a_stream_of_another_process_is_not_found() -> None:
 def test_topics_that_do_not_exist_are_an_error_unless_others_are_read() -> None:
     with UnitCluster({"a": 2, "b": 1}) as cluster:
         client = cluster.client()
-        both = ConsumerStrategies.Subscribe(["a", "b"], PARAMS, {TopicPartition("a", 1): 7})
+        both = ConsumerStrategies.Subscribe(["a", "b"], PARAMS, {TopicPartition("a", 1): 7, TopicPartition("b", 0): 0})
         a0, a1, b0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-        assert requested_starting_offsets(both, client) == {a0: None, a1: 7, b0: None}
+        assert requested_starting_offsets(both, client) == {a0: None, a1: 7, b0: 0}
         assert cluster.sent("Metadata") == 1
         with pytest.raises(TopicNotFoundError):
             requested_starting_offsets(ConsumerStrategies.Subscribe(["a", "missing"], PARAMS), client)
@@ -180,3 +181,9 @@ def test_assigned_partitions_are_read_as_far_as_they_exist() -> None:
         with pytest.raises(TopicNotFoundError, match="partition") as caught:
             requested_starting_offsets(larger, client)
         assert caught.value.topic == "a"
+
+
+@pytest.mark.parametrize("partition", [0, (1 << 31) - 1])
+def test_any_partition_that_kafka_can_number_may_be_assigned(partition: int) -> None:
+    tp = TopicPartition("a", partition)
+    assert repr(tp) in repr(ConsumerStrategies.Assign([tp], PARAMS, {tp: 0}))

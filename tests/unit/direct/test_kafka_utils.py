@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from pyspark import SparkConf
 from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
 
 from pyspark_kafka_direct import OptionError, TopicNotFoundError
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.direct import KafkaUtils, LocationStrategies, OffsetRange, kafka_utils
+from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.offsets import TopicPartition
 
 RANGE = OffsetRange.create("t", 0, 0, 10)
 RANGE_0 = OffsetRange.create(TOPIC, 0, 0, 10)
@@ -115,3 +120,23 @@ def test_an_rdd_is_created_with_what_the_brokers_say(
     assert arguments["hosts"][PARTITION] == "node-7"
     assert (arguments["key_decoder"], arguments["value_decoder"]) == (None, str)
     assert arguments["assume_consecutive"] is expected
+
+
+def test_brokers_that_contradict_each_other_end_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them does not know a topic, and the others do not confirm it."""
+    confirmed: list[object] = []
+
+    def confirm_missing(_: object, suspects: object) -> set[TopicPartition]:
+        confirmed.append(suspects)
+        return set()
+
+    monkeypatch.setattr(ClusterClient, "confirm_missing", confirm_missing)
+    context: Any = NoContext()
+    with FakeBroker() as broker:
+        broker.topic_error = lambda: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        params = {"bootstrap.servers": broker.settings.bootstrap_string}
+        with pytest.raises(KafkaDirectError, match=TOPIC) as raised:
+            KafkaUtils.createRDD(context, params, [RANGE_0])
+    POOL.clear()
+    assert type(raised.value) is not TopicNotFoundError
+    assert len(confirmed) > 1

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,3 +227,24 @@ raise SystemExit(3)
 def test_an_application_that_exits_without_a_stop_sends_commits() -> None:
     process = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=120, check=False)
     assert (process.returncode, process.stdout) == (3, "committed 5 True\n"), process.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "gracefully"),
+    [
+        ((), {}, False),
+        ((True,), {}, False),
+        ((True, False), {}, False),
+        ((True, True), {}, True),
+        ((), {"stopGraceFully": True}, True),
+    ],
+)
+def test_a_graceful_stop_gives_planning_more_time(
+    ssc: Any, arguments: tuple[bool, ...], named: dict[str, bool], gracefully: bool
+) -> None:
+    requested: list[float] = []
+    stream: Any = FakeStream(FakeGroup())
+    stream.stop_signal = SimpleNamespace(request_stop=requested.append, flush_timed_out=False)
+    hook_stop(ssc, stream, do_nothing)
+    ssc.stop(*arguments, **named)
+    assert (requested[0] > 5) is gracefully
