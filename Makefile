@@ -1,5 +1,5 @@
 # The entry point of the project: `make demo`, `make test`. The first call creates an environment: .venv-demo, .venv.
-# Required: Python 3.11+, Java 17+, make. Optional: a Rust toolchain (cargo), for fast decoding.
+# Required: Python 3.11+, Java 17+, a Rust toolchain (cargo) with a C compiler, make.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,24 +9,21 @@ SHELL := /bin/bash
 # Python stores bytecode even if the environment disables it, because the tests start hundreds of Python processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-CARGO := $(shell command -v cargo)
 RUST := $(shell find rust -name target -prune -o \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 
-# When a toolchain is installed or removed, the project is built again.
-STAMP := .made-$(if $(CARGO),native,python)
-VENV := .venv/$(STAMP)
+VENV := .venv/.made
 # Each release line of Spark, and the Python that it is tested with, if it is installed; "4" is the newest release.
 SPARKS := 4.0 4.1 4.2 4
 PYTHONS_4.0 := python3.11
 PYTHONS_4.1 := python3.12
 PYTHONS_4.2 := python3.13
 PYTHONS_4 := python3.14 python3.13 python3.12
-NEWEST := .venv-spark-4/$(STAMP)
+NEWEST := .venv-spark-4/.made
 # Tools that make and check a release.
 TOOLS := .venv-release/.made
 CARGO_DENY := .venv-release/cargo-deny-0.20.2
 # The demo has an environment of its own until the one for development exists.
-DEMO := $(if $(wildcard $(VENV)),$(VENV),.venv-demo/$(STAMP))
+DEMO := $(if $(wildcard $(VENV)),$(VENV),.venv-demo/.made)
 # Shortens the start of the JVMs of the tests.
 CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
@@ -107,33 +104,29 @@ shard-%: $(VENV) $(CLASSES)
 RUST_CHECK := PYO3_NO_PYTHON=1 nice cargo
 
 .PHONY: rust-check
-rust-check:  ## format, lints and tests of the native kernel, if cargo is installed
-ifdef CARGO
+rust-check:  ## format, lints and tests of the native kernel
 	cargo fmt --manifest-path rust/Cargo.toml --all --check
 	$(RUST_CHECK) clippy --manifest-path rust/Cargo.toml --workspace --all-targets -- --deny warnings
 	$(RUST_CHECK) test --manifest-path rust/Cargo.toml --workspace
 	$(BIN)/python scripts/licences --check
-else
-	@echo "No cargo: the native kernel is not checked."
-endif
 
 .PHONY: test-versions
 test-versions: $(SPARKS:%=test-version-%)  ## the tests marked smoke with Spark 4.0, 4.1, 4.2 and the newest, on Python 3.11 to 3.14
 
 # PySpark before 4.2 leaves sockets open; these warnings are not caused by this package.
 .PHONY: $(SPARKS:%=test-version-%)
-$(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
+$(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/.made
 	.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pyspark==$*.*'
 	.venv-spark-$*/bin/python -c 'import pyspark, sys; print("PySpark", pyspark.__version__, "on Python", sys.version)'
 	.venv-spark-$*/bin/python -m pytest -m smoke -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration tests/unit/test_internals_of_others.py)
 
 .PHONY: newest
-newest: .venv-newest/$(STAMP)  ## the smoke tests with the newest PySpark, pyarrow, confluent-kafka, Kafka and Python that the indexes offer, as a table
+newest: .venv-newest/.made  ## the smoke tests with the newest PySpark, pyarrow, confluent-kafka, Kafka and Python that the indexes offer, as a table
 	.venv-newest/bin/python scripts/newest
 
 # The version of Spark whose published tests run: that of pyproject.toml, or SPARK.
-SUITES := $(if $(SPARK),.venv-suites-$(SPARK)/$(STAMP),$(VENV))
+SUITES := $(if $(SPARK),.venv-suites-$(SPARK)/.made,$(VENV))
 
 .PHONY: spark-suites
 spark-suites: $(SUITES)  ## run Spark's own tests of its Kafka connector on that connector and on this package: an hour; SPARK=4.1.1, AGAIN=1 only those that failed; needs Maven
@@ -154,19 +147,16 @@ docs: .venv-docs/.made  ## build the documentation as a site in build/site; fail
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 .PHONY: audit
-audit: $(TOOLS) $(if $(CARGO),$(CARGO_DENY)/bin/cargo-deny)  ## check dependencies and tools for known vulnerabilities, and the licences of crates
+audit: $(TOOLS) $(CARGO_DENY)/bin/cargo-deny  ## check dependencies and tools for known vulnerabilities, and the licences of crates
 	.venv-release/bin/pip-audit --strict .
 	.venv-release/bin/pip-audit --strict --disable-pip --require-hashes -r scripts/release-requirements.txt -r scripts/docs-requirements.txt
-ifdef CARGO
 	$(CARGO_DENY)/bin/cargo-deny --manifest-path rust/Cargo.toml check
-else
-	@echo "No cargo: the crates of the native kernel are not checked."
-endif
 
 .PHONY: wheels
-wheels: $(TOOLS)  ## build and check a release in dist/: wheels for Linux (requires cargo), a pure Python wheel, an sdist
+wheels: $(TOOLS)  ## build and check a release in dist/: wheels for Linux and an sdist
 	scripts/wheels dist $(if $(PROCESSORS),"$(PROCESSORS)")
 	scripts/try-wheel dist
+	scripts/try-sources dist
 
 .PHONY: new-user
 new-user:  ## follow docs/first-query.md with the wheel in dist/, then kill and restart a stream; SPARK=4.1, PYTHON=python3.12
@@ -260,38 +250,36 @@ bench-schemas: release-kernel  ## compare Avro and Protobuf with Spark's JVM con
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-ifdef CARGO
 	cargo fmt --manifest-path rust/Cargo.toml --all
-endif
 
 .PHONY: clean
 clean:  ## remove all generated files except the cache of Kafka's jars, which belongs to the user
 	rm -rf .venv .venv-demo .venv-newest .venv-suites-* $(SPARKS:%=.venv-spark-%) .venv-docs .venv-release rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
-	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
+	find src -name '_native*.so' -delete
 
 # The profiles of rust/Cargo.toml that compile the kernel faster: "dev" shares its dependencies with "make rust-check".
-$(VENV) .venv-newest/$(STAMP) $(SUITES) $(SPARKS:%=.venv-spark-%/$(STAMP)): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
-.venv-demo/$(STAMP): export SETUPTOOLS_RUST_CARGO_PROFILE = demo
+$(VENV) .venv-newest/.made $(SUITES) $(SPARKS:%=.venv-spark-%/.made): export SETUPTOOLS_RUST_CARGO_PROFILE = dev
+.venv-demo/.made: export SETUPTOOLS_RUST_CARGO_PROFILE = demo
 
 $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev
 	@touch $@
 
-.venv-demo/$(STAMP): pyproject.toml scripts/prepare $(RUST)
+.venv-demo/.made: pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv-demo demo "$$(sed -nE 's/^ *"(pyspark==[^"]*)".*/\1/p' pyproject.toml)"
 	@touch $@
 
-$(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
+$(SPARKS:%=.venv-spark-%/.made): .venv-spark-%/.made: pyproject.toml scripts/prepare $(RUST)
 	@PYTHON='$(or $(PYTHON),$(PYTHONS_$*) python3)' scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
 	@touch $@
 
-.venv-suites-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
+.venv-suites-%/.made: pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv-suites-$* test 'pyspark==$*'
 	@touch $@
 
-.venv-newest/$(STAMP): pyproject.toml scripts/prepare $(RUST)
+.venv-newest/.made: pyproject.toml scripts/prepare $(RUST)
 	@PYTHON='$(or $(PYTHON),$(PYTHONS_4) python3)' scripts/prepare .venv-newest test pyspark
 	@touch $@
 

@@ -1,13 +1,8 @@
-"""What pyproject.toml cannot say: a native kernel that a build may be without, and a README that is read elsewhere.
+"""What pyproject.toml cannot say: the native kernel, and a README that is read elsewhere.
 
-Two variables of the environment steer a build:
-
-``PYSPARK_KAFKA_DIRECT_NATIVE``
-    ``require``: a build without the native kernel fails. ``skip``: the kernel is not built. If it is not set, the
-    kernel is built where that works. Where it does not, the wheel is tagged as one of pure Python and says why.
-``PYSPARK_KAFKA_DIRECT_ADDRESS``
-    Where people see this repository, as ``https://HOST/OWNER/NAME``. The project's links and those of its README lead
-    there. If it is not set, there are none: the project has no public address of its own yet.
+The variable ``PYSPARK_KAFKA_DIRECT_ADDRESS`` is where people see this repository, as ``https://HOST/OWNER/NAME``. The
+project's links and those of its README lead there. If it is not set, there are none: the project has no public address
+of its own yet.
 """
 
 from __future__ import annotations
@@ -16,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -25,11 +21,12 @@ from setuptools.errors import OptionError
 from setuptools_rust import Binding, RustExtension
 from setuptools_rust.build import build_rust
 
-NATIVE = "PYSPARK_KAFKA_DIRECT_NATIVE"
 ADDRESS = "PYSPARK_KAFKA_DIRECT_ADDRESS"
 
-_FREE_THREADED = "free-threaded builds of Python cannot load the native kernel"  # it is a module of the stable ABI
-_REASON = "_native_absent.txt"  # beside the module that is absent; records/implementation.py reads it
+# With the metadata, which pip prepares before it downloads PySpark.
+_BUILDS = frozenset(
+    {"bdist_wheel", "build", "build_ext", "build_rust", "develop", "dist_info", "editable_wheel", "install"}
+)
 _KERNEL = RustExtension(
     "pyspark_kafka_direct.records._native",
     path="rust/Cargo.toml",
@@ -42,73 +39,47 @@ _KERNEL = RustExtension(
 
 
 class BuildKernel(build_rust):
-    """Build the native kernel, or say in a file why it is not there."""
-
-    def run(self) -> None:
-        """Build it, unless the environment says to leave it out."""
-        self.distribution.native_absent = ""
-        try:
-            if _native() == "skip":
-                self._leave_out(f"the build was told to leave it out ({NATIVE}=skip)")
-            elif _free_threaded():
-                self._leave_out(_FREE_THREADED)
-            else:
-                super().run()
-                self._reason_file().unlink(missing_ok=True)
-        except OptionError:
-            raise
-        except Exception as error:
-            if _native() == "require":
-                raise
-            print(error)
-            self._leave_out(_what_failed(str(error)))
+    """Build the native kernel, with the file name of the stable ABI also in an editable installation."""
 
     def get_dylib_ext_path(self, ext: RustExtension, target_fname: str) -> str:
-        """Return the path of the kernel, whose name is also in an editable installation that of the stable ABI."""
+        """Return the path of the kernel."""
         return str(Path(super().get_dylib_ext_path(ext, target_fname)).with_name("_native.abi3.so"))
-
-    def _leave_out(self, reason: str) -> None:
-        print(f"NOTE: the native kernel is not in this build: {reason}. Records are decoded in Python, which is slow.")
-        self.distribution.native_absent = reason
-        file = self._reason_file()
-        for stale in file.parent.glob("_native*.so"):
-            stale.unlink()
-        file.write_text(f"{reason}\n")
-
-    def _reason_file(self) -> Path:
-        package = "pyspark_kafka_direct.records"
-        if self.inplace:
-            folder = Path(self.get_finalized_command("build_py").get_package_dir(package))
-        else:
-            folder = Path(self.get_finalized_command("build_py").build_lib, *package.split("."))
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / _REASON
 
 
 class Wheel(bdist_wheel):
-    """Tag the wheel by what is in it, and add the bill of materials of the kernel (PEP 770)."""
-
-    def finalize_options(self) -> None:
-        """Complete the options; setuptools rejects the stable ABI for free-threaded builds of Python."""
-        if _free_threaded():
-            self.py_limited_api = ""
-        super().finalize_options()
+    """Add the bill of materials of the kernel (PEP 770)."""
 
     def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
         """Write the metadata."""
         super().egg2dist(egginfo_path, distinfo_path)
-        if not getattr(self.distribution, "native_absent", True):  # no attribute: only the metadata is prepared
-            folder = Path(distinfo_path, "sboms")
-            folder.mkdir()
-            shutil.copy("rust/sbom.cdx.json", folder)
+        folder = Path(distinfo_path, "sboms")
+        folder.mkdir()
+        shutil.copy("rust/sbom.cdx.json", folder)
 
-    def run_command(self, command: str) -> None:
-        """Run a command; after the build it is known whether the wheel is for one platform or for all."""
-        super().run_command(command)
-        if command == "build" and self.distribution.native_absent:
-            self.distribution.has_ext_modules = lambda: False
-            self.root_is_pure = True
-            self.plat_name_supplied = False
+
+def check_toolchain() -> None:
+    """End with one sentence, and before any other output, if the kernel cannot be built."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):  # the kernel is a module of the stable ABI
+        sys.exit("pyspark-kafka-direct needs a build of Python with the GIL, and this one is free-threaded.")
+    missing = _toolchain_error()
+    if missing:
+        sys.exit(
+            f"pyspark-kafka-direct is built with Rust, but {missing}: install a Rust toolchain (https://rustup.rs, or "
+            "apt install cargo) and a C compiler, or install the wheel for this platform."
+        )
+
+
+def _toolchain_error() -> str:
+    """Return why Rust cannot be used, or an empty string."""
+    if shutil.which(os.environ.get("CARGO", "cargo")) is None:
+        return "cargo is not on the PATH"
+    try:
+        asked = subprocess.run(["rustc", "--version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return "rustc is not on the PATH"
+    if asked.returncode:
+        return f"rustc --version failed ({(asked.stderr.strip().splitlines() or ['no message'])[0]})"
+    return ""
 
 
 def readme(address: str, version: str) -> str:
@@ -138,19 +109,6 @@ def urls(address: str) -> dict[str, str]:
     }
 
 
-def _native() -> str:
-    value = os.environ.get(NATIVE, "").strip()
-    if value not in ("", "require", "skip"):
-        raise OptionError(f"{NATIVE} must be require or skip, or not be set; it is {value!r}.")
-    if value == "require" and _free_threaded():
-        raise OptionError(f"{NATIVE} is require, but {_FREE_THREADED}: use a build of Python with the GIL.")
-    return value
-
-
-def _free_threaded() -> bool:
-    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-
-
 def _address() -> str:
     address = os.environ.get(ADDRESS, "").strip().rstrip("/")
     if address and not re.fullmatch(r"https://[^/\s]+/\S+", address):
@@ -158,25 +116,9 @@ def _address() -> str:
     return address
 
 
-def _what_failed(error: str) -> str:
-    """Return one line for what setuptools-rust says in many."""
-    if error.startswith("can't find Rust compiler"):
-        return f"there was no Rust toolchain ({_toolchain_error()})"
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    said = next((line for line in lines if line.startswith("error")), lines[0] if lines else "no message")
-    return f"cargo failed: {said.rstrip('.')}"
-
-
-def _toolchain_error() -> str:
-    """Return why there is none: setuptools-rust says the same of a compiler that is missing and of one that fails."""
-    try:
-        asked = subprocess.run(["rustc", "--version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return "rustc is not on the PATH"
-    return f"rustc --version failed: {(asked.stderr.strip().splitlines() or ['no message'])[0]}"
-
-
 if __name__ == "__main__":
+    if _BUILDS.intersection(sys.argv):
+        check_toolchain()
     _version = re.search(r'__version__ = "(.+)"', Path("src/pyspark_kafka_direct/_version.py").read_text())[1]
     setup(
         cmdclass={"build_rust": BuildKernel, "bdist_wheel": Wheel},

@@ -22,16 +22,14 @@ class Decoding:
         gigabytes_per_second: Of values, in 10^9 bytes.
     """
 
-    implementation: str
     records_per_second: float
     gigabytes_per_second: float
 
 
 def measure(clients: Clients) -> Decoding:
-    """Measure the decoder that is in use."""
+    """Measure the decoder."""
     from bench import kernel
-    from pyspark_kafka_direct.records import IMPLEMENTATION
 
     load = kernel.make_load(_VALUE_BYTES, "none", _BATCH_BYTES, _TOTAL_BYTES)
-    seconds = kernel.measure(dict(kernel.decoders())[IMPLEMENTATION], load, kernel.SEVEN, _RUNS)
-    return Decoding(IMPLEMENTATION, load.records / seconds, load.value_bytes / seconds / 1e9)
+    seconds = kernel.measure(load, kernel.SEVEN, _RUNS)
+    return Decoding(load.records / seconds, load.value_bytes / seconds / 1e9)

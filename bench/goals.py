@@ -111,7 +111,7 @@ def evaluate_write_goals(everything: Sequence[Series]) -> list[GoalResult]:
 
 
 def _evaluate_decoding(decoding: Decoding) -> list[GoalResult]:
-    name = f"decoder alone ({decoding.implementation}), 100 B"
+    name = "decoder alone, 100 B"
     records, gigabytes = decoding.records_per_second / 1e6, decoding.gigabytes_per_second
     return [
         GoalResult(f"{name}: records/s per core", ">= 10 M", f"{records:.1f} M", records >= 10),

@@ -1,7 +1,7 @@
 """The record decoder and the encoder alone: record bytes in memory to Arrow, and back, on one core.
 
-Prints millions of records and gigabytes of values a second, per CPU second, for each codec and record size, native and
-Python. ``python -m bench.kernel``; ``--quick`` for a few seconds.
+Prints millions of records and gigabytes of values a second, per CPU second, for each codec and record size.
+``python -m bench.kernel``; ``--quick`` for a few seconds.
 
 What is decoded are batches filled like a Java producer's with its default ``batch.size`` of 16 KiB, or with
 ``--batch-bytes``, fed 1 MiB at a time as fetches are. What is encoded are Arrow batches of 10,000 rows, as Spark hands
@@ -25,16 +25,12 @@ import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
-from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, set_producer_state
-from pyspark_kafka_direct.records.interfaces import DecodeRequest, EncodeRequest
-from pyspark_kafka_direct.records.python.decoder import PythonDecoder
-from pyspark_kafka_direct.records.python.encoder import PythonEncoder
+from pyspark_kafka_direct.records import COLUMNS, RecordDecoder, RecordEncoder, set_producer_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark_kafka_direct.config.client_settings import CompressionType
-    from pyspark_kafka_direct.records import RecordDecoder, RecordEncoder
 
 SEVEN = COLUMNS[:7]
 FETCH_BYTES = 1 << 20
@@ -62,58 +58,34 @@ def main() -> None:
     options = parser.parse_args()
     runs = 3 if options.quick else 9
     megabytes = 8 if options.quick else 32
-    print_line("size", "codec", "columns", "decoder", "M records/s", "GB/s", "ns/record")
+    print_line("size", "codec", "decoded", "M records/s", "GB/s", "ns/record")
     for size, codec in itertools.product(options.sizes, options.codecs):
         load = make_load(size, codec, options.batch_bytes, megabytes << 20)
         for columns, label in ((SEVEN, "all 7"), (("value",), "value")):
-            for name, create in decoders():
-                seconds = measure(create, load, columns, runs if name == "native" else 1)
-                print_numbers(size, codec, label, name, load.records, load.value_bytes, seconds)
-    print_line("size", "codec", "columns", "encoder", "M records/s", "GB/s", "ns/record")
+            seconds = measure(load, columns, runs)
+            print_numbers(size, codec, label, load.records, load.value_bytes, seconds)
+    print_line("size", "codec", "encoded", "M records/s", "GB/s", "ns/record")
     for size, codec in itertools.product(options.sizes, options.codecs):
         for keys, label in ((True, "key too"), (False, "value")):
-            for name, create_encoder in encoders():
-                count = (megabytes if name == "native" else 1) << 20
-                rows = make_rows(size, count, keys=keys)
-                times = (encode(create_encoder, rows, codec) for _ in range(runs if name == "native" else 1))
-                records = sum(each.num_rows for each in rows)
-                print_numbers(size, codec, label, name, records, records * size, median(times))
+            rows = make_rows(size, megabytes << 20, keys=keys)
+            records = sum(each.num_rows for each in rows)
+            print_numbers(size, codec, label, records, records * size, median(encode(rows, codec) for _ in range(runs)))
 
 
-def print_numbers(size: int, codec: str, label: str, name: str, records: int, value_bytes: int, seconds: float) -> None:
+def print_numbers(size: int, codec: str, label: str, records: int, value_bytes: int, seconds: float) -> None:
     """Prints what was measured."""
     speed = (f"{records / seconds / 1e6:.2f}", f"{value_bytes / seconds / 1e9:.3f}", f"{seconds / records * 1e9:.1f}")
-    print_line(str(size), codec, label, name, *speed)
+    print_line(str(size), codec, label, *speed)
 
 
-def print_line(size: str, codec: str, columns: str, name: str, records: str, gigabytes: str, nanoseconds: str) -> None:
+def print_line(size: str, codec: str, columns: str, records: str, gigabytes: str, nanoseconds: str) -> None:
     """Prints a line of a table."""
-    print(f"{size:>6} {codec:8} {columns:8} {name:8} {records:>12} {gigabytes:>7} {nanoseconds:>10}", flush=True)
+    print(f"{size:>6} {codec:8} {columns:8} {records:>12} {gigabytes:>7} {nanoseconds:>10}", flush=True)
 
 
-def decoders() -> Iterator[tuple[str, Callable[[DecodeRequest], RecordDecoder]]]:
-    """The decoders there are."""
-    if IMPLEMENTATION == "native":
-        from pyspark_kafka_direct.records.native_kernel import NativeDecoder
-
-        yield "native", NativeDecoder
-    yield "python", PythonDecoder
-
-
-def encoders() -> Iterator[tuple[str, Callable[[EncodeRequest], RecordEncoder]]]:
-    """The encoders there are."""
-    if IMPLEMENTATION == "native":
-        from pyspark_kafka_direct.records.native_kernel import NativeEncoder
-
-        yield "native", NativeEncoder
-    yield "python", PythonEncoder
-
-
-def encode(
-    create: Callable[[EncodeRequest], RecordEncoder], rows: Sequence[pa.RecordBatch], codec: CompressionType
-) -> float:
+def encode(rows: Sequence[pa.RecordBatch], codec: CompressionType) -> float:
     """CPU seconds to encode the rows once, and to stamp what comes out."""
-    encoder = create(EncodeRequest("bench", 4, codec))
+    encoder = RecordEncoder(topic="bench", partitions=4, codec=codec)
     records = 0
     start = time.process_time()
     for each in rows:
@@ -139,14 +111,14 @@ def make_rows(size: int, total: int, *, keys: bool) -> list[pa.RecordBatch]:
     return [pa.record_batch(columns)] * -(-total // (size * ROWS))
 
 
-def measure(create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns: Sequence[str], runs: int) -> float:
+def measure(load: Load, columns: Sequence[str], runs: int) -> float:
     """Median CPU seconds to decode the whole load."""
-    return median(decode(create, load, columns) for _ in range(runs))
+    return median(decode(load, columns) for _ in range(runs))
 
 
-def decode(create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns: Sequence[str]) -> float:
+def decode(load: Load, columns: Sequence[str]) -> float:
     """CPU seconds to decode the whole load once."""
-    decoder = create(DecodeRequest("bench", 0, 0, load.records, tuple(columns), True, 65536, 4 << 20))
+    decoder = RecordDecoder(topic="bench", partition=0, from_offset=0, until_offset=load.records, columns=columns)
     rows = 0
     start = time.process_time()
     for fetch in load.fetches:

@@ -68,15 +68,10 @@ def _librdkafka() -> str:
 
 def _decoder() -> str:
     try:
-        from pyspark_kafka_direct.records import IMPLEMENTATION
+        from pyspark_kafka_direct.records.native_kernel import native
     except ImportError as error:
         return f"none: {error}"
-    if IMPLEMENTATION == "native":
-        from pyspark_kafka_direct.records import _native
-
-        if getattr(_native, "DEBUG_ASSERTIONS", False):
-            return "native, built for development"
-    return IMPLEMENTATION
+    return "native, built for development" if native.DEBUG_ASSERTIONS else "native"
 
 
 def _commit() -> str:

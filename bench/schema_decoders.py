@@ -96,10 +96,10 @@ def _avro_decoder(names: Sequence[str]) -> Callable[[pa.Array], object]:
 
     from pyspark_kafka_direct.formats.avro.resolution import resolve
     from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-    from pyspark_kafka_direct.records import create_avro_decoder
+    from pyspark_kafka_direct.records.avro_values import AvroDecoder
 
     fields, root = arrow_fields(names), parse_avro_schema(avro_schema()).root
-    decoder = create_avro_decoder(fields)
+    decoder = AvroDecoder(fields)
     decoder.add_program(resolve(root, root, fields))
     starts = pa.array([len(PREFIX)] * DECODER_BATCH, pa.int32())
     return lambda batch: decoder.decode(batch, starts.slice(0, len(batch)))

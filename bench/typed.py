@@ -210,7 +210,7 @@ def measure_decoder() -> dict[str, float]:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.records import create_json_decoder
+    from pyspark_kafka_direct.records import JsonDecoder
 
     chosen = list(islice(flights(), _DECODED))
     shuffle = random.Random(1)
@@ -227,7 +227,7 @@ def measure_decoder() -> dict[str, float]:
     decoders = {}
     for case, (fields, values) in cases.items():
         schema = pa.schema([(name, types[kind]) for name, kind in map(str.split, fields.split(", "))])
-        decoders[case] = DecoderCase(create_json_decoder(schema, "_corrupt_record").decode, values)
+        decoders[case] = DecoderCase(JsonDecoder(schema, "_corrupt_record").decode, values)
     return decoder_rates(decoders)
 
 

@@ -77,11 +77,7 @@ def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path
         replayed_flights = ThreadPoolExecutor(1).submit(_streaming_demo.early_flights)
         with _standard_error_of_children(output / "spark.log"):
             spark = start_spark()
-        from pyspark_kafka_direct.records import IMPLEMENTATION, NATIVE_MISSING_REASON
-
-        reason = f"which is slow ({NATIVE_MISSING_REASON})" if NATIVE_MISSING_REASON else "as configured"
-        codec = "in the native kernel" if IMPLEMENTATION == "native" else f"in Python, {reason}"
-        steps.say(f"PySpark {spark.version}; records are encoded and decoded {codec}.")
+        steps.say(f"PySpark {spark.version}")
     try:
         write = f"Writing {_flights.FLIGHTS:,} flights as JSON to topic {topics.flights}, {PARTITIONS} partitions"
         with steps.step(write), tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,6 @@ from tests.shards.durations import ROOT, all_durations, durations_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import BrokerError
-from pyspark_kafka_direct.records import IMPLEMENTATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -120,8 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"Add to tests/shards/durations.json, or no shard runs these tests: {pairs}")
     if _UNIT_PART in config.stash:
         ids = [item.nodeid for item in collected]
-        # The ids were recorded with the native kernel.
-        if IMPLEMENTATION == "native" and not config.getoption("markexpr") and (message := report_missing_ids(ids)):
+        if not config.getoption("markexpr") and (message := report_missing_ids(ids)):
             raise pytest.UsageError(message)
         return
     shard = config.getoption("--shard")

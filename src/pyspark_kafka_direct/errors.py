@@ -30,6 +30,7 @@
     ├── QueryRunError (RuntimeError)                  a run of a continuous query failed
     │   └── TaskStartTimeoutError (TimeoutError)      not all tasks of a run started in time
     ├── SparkVersionError (ImportError)               PySpark is missing, too old or too new
+    ├── KernelMissingError (ImportError)              the native kernel is missing, or was built for something else
     ├── ExternalToolError (RuntimeError)              a program for the embedded Kafka is missing, too old, or failed
     └── RecordError (ValueError)                      records that cannot be used
         ├── CorruptRecordError                        malformed bytes or a wrong CRC
@@ -250,6 +251,10 @@ class TaskStartTimeoutError(QueryRunError, TimeoutError):
 
 class SparkVersionError(KafkaDirectError, ImportError):
     """PySpark is missing, too old, or so new that it lacks an internal name that this package uses."""
+
+
+class KernelMissingError(KafkaDirectError, ImportError):
+    """The native kernel of this package is missing, or was built for another Python, platform or release."""
 
 
 class ExternalToolError(KafkaDirectError, RuntimeError):

@@ -281,10 +281,10 @@ def _struct_type(schema: StructType | str) -> StructType:
 
 
 def _check_fields(fields: pa.Schema, corrupt_record: str) -> None:
-    from pyspark_kafka_direct.records.json_values import JsonRequest
+    from pyspark_kafka_direct.records.json_values import check_json_fields
 
     try:
-        JsonRequest(fields, corrupt_record)
+        check_json_fields(fields, corrupt_record)
     except ValueError as error:
         raise OptionError(f"from_json: {error}. Read a field of another type as string, and cast it.") from None
 
@@ -298,9 +298,9 @@ def _decode_function(
     def from_json(values: pa.Array) -> pa.Array:
         nonlocal decoder
         from pyspark_kafka_direct.formats.whole_column import decode_all
-        from pyspark_kafka_direct.records import create_json_decoder
+        from pyspark_kafka_direct.records import JsonDecoder
 
-        decoder = decoder or create_json_decoder(fields, corrupt_record, time_zone)
+        decoder = decoder or JsonDecoder(fields, corrupt_record, time_zone)
         return decode_all(decoder, values, "JSON", failing=failing)
 
     return from_json

@@ -1,4 +1,4 @@
-"""Feeds damaged JSON to both JSON decoders, which must return the same values, errors, positions and reasons.
+"""Feeds damaged JSON to the decoders, which must decode each value of a batch as they decode the value alone.
 
 ``python -m tests.fuzz.fuzz_json --minutes 10 [--seed 1]``. A finding is printed with its seed and its values, and ends
 the run with status 1. Add such values to ``tests/integration/from_json_cases.py`` once they are understood.
@@ -12,9 +12,12 @@ import sys
 import time
 
 import pyarrow as pa
+from tests.golden.plain_values import plain
+from tests.unit.records import test_decoded_size as sizes
 from tests.unit.records import test_json_decoders as structs
 from tests.unit.records import test_json_types as types
-from tests.unit.records import test_variant_decoders as variants
+
+from pyspark_kafka_direct.records import DecodedValues, JsonDecoder
 
 REPORT_SECONDS = 30.0
 KEYS = (
@@ -99,41 +102,42 @@ class Values:
         return self._random.choice(SCALARS)
 
 
+def rows(decoded: DecodedValues) -> list[tuple[object, object]]:
+    """Return each value, with the position and reason if it is malformed."""
+    return list(zip(plain(decoded.values), structs.errors(decoded), strict=True))
+
+
 def main() -> int:
     """Runs until the time is over or until a finding."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
-    targets = (
-        (structs.decoders(), structs.comparable),
-        (types.decoders(time_zone="Europe/Berlin"), types.comparable),
-        (variants.decoders(), variants.comparable),
-        (variants.decoders(variants.STRUCT), variants.comparable),
-    )
-    names = [type(decoder).__name__ for decoders, _ in targets for decoder in decoders]
-    print(f"decoders {', '.join(names)}; seed {options.seed}", flush=True)
+    decoders = [
+        JsonDecoder(structs.FIELDS, "corrupt"),
+        JsonDecoder(types.FIELDS, "", "Europe/Berlin"),
+        JsonDecoder(None),
+        JsonDecoder(sizes.FIELDS, "_bad"),
+    ]
+    print(f"seed {options.seed}", flush=True)
     values = Values(options.seed)
     end = time.monotonic() + options.minutes * 60
     reported_at = time.monotonic()
     batches = malformed = 0
     while time.monotonic() < end:
-        (oracle, *others), comparable = targets[batches % len(targets)]
+        decoder = decoders[batches % len(decoders)]
         batch = values.batch()
         array = pa.array(batch, pa.binary())
-        expected: object = None
-        difference: object
         try:
-            decoded = oracle.decode(array)
-            expected = comparable(decoded)
-            difference = next((found for each in others if (found := comparable(each.decode(array))) != expected), None)
-        except BaseException as raised:  # a panic of the native decoder is not an Exception
-            difference = raised
-        if difference is not None:
-            print(f"seed {options.seed}, batch {batches}: {difference!r}, not {expected!r}\n{batch!r}", file=sys.stderr)
+            found = rows(decoder.decode(array))
+            expected = [row for at in range(len(batch)) for row in rows(decoder.decode(array.slice(at, 1)))]
+        except BaseException as raised:  # a panic of the kernel is not an Exception
+            found, expected = [(repr(raised), None)], []
+        if found != expected:
+            print(f"seed {options.seed}, batch {batches}: {found!r}, not {expected!r}\n{batch!r}", file=sys.stderr)
             return 1
         batches += 1
-        malformed += decoded.malformed is not None
+        malformed += any(error for _, error in found)
         if time.monotonic() - reported_at > REPORT_SECONDS:
             reported_at = time.monotonic()
             print(f"{batches:,} batches, {malformed:,} with malformed values", flush=True)

@@ -28,6 +28,7 @@ class Kind(NamedTuple):
 KINDS: Final = {
     "records": Kind(record_batches.damaged_batches, record_batches.decoded),
     "legacy": Kind(record_batches.damaged_messages, record_batches.decoded),
+    "headers": Kind(record_batches.headers_to_scan, record_batches.scanned),
     "batches": Kind(record_batches.rows_to_encode, record_batches.encoded),
     "split": Kind(record_batches.batches_to_split, record_batches.split),
     "json": Kind(payloads.json_values, payloads.json_answer),

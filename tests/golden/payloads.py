@@ -25,16 +25,16 @@ from pyspark_kafka_direct.formats.protobuf import encoder_program as protobuf_en
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
-from pyspark_kafka_direct.records import (
-    create_avro_decoder,
-    create_avro_encoder,
-    create_json_decoder,
-    create_protobuf_decoder,
-    create_protobuf_encoder,
-    encode_json,
+from pyspark_kafka_direct.records import JsonDecoder
+from pyspark_kafka_direct.records.avro_values import AvroDecoder
+from pyspark_kafka_direct.records.encoded_values import (
+    AvroEncoder,
+    InvalidValueError,
+    PayloadEncoding,
+    ProtobufEncoder,
 )
-from pyspark_kafka_direct.records.encoded_values import InvalidValueError, PayloadEncoding
-from pyspark_kafka_direct.records.json_types import encodable
+from pyspark_kafka_direct.records.json_types import encodable, encode_json
+from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder
 
 if TYPE_CHECKING:
     import random
@@ -71,7 +71,7 @@ def json_values(source: random.Random) -> Iterator[dict[str, Any]]:
 def json_answer(case: dict[str, Any]) -> Any:
     fields = _JSON[case["fields"]]
     corrupt = next((name for name in ("corrupt", "_bad") if fields is not None and name in fields.names), "")
-    decoder = create_json_decoder(fields, corrupt, case["zone"], **case["limit"])
+    decoder = JsonDecoder(fields, corrupt, case["zone"], **case["limit"])
     answer, values = _batches(decoder.decode, case["values"])
     if case["fields"] in ("plain", "types"):
         answer.append([optional_text(text) for batch in values for text in encode_json(batch).to_pylist()])
@@ -120,14 +120,14 @@ def avro_answer(case: dict[str, Any]) -> Any:
     writer = avro_data.parse(case["writer"])
     reader = writer if case["reader"] is None else avro_data.parse(case["reader"])
     fields = avro_data.arrow_fields(reader)
-    decoder = create_avro_decoder(fields, **case["limit"])
+    decoder = AvroDecoder(fields, **case["limit"])
     decoder.add_program(resolve(writer, reader, fields))
     answer, values = _batches(decoder.decode, case["datums"])
     try:
         program = avro_encoder.compile_encoder(reader, pa.struct(fields), "value")
     except AvroSchemaError as error:
         return [*answer, str(error)]
-    return [*answer, _encoded(create_avro_encoder, program.numbers, program.constants, values)]
+    return [*answer, _encoded(AvroEncoder, program.numbers, program.constants, values)]
 
 
 def protobuf_messages(source: random.Random) -> Iterator[dict[str, Any]]:
@@ -150,14 +150,14 @@ def protobuf_answer(case: dict[str, Any]) -> Any:
     message = schema.message(None)
     fields = protobuf_data.arrow_fields(schema, message)
     decode_program = make_program(schema, message, fields, emits_defaults=case["defaults"])
-    decoder = create_protobuf_decoder(pa.schema(fields), decode_program, **case["limit"])
+    decoder = ProtobufDecoder(pa.schema(fields), decode_program, **case["limit"])
     answer, values = _batches(decoder.decode, case["values"])
     values = [encodable(batch, "Protobuf") for batch in values]
     try:
         program = protobuf_encoder.compile_encoder(schema, message, values[0].type, "value")
     except ProtobufSchemaError as error:
         return [*answer, str(error)]
-    return [*answer, _encoded(create_protobuf_encoder, program.numbers, program.constants, values)]
+    return [*answer, _encoded(ProtobufEncoder, program.numbers, program.constants, values)]
 
 
 def _limit(source: random.Random) -> dict[str, int]:

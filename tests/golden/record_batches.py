@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tests.golden.plain_values import optional_bytes, optional_text, plain, text
-from tests.unit.records.batches import CODECS, Batch, Rec, compress, crc
+from tests.unit.records.batches import CODECS, Batch, Rec, crc
 from tests.unit.records.encoding import HEADER, Row, arrow, decode
-from tests.unit.records.legacy_messages import message, wrapper
-from tests.unit.records.mutations import ABORTED, Mutator
+from tests.unit.records.mutations import ABORTED, LegacyMutator, Mutator
 from tests.unit.records.test_producer_state_and_split import damage
 
 from pyspark_kafka_direct.errors import KafkaDirectError, RecordError
-from pyspark_kafka_direct.records import COLUMNS, AbortedTransaction, create_decoder, create_encoder, split_batch
+from pyspark_kafka_direct.records import (
+    COLUMNS,
+    AbortedTransaction,
+    RecordDecoder,
+    RecordEncoder,
+    scan_batches,
+    scan_leader_epoch,
+    split_batch,
+)
 
 if TYPE_CHECKING:
     import random
@@ -24,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.records import EncodedBatch
-
-_MESSAGE_HEADER: Final = 16  # offset, size and CRC
 
 
 def damaged_batches(source: random.Random) -> Iterator[dict[str, Any]]:
@@ -36,49 +40,12 @@ def damaged_batches(source: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def damaged_messages(source: random.Random) -> Iterator[dict[str, Any]]:
-    """Create responses of formats 0 and 1, most of which have a damaged message; some are followed by format 2."""
-    newer = Batch((Rec(b"newer"),) * 2, 40).encode()
+    """Create responses of formats 0 and 1; some are followed by format 2."""
+    mutator = LegacyMutator(source.getrandbits(64))
+    newer = Batch((Rec(b"newer"),) * 2, 60).encode()
     for _ in range(1500):
-        before = message(10, b"before", b"k", magic=source.randrange(2)) if source.random() < 0.5 else b""
-        after = source.choice([b"", message(30, b"after"), newer])
-        records = before + _damaged_message(source) + after
+        records = mutator.response() + source.choice([b"", b"", newer])
         yield {"records": text(records), "aborted": [], **_range(source)}
-
-
-def _damaged_message(source: random.Random) -> bytes:
-    magic = source.randrange(2)
-    values = [source.choice([None, b"", b"value", b"v" * 70, source.randbytes(9)]) for _ in range(4)]
-    if source.random() < 0.4:
-        key, attributes = source.choice([None, b"", b"key"]), source.choice([0, 0, 8, source.randrange(256)])
-        good = message(20, values[0], key, magic=magic, attributes=attributes & 0x7F, timestamp=source.getrandbits(50))
-        return _changed_message(source, good)
-    offsets = range(4) if magic else range(17, 21)
-    inner = [message(at, value, magic=magic, timestamp=at * 10) for at, value in zip(offsets, values, strict=True)]
-    at = source.randrange(4)
-    inner[at] = _changed_message(source, inner[at])
-    if source.random() < 0.2:
-        source.shuffle(inner)
-    codec = source.choice(["gzip", "snappy", "lz4"])
-    attributes = source.choice([0, 0, 8])
-    if codec != "lz4" or magic:
-        return wrapper(20, b"".join(inner), codec, magic=magic, attributes=attributes, timestamp=99)
-    frame = bytearray(compress("lz4", b"".join(inner)))
-    if source.random() < 0.7:  # the header checksum of old clients, which is wrong
-        frame[14 if frame[4] & 0x08 else 6] ^= 0xFF
-    return message(20, bytes(frame), magic=0, attributes=3)
-
-
-def _changed_message(source: random.Random, good: bytes) -> bytes:
-    """Return a message with at most two changes, most often with the right size and CRC."""
-    data = bytearray(good)
-    for _ in range(source.randrange(3)):
-        start = source.choice([0, _MESSAGE_HEADER, _MESSAGE_HEADER])
-        if len(data) > start:
-            damage(source, data, start)
-    if len(data) >= _MESSAGE_HEADER and source.random() < 0.9:
-        struct.pack_into(">i", data, 8, len(data) - 12)
-        struct.pack_into(">I", data, 12, zlib.crc32(data[_MESSAGE_HEADER:]))
-    return bytes(data)
 
 
 def _range(source: random.Random) -> dict[str, Any]:
@@ -98,7 +65,7 @@ def decoded(case: dict[str, Any]) -> Any:
     arguments = dict(case)
     records = arguments.pop("records").encode("latin-1")
     aborted = [AbortedTransaction(*each) for each in arguments.pop("aborted")]
-    decoder = create_decoder(topic="flights", partition=7, **arguments)
+    decoder = RecordDecoder(topic="flights", partition=7, **arguments)
     batches, error = [], None
     try:
         decoder.feed(records, aborted)
@@ -110,6 +77,19 @@ def decoded(case: dict[str, Any]) -> Any:
     counts = decoder.counts
     counters = [counts.records, counts.bytes, counts.control, counts.aborted, counts.gaps]
     return [batches, error, counters, decoder.next_offset, decoder.done]
+
+
+def headers_to_scan(source: random.Random) -> Iterator[dict[str, Any]]:
+    responses = [each["records"] for each in (*damaged_batches(source), *damaged_messages(source))]
+    for records in source.sample(responses, 400):
+        yield {"records": records, "position": source.randrange(50), "until": source.choice([20, 40, 1 << 40])}
+
+
+def scanned(case: dict[str, Any]) -> Any:
+    """Return the headers of the complete batches, the next offset, the error, and the leader epoch."""
+    records = case["records"].encode("latin-1")
+    batches, next_offset, error = scan_batches(records, case["position"], case["until"])
+    return [batches, next_offset, error and [error.kind, str(error), error.offset], scan_leader_epoch(records)]
 
 
 def rows_to_encode(source: random.Random) -> Iterator[dict[str, Any]]:
@@ -141,7 +121,7 @@ def _row(source: random.Random, partitions: int) -> list[Any]:
 
 def encoded(case: dict[str, Any]) -> Any:
     """Return the batches after each call, without their CRCs and what depends on a codec's library, or the error."""
-    encoder = create_encoder(topic="flights", **case["options"])
+    encoder = RecordEncoder(topic="flights", **case["options"])
     answers: list[Any] = []
     for rows in case["rows"]:
         try:
@@ -184,7 +164,7 @@ def _headers(row: Row) -> list[Any] | None:
 def batches_to_split(source: random.Random) -> Iterator[str]:
     """Create batches, of which most are damaged, with the right length and CRC."""
     for _ in range(350):
-        encoder = create_encoder(topic="flights", partitions=1)
+        encoder = RecordEncoder(topic="flights", partitions=1)
         rows = [Row(source.randbytes(source.randrange(30)), timestamp=source.randrange(99)) for _ in range(5)]
         encoder.add(arrow(rows[: source.choice([1, 2, 5, 5])]))
         data = bytearray(encoder.flush()[0].data)

@@ -13,7 +13,7 @@ from kafka import TopicPartition as ClientPartition
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ def batches(
     **how: Any,
 ) -> Iterator[EncodedBatch]:
     """The rows, encoded; ``how`` is for the encoder."""
-    encoder = create_encoder(topic=topic, partitions=partitions, **{"batch_bytes": 2000, **how})
+    encoder = RecordEncoder(topic=topic, partitions=partitions, **{"batch_bytes": 2000, **how})
     given = list(rows)
     for start in range(0, len(given), 1000):
         some = given[start : start + 1000]

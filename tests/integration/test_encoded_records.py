@@ -11,7 +11,7 @@ import pytest
 from tests.integration.consumers import Consumed, consume
 from tests.integration.producers import CODECS, FAMILIES
 from tests.kafka_python import ask
-from tests.unit.records.encoding import ENCODERS, SET_PRODUCER_STATE, SPLIT_BATCH, Row, encode
+from tests.unit.records.encoding import Row, encode
 
 from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -19,6 +19,7 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.records import set_producer_state, split_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,15 +77,14 @@ def expected(rows: Sequence[Row]) -> list[Consumed]:
 
 @pytest.fixture(scope="module")
 def written(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
-    """A topic for each encoder and codec, with its rows."""
+    """A topic for each codec, with its rows."""
     topics = {}
-    for implementation in ENCODERS:
-        for codec in CODECS:
-            topic = make_topic(prefix=f"{implementation}-{codec}")
-            batches = encode(implementation, UNUSUAL, codec=codec, batch_bytes=200_000)
-            halves = SPLIT_BATCH[implementation](batches[-1].data)
-            send(kafka.bootstrap_servers, topic, [*(batch.data for batch in batches[:-1]), *halves])
-            topics[topic] = UNUSUAL
+    for codec in CODECS:
+        topic = make_topic(prefix=codec)
+        batches = encode(UNUSUAL, codec=codec, batch_bytes=200_000)
+        halves = split_batch(batches[-1].data)
+        send(kafka.bootstrap_servers, topic, [*(batch.data for batch in batches[:-1]), *halves])
+        topics[topic] = UNUSUAL
     return topics
 
 
@@ -99,25 +99,15 @@ def test_every_client_reads_encoded_records(
 
 @pytest.fixture(scope="module")
 def large(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
-    """A topic for each encoder with records of 10 MB, with its rows: in every codec, but of one encoder only.
-
-    Unit tests compare the bytes of both encoders.
-    """
+    """A topic with records of 10 MB in every codec, with its rows."""
     compressible = b"".join(
         b"%07d departures, mean delay %03d minutes\n" % (n, n * n % 997) for n in range(10_000_000 // 40)
     )
     rows = [Row(compressible, b"large", timestamp=_NOW), Row(_noise.randbytes(10_000_000), timestamp=_NOW)]
-    topics = {}
-    for implementation, codecs in zip(reversed(ENCODERS), (CODECS, ("lz4",)), strict=False):
-        topic = make_topic(max_message_bytes=12 << 20)
-        batches = [
-            batch.data
-            for codec in codecs
-            for batch in encode(implementation, rows, codec=codec, max_record_bytes=11 << 20)
-        ]
-        send(kafka.bootstrap_servers, topic, batches)
-        topics[topic] = rows * len(codecs)
-    return topics
+    topic = make_topic(max_message_bytes=12 << 20)
+    batches = [batch.data for codec in CODECS for batch in encode(rows, codec=codec, max_record_bytes=11 << 20)]
+    send(kafka.bootstrap_servers, topic, batches)
+    return {topic: rows * len(CODECS)}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -127,25 +117,21 @@ def test_records_of_10_mb(kafka: EmbeddedKafka, large: dict[str, list[Row]], fam
         assert consumed[topic] == expected(sent)
 
 
-@pytest.mark.parametrize("implementation", ENCODERS)
-def test_timestamps_before_1970(kafka: EmbeddedKafka, make_topic: MakeTopic, implementation: str) -> None:
+def test_timestamps_before_1970(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic()
     for codec in CODECS:
-        send(kafka.bootstrap_servers, topic, [batch.data for batch in encode(implementation, BEFORE_1970, codec=codec)])
+        send(kafka.bootstrap_servers, topic, [batch.data for batch in encode(BEFORE_1970, codec=codec)])
     consumed = consume("librdkafka", kafka.bootstrap_servers, DEFAULT_VERSION, [topic])[topic]
     assert [each.timestamp for each in consumed] == [row.timestamp for row in BEFORE_1970] * len(CODECS)
 
 
-@pytest.mark.parametrize("implementation", ENCODERS)
-def test_batch_with_producer_state_is_accepted_once(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, implementation: str
-) -> None:
+def test_batch_with_producer_state_is_accepted_once(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     """The broker checks the producer state: a batch sent again is acknowledged as a duplicate and not stored."""
     topic = make_topic()
-    first, second = (encode(implementation, UNUSUAL[start : start + 5], codec="lz4")[0].data for start in (0, 5))
+    first, second = (encode(UNUSUAL[start : start + 5], codec="lz4")[0].data for start in (0, 5))
     producer_id = random.SystemRandom().randrange(1 << 40, 1 << 50)
-    SET_PRODUCER_STATE[implementation](first, producer_id, 0, 0, transactional=False)
-    SET_PRODUCER_STATE[implementation](second, producer_id, 0, 5, transactional=False)
+    set_producer_state(first, producer_id, 0, 0, transactional=False)
+    set_producer_state(second, producer_id, 0, 5, transactional=False)
     send(kafka.bootstrap_servers, topic, [first, first, second, second, first])
     consumed = consume("kafka-python", kafka.bootstrap_servers, DEFAULT_VERSION, [topic])[topic]
     assert consumed == expected(UNUSUAL[:10])

@@ -1,4 +1,4 @@
-"""The JSON decoders against Spark's ``from_json`` on the same values."""
+"""The JSON decoder against Spark's ``from_json`` on the same values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from tests.integration.from_json_cases import DIFFERENCES, SCHEMA, VALUES
 
 from pyspark_kafka_direct import MalformedPayloadError, error_of, functions
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
-from pyspark_kafka_direct.records import create_json_decoder
-from pyspark_kafka_direct.records.json_values import JsonRequest
-from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records import JsonDecoder
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -33,17 +31,9 @@ def expected(spark: SparkSession) -> tuple[pa.Schema, list[dict[str, Any] | None
     return arrow_schema_in_utc(data_type), structs
 
 
-@pytest.mark.parametrize("implementation", ["selected", "python"])
-def test_the_decoders_read_what_spark_reads(
-    expected: tuple[pa.Schema, list[dict[str, Any] | None]], implementation: str
-) -> None:
+def test_the_decoder_reads_what_spark_reads(expected: tuple[pa.Schema, list[dict[str, Any] | None]]) -> None:
     schema, structs = expected
-    decoder = (
-        create_json_decoder(schema, DEFAULT_CORRUPT_RECORD)
-        if implementation == "selected"
-        else create_python_decoder(JsonRequest(schema, DEFAULT_CORRUPT_RECORD))
-    )
-    decoded = decoder.decode(pa.array(VALUES, pa.binary()))
+    decoded = JsonDecoder(schema, DEFAULT_CORRUPT_RECORD).decode(pa.array(VALUES, pa.binary()))
     pairs = list(zip(VALUES, structs, decoded.values.to_pylist(), strict=True))
     differing = {value: (spark, ours) for value, spark, ours in pairs if repr(spark) != repr(ours)}  # NaN is not itself
     assert {value: found for value, found in differing.items() if value not in DIFFERENCES} == {}
@@ -80,7 +70,7 @@ def test_malformed_values_are_those_with_a_corrupt_record(
     expected: tuple[pa.Schema, list[dict[str, Any] | None]],
 ) -> None:
     schema, structs = expected
-    decoded = create_json_decoder(schema, DEFAULT_CORRUPT_RECORD).decode(pa.array(VALUES, pa.binary()))
+    decoded = JsonDecoder(schema, DEFAULT_CORRUPT_RECORD).decode(pa.array(VALUES, pa.binary()))
     assert decoded.malformed is not None
     for value, struct, reason in zip(VALUES, structs, decoded.malformed.reasons.to_pylist(), strict=True):
         if value not in DIFFERENCES:

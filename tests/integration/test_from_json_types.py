@@ -12,9 +12,7 @@ from pyspark.sql.functions import col, from_json
 from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import functions
-from pyspark_kafka_direct.records import create_json_decoder
-from pyspark_kafka_direct.records.json_values import JsonRequest
-from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records import JsonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,19 +163,15 @@ def _zone(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_zone")
-def test_the_decoders_read_what_spark_reads(spark: SparkSession) -> None:
+def test_the_decoder_reads_what_spark_reads(spark: SparkSession) -> None:
     texts = values()
     frame = spark.createDataFrame(list(enumerate(texts)), "number int, value string").coalesce(1)
     read = frame.select("number", from_json(col("value"), SCHEMA), functions.from_json("value", SCHEMA))
     table = read.toArrow().combine_chunks()
     assert table["number"].to_pylist() == list(range(len(texts)))
     spark_rows, function_rows = rows_of(table[1].chunk(0)), rows_of(table[2].chunk(0))
-    encoded = pa.array([text.encode() for text in texts])
-    decoders = (
-        create_json_decoder(FIELDS, "_corrupt_record", ZONE),
-        create_python_decoder(JsonRequest(FIELDS, "_corrupt_record", ZONE)),
-    )
-    for rows in (function_rows, *(rows_of(decoder.decode(encoded).values) for decoder in decoders)):
+    decoded = JsonDecoder(FIELDS, "_corrupt_record", ZONE).decode(pa.array([text.encode() for text in texts]))
+    for rows in (function_rows, rows_of(decoded.values)):
         differing = {
             text: (expected, row)
             for text, expected, row in zip(texts, spark_rows, rows, strict=True)

@@ -24,7 +24,6 @@ from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafka_direct.records.implementation import ENVIRONMENT_VARIABLE, select_implementation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +40,6 @@ OLDER_VERSION = "3.9.2"
 LATEST_TIMESTAMP = (1 << 63) // 1000
 """The last millisecond that Spark's microseconds can hold; the year 294247."""
 
-DECODERS = sorted({"python", records.IMPLEMENTATION})
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 _noise = random.Random(3)
@@ -97,17 +95,16 @@ class InteropCluster:
         """Writes those of the records that the client can write."""
         return self.producers.open(family, **how).send(topic, [each for each in wanted if can_write(family, each)])
 
-    def read(self, topic: str, decoder: str, *, partition: int = 0, isolation: Any = "read_uncommitted") -> list[Row]:
+    def read(self, topic: str, *, partition: int = 0, isolation: Any = "read_uncommitted") -> list[Row]:
         """Reads the whole partition at an isolation level."""
         tp = TopicPartition(topic, partition)
         cluster = ClusterClient(self.settings.connection)
         start, end = (cluster.offsets({tp: position}, isolation_level=isolation)[tp] for position in (EARLIEST, LATEST))
-        return self.read_range(OffsetRange(topic, partition, start, end), decoder, isolation=isolation)
+        return self.read_range(OffsetRange(topic, partition, start, end), isolation=isolation)
 
     def read_range(
         self,
         wanted: OffsetRange,
-        decoder: str,
         *,
         isolation: Any = "read_uncommitted",
         counts: ReadCounts | None = None,
@@ -115,14 +112,11 @@ class InteropCluster:
         fetch = replace(self.settings.fetch, isolation_level=isolation)
         config = ReadConfig(self.settings.connection, fetch, poll_timeout=30)
         rows = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(ENVIRONMENT_VARIABLE, decoder)
-            patch.setattr(records, "_selected", select_implementation())
-            for batch in read_range(config, RangeTask(wanted), records.COLUMNS, counts):
-                batch.validate(full=True)
-                assert set(batch.column("topic").to_pylist()) == {wanted.topic}
-                assert set(batch.column("partition").to_pylist()) == {wanted.partition}
-                rows += _rows(batch)
+        for batch in read_range(config, RangeTask(wanted), records.COLUMNS, counts):
+            batch.validate(full=True)
+            assert set(batch.column("topic").to_pylist()) == {wanted.topic}
+            assert set(batch.column("partition").to_pylist()) == {wanted.partition}
+            rows += _rows(batch)
         return rows
 
     def stored_codecs(self, topic: str) -> set[int]:
@@ -218,8 +212,7 @@ def test_every_record_is_returned(
         assert record.timestamp in (None, timestamp)
     for partition in (0, 1):
         assert len(expected(written, partition)) > 700
-        for decoder in DECODERS:
-            assert cluster.read(topic, decoder, partition=partition) == expected(written, partition)
+        assert cluster.read(topic, partition=partition) == expected(written, partition)
     # A client may not compress a batch that would not become smaller.
     assert cluster.stored_codecs(topic) - {0} == {CODECS[codec]} - {0}
 
@@ -228,8 +221,7 @@ def test_every_record_is_returned(
 def test_without_idempotence(cluster: InteropCluster, family: Family) -> None:
     topic = cluster.make_topic(message_timestamp_after_max_ms=(1 << 63) - 1)
     written = cluster.write(family, topic, UNUSUAL, codec="lz4", idempotent=False)
-    for decoder in DECODERS:
-        assert cluster.read(topic, decoder) == expected(written)
+    assert cluster.read(topic) == expected(written)
 
 
 @every_family
@@ -238,10 +230,9 @@ def test_log_append_time(cluster: InteropCluster, family: Family) -> None:
     before = int(time.time() * 1000)
     written = cluster.write(family, topic, UNUSUAL, codec="zstd")
     after = int(time.time() * 1000)
-    for decoder in DECODERS:
-        rows = cluster.read(topic, decoder)
-        assert rows == expected(written, timestamp_type=1)
-        assert all(before <= row.timestamp <= after for row in rows)
+    rows = cluster.read(topic)
+    assert rows == expected(written, timestamp_type=1)
+    assert all(before <= row.timestamp <= after for row in rows)
 
 
 @every_family
@@ -254,8 +245,7 @@ def test_records_of_0_bytes_and_of_10_mb(cluster: InteropCluster, family: Family
     for codec in CODECS:
         written += cluster.write(family, topic, sizes, codec=codec)
     written += cluster.write(family, topic, [Record(_noise.randbytes(10_000_000))], codec="snappy")
-    for decoder in DECODERS:
-        assert cluster.read(topic, decoder) == expected(written)
+    assert cluster.read(topic) == expected(written)
     assert cluster.stored_codecs(topic) == set(CODECS.values())
 
 
@@ -302,25 +292,22 @@ def check_transactions(cluster: InteropCluster, family: Family, codec: str) -> N
     visible = [each for each in written if each.offset in committed]
     first_open = next(each.offset for each in written if each.record.key == b"open")
     wait_until_stable(cluster.settings.connection.bootstrap_string, topic, first_open)
-    for decoder in DECODERS:
-        assert cluster.read(topic, decoder) == expected(written)
-        assert cluster.read(topic, decoder, isolation="read_committed") == expected(visible)
+    assert cluster.read(topic) == expected(written)
+    assert cluster.read(topic, isolation="read_committed") == expected(visible)
     # A range may begin and end within an aborted transaction.
     first, last = 75, visible[-1].offset + 20
     within = [each for each in visible if first <= each.offset < last]
-    for decoder in DECODERS:
-        counts = ReadCounts()
-        wanted = OffsetRange(topic, 0, first, last)
-        assert cluster.read_range(wanted, decoder, isolation="read_committed", counts=counts) == expected(within)
-        assert counts.records == len(within)
-        assert counts.records + counts.aborted + counts.control == wanted.count()
-        assert (counts.lost, counts.gaps) == (0, 0)
+    counts = ReadCounts()
+    wanted = OffsetRange(topic, 0, first, last)
+    assert cluster.read_range(wanted, isolation="read_committed", counts=counts) == expected(within)
+    assert counts.records == len(within)
+    assert counts.records + counts.aborted + counts.control == wanted.count()
+    assert (counts.lost, counts.gaps) == (0, 0)
     undecided.commit()
     # Five transactions have ended, each with a marker; that of the one before may lie behind the last record.
     wait_until_stable(cluster.settings.connection.bootstrap_string, topic, len(written) + 5)
     visible += written[-100:]
-    for decoder in DECODERS:
-        assert cluster.read(topic, decoder, isolation="read_committed") == expected(visible)
+    assert cluster.read(topic, isolation="read_committed") == expected(visible)
 
 
 @every_family
@@ -343,15 +330,14 @@ def test_compacted_log(cluster: InteropCluster) -> None:
     latest = {each.record.key: each for each in written}
     survivors = sorted(latest.values(), key=lambda each: each.offset)
     deadline = Deadline.after(120)
-    while len(cluster.read(topic, DECODERS[0])) > len(survivors):
-        assert not deadline.expired, cluster.read(topic, DECODERS[0])
+    while len(cluster.read(topic)) > len(survivors):
+        assert not deadline.expired, cluster.read(topic)
         time.sleep(0.2)
-    for decoder in DECODERS:
-        counts = ReadCounts()
-        wanted = OffsetRange(topic, 0, 0, len(written))
-        assert cluster.read_range(wanted, decoder, counts=counts) == expected(survivors)
-        assert counts.gaps == len(written) - len(survivors)
-        assert counts.lost == 0
+    counts = ReadCounts()
+    wanted = OffsetRange(topic, 0, 0, len(written))
+    assert cluster.read_range(wanted, counts=counts) == expected(survivors)
+    assert counts.gaps == len(written) - len(survivors)
+    assert counts.lost == 0
 
 
 @every_family
@@ -360,8 +346,7 @@ def test_kafka_3(older_cluster: InteropCluster, family: Family) -> None:
     written: list[Written] = []
     for codec in CODECS:
         written += older_cluster.write(family, topic, UNUSUAL, codec=codec)
-    for decoder in DECODERS:
-        assert older_cluster.read(topic, decoder) == expected(written)
+    assert older_cluster.read(topic) == expected(written)
     assert older_cluster.stored_codecs(topic) == set(CODECS.values())
 
 

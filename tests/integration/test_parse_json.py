@@ -1,4 +1,4 @@
-"""The VARIANT decoders against Spark's ``parse_json``, and against its ``from_json`` for a VARIANT within a struct."""
+"""The VARIANT decoder against Spark's ``parse_json``, and against its ``from_json`` for a VARIANT within a struct."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pyspark.sql.types import StructType, VariantVal
 from tests.integration.parse_json_cases import DIFFERENCES, STRUCT_DIFFERENCES, STRUCT_SCHEMA, STRUCT_VALUES, VALUES
 
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
-from pyspark_kafka_direct.records import create_json_decoder
-from pyspark_kafka_direct.records.json_values import HALF_PAIR, JsonRequest
-from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records import JsonDecoder
+from pyspark_kafka_direct.records.json_values import HALF_PAIR
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, spark_features
 
 if TYPE_CHECKING:
@@ -22,13 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
-    from pyspark_kafka_direct.records import DecodedValues, JsonDecoder
-
-
-def decoder(implementation: str, fields: pa.Schema | None) -> JsonDecoder:
-    if implementation == "python":
-        return create_python_decoder(JsonRequest(fields, DEFAULT_CORRUPT_RECORD))
-    return create_json_decoder(fields, DEFAULT_CORRUPT_RECORD)
+    from pyspark_kafka_direct.records import DecodedValues
 
 
 def read_by_spark(spark: SparkSession, values: Sequence[bytes], read: Column) -> tuple[list[Any], DataType]:
@@ -58,20 +51,19 @@ def variants(spark: SparkSession) -> list[Any]:
     return [plain(variant) for variant in read_by_spark(spark, VALUES, try_parse_json(col("value").cast("string")))[0]]
 
 
-@pytest.mark.parametrize("implementation", ["selected", "python"])
-def test_variants_are_those_of_parse_json(variants: list[Any], implementation: str) -> None:
-    decoded = decoder(implementation, None).decode(pa.array(VALUES, pa.binary()))
+def test_variants_are_those_of_parse_json(variants: list[Any]) -> None:
+    decoded = JsonDecoder(None, DEFAULT_CORRUPT_RECORD).decode(pa.array(VALUES, pa.binary()))
     assert_differing(VALUES, variants, decoded, DIFFERENCES)
     assert decoded.malformed is not None
     assert decoded.malformed.reasons.is_valid().equals(decoded.values.is_null())
 
 
-@pytest.mark.parametrize("implementation", ["selected", "python"])
-def test_variants_in_structs_are_those_of_from_json(spark: SparkSession, implementation: str) -> None:
+def test_variants_in_structs_are_those_of_from_json(spark: SparkSession) -> None:
     read = from_json(col("value").cast("string"), STRUCT_SCHEMA)
     structs, data_type = read_by_spark(spark, STRUCT_VALUES, read)
     assert isinstance(data_type, StructType)
-    decoded = decoder(implementation, arrow_schema_in_utc(data_type)).decode(pa.array(STRUCT_VALUES, pa.binary()))
+    decoder = JsonDecoder(arrow_schema_in_utc(data_type), DEFAULT_CORRUPT_RECORD)
+    decoded = decoder.decode(pa.array(STRUCT_VALUES, pa.binary()))
     decoded.values.validate(full=True)
     expected = [plain(struct and struct.asDict(True)) for struct in structs]
     assert_differing(STRUCT_VALUES, expected, decoded, STRUCT_DIFFERENCES)

@@ -13,8 +13,7 @@ from pyspark.sql.functions import col, to_json
 from pyspark.sql.pandas.types import to_arrow_type
 from tests.integration.sessions import setting
 
-from pyspark_kafka_direct.records import encode_json
-from pyspark_kafka_direct.records.python.json_encoder import encode_json as encode_json_in_python
+from pyspark_kafka_direct.records.json_types import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +75,7 @@ def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
 # Without shrinking: each example is a Spark job.
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(ROWS)
-def test_the_encoders_write_what_spark_writes(spark: SparkSession, zone: str, rows: list[tuple[Any, ...]]) -> None:
+def test_the_encoder_writes_what_spark_writes(spark: SparkSession, zone: str, rows: list[tuple[Any, ...]]) -> None:
     schema = ", ".join(f"`{name}` {kind}" for name, (kind, _) in FIELDS.items())
     frame = spark.createDataFrame([*rows, tuple([None] * len(FIELDS))], schema).selectExpr(
         "struct(*, " + ", ".join(f"{expression} AS {name}" for name, expression in TIMES.items()) + ") AS value"
@@ -87,10 +86,9 @@ def test_the_encoders_write_what_spark_writes(spark: SparkSession, zone: str, ro
     # The sink receives the time zone of the session in the type, and toArrow() may use UTC.
     values = values.cast(to_arrow_type(frame.schema["value"].dataType, timezone=zone))
     expected = both.column("json").to_pylist()
-    for encode in (encode_json, encode_json_in_python):
-        encoded = [value.decode() for value in encode(values).to_pylist()]
-        for ours, sparks in zip(encoded, expected, strict=True):
-            assert_same(ours, sparks)
+    encoded = [value.decode() for value in encode_json(values).to_pylist()]
+    for ours, sparks in zip(encoded, expected, strict=True):
+        assert_same(ours, sparks)
 
 
 def assert_same(ours: str, sparks: str) -> None:

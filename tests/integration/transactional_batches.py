@@ -16,7 +16,7 @@ from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ def batch_of(values: Iterable[bytes], partition: int = 0) -> EncodedBatch:
             "timestamp": pa.array([int(time.time() * 1000)] * len(column), pa.int64()),
         }
     )
-    encoder = create_encoder(topic="any", partitions=partition + 1, batch_bytes=64 << 20, max_record_bytes=64 << 20)
+    encoder = RecordEncoder(topic="any", partitions=partition + 1, batch_bytes=64 << 20, max_record_bytes=64 << 20)
     (batch,) = (*encoder.add(rows), *encoder.flush())
     return batch
 

@@ -65,7 +65,7 @@ TARGETS = {
             "planning/test_loss_evidence.py",
         ),
     ),
-    "records": MutationTarget(("records/python",), ("records",)),
+    "records": MutationTarget(("records",), ("records", "test_golden.py")),
     "formats": MutationTarget(
         ("formats",),
         ("formats", "config/test_payload_options.py", "config/test_sink_payloads.py", "spark/test_writer_schemas.py"),

@@ -216,8 +216,8 @@ create_topics("{servers}", parse_topics(["copies:3"]))
 END"""
 
 _VERSIONS: Final = """python - <<'END'
-import platform, pyspark, pyspark_kafka_direct, pyspark_kafka_direct.records as records
-print("Python", platform.python_version(), "Spark", pyspark.__version__, "decoder", records.IMPLEMENTATION)
+import platform, pyspark, pyspark_kafka_direct.records
+print("Python", platform.python_version(), "Spark", pyspark.__version__)
 print(pyspark_kafka_direct.__file__)
 END"""
 

@@ -17,24 +17,24 @@ def _rows_before_the_start() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer import range_reader
 
     def create(original: Any) -> Any:
-        def create_decoder(**values: Any) -> Any:
+        def RecordDecoder(**values: Any) -> Any:
             return original(**values | {"from_offset": max(0, values["from_offset"] - 1)})
 
-        return create_decoder
+        return RecordDecoder
 
-    return [Patch(range_reader, "create_decoder", create)]
+    return [Patch(range_reader, "RecordDecoder", create)]
 
 
 def _rows_after_the_end() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer import range_reader
 
     def create(original: Any) -> Any:
-        def create_decoder(**values: Any) -> Any:
+        def RecordDecoder(**values: Any) -> Any:
             return original(**values | {"until_offset": values["until_offset"] + 1})
 
-        return create_decoder
+        return RecordDecoder
 
-    return [Patch(range_reader, "create_decoder", create)]
+    return [Patch(range_reader, "RecordDecoder", create)]
 
 
 def _aborted_records() -> Sequence[Patch]:

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import ProducerFencedError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def batch_of(*values: bytes, partition: int) -> EncodedBatch:
         "partition": pa.array([partition] * len(values), pa.int32()),
         "timestamp": pa.array([1_700_000_000_000] * len(values), pa.int64()),
     }
-    encoder = create_encoder(topic=TOPIC, partitions=2, batch_bytes=64 << 20, max_record_bytes=64 << 20)
+    encoder = RecordEncoder(topic=TOPIC, partitions=2, batch_bytes=64 << 20, max_record_bytes=64 << 20)
     (batch,) = (*encoder.add(pa.record_batch(columns)), *encoder.flush())
     return batch
 

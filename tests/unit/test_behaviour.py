@@ -13,8 +13,6 @@ from tests.behaviour.differences import report
 from tests.behaviour.option_values import SECRET
 from tests.shards.assignment import COLLECTED
 
-from pyspark_kafka_direct.records import IMPLEMENTATION
-
 
 @pytest.mark.slow
 def test_options() -> None:
@@ -40,7 +38,6 @@ def test_functions_and_their_assertions() -> None:
     assert not (message := report("tests", collected_tests.compare_functions())), message
 
 
-@pytest.mark.skipif(IMPLEMENTATION != "native", reason="the test ids were recorded with the native kernel")
 def test_no_test_id_is_missing(request: pytest.FixtureRequest) -> None:
     folders = [folder for folder in collected_tests.UNIT if collected_tests.is_full_run(request.config, folder)]
     if not folders:

@@ -1,4 +1,4 @@
-"""What a build says of its native kernel, and how its wheel is tagged; setup.py."""
+"""What a build says if its native kernel cannot be built, and what is in its metadata; setup.py."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-REASON = "pyspark_kafka_direct/records/_native_absent.txt"
-PURE = "pyspark_kafka_direct-0.1.0-py3-none-any.whl"
 ADDRESS = "https://code.example/team/project"
 
 NO_LINKER = """#!/bin/sh
@@ -74,7 +72,7 @@ runpy.run_path("setup.py", run_name="__main__")
 
 
 def build(
-    project: Path, native: str = "", address: str = "", program: str = "", **tools: str
+    project: Path, command: str = "bdist_wheel", address: str = "", program: str = "", **tools: str
 ) -> subprocess.CompletedProcess[str]:
     """Build a wheel where no other tools than these are."""
     path = project / "tools"
@@ -83,13 +81,9 @@ def build(
         (path / name).write_text(script)
         (path / name).chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CARGO", "PYTHON"))}
-    environment |= {
-        "PATH": str(path),
-        "PYSPARK_KAFKA_DIRECT_NATIVE": native,
-        "PYSPARK_KAFKA_DIRECT_ADDRESS": address,
-    }
+    environment |= {"PATH": str(path), "PYSPARK_KAFKA_DIRECT_ADDRESS": address}
     return subprocess.run(
-        [sys.executable, *(("-c", program) if program else ("setup.py",)), "bdist_wheel"],
+        [sys.executable, *(("-c", program) if program else ("setup.py",)), command],
         cwd=project,
         env=environment,
         capture_output=True,
@@ -103,54 +97,57 @@ def the_wheel(project: Path) -> Path:
     return wheel
 
 
-def left_reason(wheel: Path) -> str:
-    with zipfile.ZipFile(wheel) as opened:
-        return opened.read(REASON).decode()
+def prepared_metadata(project: Path, address: str = "") -> Message:
+    built = build(project, "dist_info", address, rustc=RUSTC, cargo=NO_LINKER)
+    assert built.returncode == 0, built.stderr
+    return message_from_bytes((project / "pyspark_kafka_direct-0.1.0.dist-info/METADATA").read_bytes())
 
 
-def metadata(wheel: Path, name: str) -> Message:
-    with zipfile.ZipFile(wheel) as opened:
-        return message_from_bytes(opened.read(f"pyspark_kafka_direct-0.1.0.dist-info/{name}"))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("native", "tools", "reason"),
+    ("command", "tools", "reason"),
     [
-        pytest.param("", {}, "there was no Rust toolchain (rustc is not on the PATH)", id="nothing"),
+        pytest.param("dist_info", {}, "cargo is not on the PATH", id="nothing"),
+        pytest.param("editable_wheel", {"cargo": NO_LINKER}, "rustc is not on the PATH", id="no-compiler"),
         pytest.param(
-            "",
+            "bdist_wheel",
             {"rustc": NO_DEFAULT, "cargo": NO_DEFAULT},
-            "there was no Rust toolchain (rustc --version failed: error: no default toolchain is configured)",
+            "rustc --version failed (error: no default toolchain is configured)",
             id="rustup-without-toolchain",
-        ),
-        pytest.param(
-            "", {"rustc": RUSTC, "cargo": NO_LINKER}, "cargo failed: error: linker `cc` not found", id="no-linker"
-        ),
-        pytest.param(
-            "skip",
-            {"rustc": RUSTC, "cargo": NO_LINKER},
-            "the build was told to leave it out (PYSPARK_KAFKA_DIRECT_NATIVE=skip)",
-            id="told-to",
         ),
     ],
 )
-def test_a_wheel_without_the_kernel_is_one_of_pure_python_and_says_why(
-    project: Path, native: str, tools: dict[str, str], reason: str
+def test_a_build_without_a_toolchain_says_first_what_to_install(
+    project: Path, command: str, tools: dict[str, str], reason: str
 ) -> None:
-    built = build(project, native, **tools)
-    assert built.returncode == 0, built.stderr
-    wheel = the_wheel(project)
-    assert wheel.name == PURE
-    assert left_reason(wheel) == f"{reason}\n"
-    assert f"NOTE: the native kernel is not in this build: {reason}." in built.stdout
-    tags = metadata(wheel, "WHEEL")
-    assert (tags["Tag"], tags["Root-Is-Purelib"]) == ("py3-none-any", "true")
+    built = build(project, command, **tools)
+    assert built.returncode != 0
+    assert (built.stdout, built.stderr) == (
+        "",
+        f"pyspark-kafka-direct is built with Rust, but {reason}: install a Rust toolchain (https://rustup.rs, or "
+        "apt install cargo) and a C compiler, or install the wheel for this platform.\n",
+    )
+    assert not (project / "dist").exists()
+
+
+@pytest.mark.slow
+def test_a_build_that_cargo_fails_has_its_error(project: Path) -> None:
+    built = build(project, rustc=RUSTC, cargo=NO_LINKER)
+    assert built.returncode != 0
+    assert "error: linker `cc` not found" in built.stderr
+    assert not (project / "dist").exists()
+
+
+def test_a_free_threaded_python_has_no_wheel(project: Path) -> None:
+    built = build(project, program=FREE_THREADED, rustc=RUSTC, cargo=NO_LINKER)
+    assert built.returncode != 0
+    assert built.stderr == (
+        "pyspark-kafka-direct needs a build of Python with the GIL, and this one is free-threaded.\n"
+    )
 
 
 @pytest.mark.slow
 def test_a_wheel_with_the_kernel_has_the_bill_of_materials_of_its_crates(project: Path) -> None:
-    built = build(project, program=WITH_KERNEL)
+    built = build(project, program=WITH_KERNEL, rustc=RUSTC, cargo=NO_LINKER)
     assert built.returncode == 0, built.stderr
     wheel = the_wheel(project)
     assert "-cp311-abi3-" in wheel.name
@@ -161,52 +158,6 @@ def test_a_wheel_with_the_kernel_has_the_bill_of_materials_of_its_crates(project
     assert "pyo3" in {each["name"] for each in json.loads(sbom)["components"]}
 
 
-@pytest.mark.slow
-def test_a_free_threaded_python_builds_a_wheel_of_pure_python(project: Path) -> None:
-    built = build(project, program=FREE_THREADED, rustc=RUSTC, cargo=NO_LINKER)
-    assert built.returncode == 0, built.stderr
-    wheel = the_wheel(project)
-    assert wheel.name == PURE
-    assert left_reason(wheel) == "free-threaded builds of Python cannot load the native kernel\n"
-
-
-def test_a_free_threaded_python_cannot_require_the_kernel(project: Path) -> None:
-    built = build(project, "require", program=FREE_THREADED, rustc=RUSTC, cargo=NO_LINKER)
-    assert built.returncode != 0
-    assert (
-        "error: PYSPARK_KAFKA_DIRECT_NATIVE is require, but free-threaded builds of Python cannot load" in built.stderr
-    )
-    assert not (project / "dist").exists()
-
-
-@pytest.mark.slow
-def test_a_kernel_of_an_earlier_build_is_not_in_a_wheel_of_pure_python(project: Path) -> None:
-    assert build(project, "skip").returncode == 0
-    (kept,) = (project / "build").glob("lib*/pyspark_kafka_direct/records")
-    (kept / "_native.abi3.so").write_bytes(b"an old kernel")
-    shutil.rmtree(project / "tools")
-    shutil.rmtree(project / "dist")
-    assert build(project, "skip").returncode == 0
-    wheel = the_wheel(project)
-    assert wheel.name == PURE
-    with zipfile.ZipFile(wheel) as opened:
-        assert [name for name in opened.namelist() if name.endswith(".so")] == []
-
-
-def test_the_reason_of_an_earlier_build_goes_when_there_is_a_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYSPARK_KAFKA_DIRECT_NATIVE", raising=False)
-    monkeypatch.setattr("setuptools_rust.build.build_rust.run", lambda command: None)  # cargo is content
-    reason = tmp_path / "_native_absent.txt"
-    reason.write_text("there was no Rust toolchain\n")
-    command = setup_file().BuildKernel(import_module("setuptools").Distribution())
-    monkeypatch.setattr(command, "_reason_file", lambda: reason)
-    command.run()
-    assert not reason.exists()
-    assert command.distribution.native_absent == ""
-
-
 def test_the_kernel_of_an_editable_installation_is_loaded_by_every_python() -> None:
     build_kernel = setup_file().BuildKernel(import_module("setuptools").Distribution())
     build_kernel.plat_name = "linux-x86_64"
@@ -214,29 +165,8 @@ def test_the_kernel_of_an_editable_installation_is_loaded_by_every_python() -> N
     assert Path(kernel).name == "_native.abi3.so"
 
 
-@pytest.mark.parametrize(
-    ("tools", "said"),
-    [
-        pytest.param({}, "can't find Rust compiler", id="nothing"),
-        pytest.param({"rustc": RUSTC, "cargo": NO_LINKER}, "error: linker `cc` not found", id="no-linker"),
-    ],
-)
-def test_a_build_that_requires_the_kernel_fails_without_it(project: Path, tools: dict[str, str], said: str) -> None:
-    built = build(project, "require", **tools)
-    assert built.returncode != 0
-    assert said in built.stderr
-    assert not (project / "dist").exists()
-
-
-def test_another_word_is_refused(project: Path) -> None:
-    built = build(project, "required")
-    assert built.returncode != 0
-    assert "PYSPARK_KAFKA_DIRECT_NATIVE must be require or skip, or not be set; it is 'required'." in built.stderr
-
-
 def test_the_links_of_a_release(project: Path) -> None:
-    assert build(project, "skip", ADDRESS).returncode == 0
-    told = metadata(the_wheel(project), "METADATA")
+    told = prepared_metadata(project, ADDRESS)
     assert f"Source, {ADDRESS}" in told.get_all("Project-URL", [])
     text = str(told.get_payload())
     targets = re.findall(r"\]\(([^)]*)\)", text)
@@ -247,8 +177,7 @@ def test_the_links_of_a_release(project: Path) -> None:
 
 
 def test_without_an_address_there_are_no_links(project: Path) -> None:
-    assert build(project, "skip").returncode == 0
-    told = metadata(the_wheel(project), "METADATA")
+    told = prepared_metadata(project)
     assert told.get_all("Project-URL") is None
     targets = re.findall(r"\]\(([^)]*)\)", str(told.get_payload()))
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []

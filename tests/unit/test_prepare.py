@@ -6,6 +6,7 @@ The set-up of ``make test`` leaves nothing behind, either.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,10 @@ fi
 exec "$REAL_PYTHON" "$@"
 """
 
+TOOL = """#!/bin/sh
+echo "${0##*/} 1.95.0"
+"""
+
 # Takes the place of the two runs of make that the set-up of ``make test`` starts.
 MAKE = """#!/bin/sh
 case $2 in
@@ -44,12 +49,17 @@ esac
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with another pip and another Java."""
+    """A project with another pip, another Java and another Rust."""
     for name in ("pyproject.toml", "scripts", "src"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name, content in (("java/bin/java", JAVA), (".venv/bin/python", PYTHON)):
+    for name, content in (
+        ("java/bin/java", JAVA),
+        (".venv/bin/python", PYTHON),
+        ("toolchain/cargo", TOOL),
+        ("toolchain/rustc", TOOL),
+    ):
         path = tmp_path / name
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
         path.chmod(0o755)
     return tmp_path
@@ -57,6 +67,7 @@ def folder(tmp_path: Path) -> Path:
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
     variables = {
+        "PATH": f"{folder / 'toolchain'}:{os.environ['PATH']}",
         "HOME": str(folder),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "JAVA_HOME": str(folder / "java"),
@@ -83,6 +94,20 @@ def await_file(path: Path) -> str:
         assert time.monotonic() < deadline, path
         time.sleep(0.05)
     return path.read_text()
+
+
+def test_a_missing_toolchain_is_named_in_the_first_line(folder: Path) -> None:
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in ("bash", "basename"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    with start(folder, PATH=str(tools)) as script:
+        output, _ = script.communicate(timeout=60)
+    assert script.returncode == 1
+    assert output == (
+        "Rust is needed (the native kernel is built with it), and cargo is not installed. Install a toolchain "
+        "(https://rustup.rs, or Debian, Ubuntu: apt install cargo) and a C compiler.\n"
+    )
 
 
 def test_an_interruption_ends_the_download_of_kafka(folder: Path) -> None:

@@ -59,9 +59,6 @@ SPARK_OPTIONS: Final = (
     ConfigOption(f"{_KAFKA}consumer.poll.ms", Duration(1), "120s", role="fetch", apis=PARAMS_APIS,
         source_keys=_POLL_KEYS,
         doc="How long a task waits for records, unless the parameter `kafkaConsumer.pollTimeoutMs` is given."),
-    _variable("PYSPARK_KAFKA_DIRECT_DECODER", Enum(("native", "python")), role="fetch",
-        doc="The implementation that decodes and encodes record batches. By default, the native one if it can be "
-            "loaded."),
     _variable("PYSPARK_KAFKA_DIRECT_LOG_LEVEL", Enum(("DEBUG", "INFO", "WARNING", "ERROR")), role="fetch",
         doc="The lowest level that planners and tasks log, `WARNING` by default."),
     _variable(TOKEN_URLS_VARIABLE, LIST, role="connect",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET
-from pyspark_kafka_direct.records import AbortedTransaction, create_decoder, scan_leader_epoch
+from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder, scan_leader_epoch
 from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.records import RecordDecoder
 
 
 class DecodeOptions(NamedTuple):
@@ -172,7 +171,7 @@ class TopicPartitionState:
 
     def _make_decoder(self) -> RecordDecoder:
         options = self._decode_options
-        return create_decoder(
+        return RecordDecoder(
             topic=self.tp.topic,
             partition=self.tp.partition,
             from_offset=self.fetch_offset,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
-from pyspark_kafka_direct.records import create_decoder
+from pyspark_kafka_direct.records import RecordDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.consumer.range_task import RangeTask
-    from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
+    from pyspark_kafka_direct.records import AbortedTransaction
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")
 
@@ -39,7 +39,7 @@ def read_range(
     offsets = task.offsets
     replica = ReadReplica(config.connection, config.fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
     new_decoder = functools.partial(
-        create_decoder,
+        RecordDecoder,
         topic=offsets.topic,
         partition=offsets.partition,
         until_offset=offsets.until_offset,

@@ -36,6 +36,8 @@ class KafkaSourceProvider(DataSource):
     _unpickled = False
 
     def __init__(self, options: dict[str, str]) -> None:
+        import pyspark_kafka_direct.records.native_kernel  # noqa: F401  # an error here, instead of one in each task
+
         begin_process()
         super().__init__(options)
 

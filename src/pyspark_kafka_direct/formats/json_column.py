@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.formats.payload_column import add_original_bytes, wanted_fields
-from pyspark_kafka_direct.records import DecodedValues, MalformedValues, create_json_decoder
+from pyspark_kafka_direct.records import DecodedValues, JsonDecoder, MalformedValues
 from pyspark_kafka_direct.records.json_values import is_variant
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class JsonColumn:
         if not is_variant(data_type):
             fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
             self.shows_malformed = data_type.get_field_index(corrupt_record) >= 0
-        self._decoder = create_json_decoder(fields, corrupt_record, time_zone)
+        self._decoder = JsonDecoder(fields, corrupt_record, time_zone)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from pyspark_kafka_direct.formats.column_encoder import EncoderProgram, SchemaMismatchError, WriteSettings
 from pyspark_kafka_direct.formats.json_required import first_null, required_fields
-from pyspark_kafka_direct.records import encode_json
 from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError
+from pyspark_kafka_direct.records.json_types import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -57,13 +57,7 @@ class LogClients:
         import pyarrow.compute  # noqa: F401
 
         import pyspark_kafka_direct.consumer.partition_consumer
-        import pyspark_kafka_direct.producer.async_producer
-        import pyspark_kafka_direct.records.python.decoder  # noqa: F401  # for older message formats
-        from pyspark_kafka_direct.records import IMPLEMENTATION
-        from pyspark_kafka_direct.records.python.crc32c import crc32c
-
-        if IMPLEMENTATION == "python":
-            crc32c(b"")  # imports google-crc32c
+        import pyspark_kafka_direct.producer.async_producer  # noqa: F401
 
     def open_producer(self) -> AsyncProducer | None:
         from pyspark_kafka_direct.producer.async_producer import AsyncProducer

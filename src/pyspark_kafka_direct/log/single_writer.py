@@ -107,7 +107,7 @@ class SingleWriter:
         """Encode all records before any is sent, so that an invalid one ends no claim."""
         import pyarrow as pa
 
-        from pyspark_kafka_direct.records import create_encoder
+        from pyspark_kafka_direct.records import RecordEncoder
 
         for key, value in records:
             for name, content in (("key", key), ("value", value)):
@@ -118,7 +118,7 @@ class SingleWriter:
                     f"A record is larger than max.request.size ({self._settings.max_request_bytes}).", topic=self._topic
                 )
         settings = self._settings
-        encoder = create_encoder(
+        encoder = RecordEncoder(
             topic=self._topic,
             partitions=max(self._partition_count, 1),
             codec=settings.codec,

@@ -19,7 +19,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.hints import did_you_mean
 from pyspark_kafka_direct.producer.batch_producer import MIN_STEP_SECONDS, BatchProducer
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
-from pyspark_kafka_direct.records import create_encoder, partition_for_key
+from pyspark_kafka_direct.records import RecordEncoder, partition_for_key
 from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class RecordAccumulator:
         }
         if any(record.headers for record in records):
             columns["headers"] = header_column([record.headers for record in records])
-        encoder = create_encoder(
+        encoder = RecordEncoder(
             topic=topic,
             partitions=partition + 1,
             codec=settings.codec,

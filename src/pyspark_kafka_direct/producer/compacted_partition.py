@@ -160,9 +160,9 @@ class CompactedPartition:
 
     def encode(self, records: Sequence[tuple[bytes, bytes | None]]) -> Iterator[EncodedBatch]:
         """Yield record batches of keys and values for the topic; a value of ``None`` is a tombstone."""
-        from pyspark_kafka_direct.records import create_encoder
+        from pyspark_kafka_direct.records import RecordEncoder
 
-        encoder = create_encoder(topic=self.partition.topic, partitions=1)
+        encoder = RecordEncoder(topic=self.partition.topic, partitions=1)
         yield from encoder.add(keyed_rows(records, self.partition.partition, self._cluster.pool.system))
         yield from encoder.flush()
 

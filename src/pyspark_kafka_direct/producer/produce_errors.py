@@ -156,12 +156,12 @@ _ADVICE: Final = {
 
 def _describe_key(data: WritableBytes, index: int, suffix: str = "") -> str:
     """Describe a record by its key, to continue a sentence; empty if the batch has no such record."""
-    from pyspark_kafka_direct.records import create_decoder
+    from pyspark_kafka_direct.records import RecordDecoder
 
     if index < 0:
         return ""
     try:
-        decoder = create_decoder(topic="t", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
+        decoder = RecordDecoder(topic="t", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
         decoder.feed(memoryview(data))
         decoded = decoder.read()
     except KafkaDirectError:  # the broker's index may be wrong

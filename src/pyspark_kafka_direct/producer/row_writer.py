@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from pyspark_kafka_direct.client.deadline import Retry
 from pyspark_kafka_direct.errors import BrokerError, ColumnError, TopicNotFoundError
 from pyspark_kafka_direct.planning.hints import did_you_mean
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
-    from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
+    from pyspark_kafka_direct.records import EncodedBatch
 
 _TOPIC_COLUMN: Final = "topic"
 
@@ -123,7 +123,7 @@ class RowWriter:
         known = self._encoders.get(topic)
         if known is None:
             partition_count, settings = self._partition_count(topic), self._settings
-            encoder = create_encoder(
+            encoder = RecordEncoder(
                 topic=topic,
                 partitions=partition_count,
                 codec=settings.codec,

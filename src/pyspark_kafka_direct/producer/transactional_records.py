@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
-from pyspark_kafka_direct.records import create_decoder, is_abort_marker, is_valid_batch, scan_batches
+from pyspark_kafka_direct.records import RecordDecoder, is_abort_marker, is_valid_batch, scan_batches
 from pyspark_kafka_direct.records.columns import binary_values
 from pyspark_kafka_direct.records.record_errors import record_error
 from pyspark_kafka_direct.records.scanned_batches import BadRecordError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.offsets import OffsetRange
-    from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
+    from pyspark_kafka_direct.records import AbortedTransaction
     from pyspark_kafka_direct.records.scanned_batches import ScannedBatch
 
 
@@ -114,7 +114,7 @@ class TransactionalRecords:
             self.newest = record
 
     def _create_decoder(self) -> RecordDecoder:
-        return create_decoder(
+        return RecordDecoder(
             topic=self._offsets.topic,
             partition=self._offsets.partition,
             from_offset=self.next_offset,

@@ -1,4 +1,4 @@
-"""The native kernel (``rust/``); only ``native_kernel`` and ``implementation`` use it."""
+"""The native kernel (``rust/``); only ``native_kernel`` imports it."""
 
 import pyarrow as pa
 

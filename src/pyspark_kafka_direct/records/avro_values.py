@@ -11,11 +11,11 @@ follows, as a count of numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, MAX_SCHEMA_DEPTH
+from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, MAX_SCHEMA_DEPTH, decoded_values
+from pyspark_kafka_direct.records.native_kernel import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,12 +132,22 @@ class AvroProgram(NamedTuple):
     incompatibilities: tuple[Incompatibility, ...] = ()  # some of them, if there are many
 
 
-class AvroDecoder(Protocol):
+class AvroDecoder:
     """Decodes datums of several writer schemas to structs of the wanted fields."""
+
+    def __init__(
+        self,
+        fields: pa.Schema,
+        # Of a batch. Also of the elements of a datum's arrays and maps, and its strings that are in the schema, such as
+        # symbols of enums.
+        max_bytes: int = MAX_DECODED_BYTES,
+    ) -> None:
+        check_avro_fields(fields)
+        self._kernel = native.AvroDecoder(fields, max_bytes)
 
     def add_program(self, program: AvroProgram) -> int:
         """Add a program and return its number; one that is not valid for the columns is a ValueError."""
-        ...
+        return self._kernel.add_program(list(program.numbers), list(program.constants))
 
     def decode(
         self, values: pa.BinaryArray, starts: pa.Int32Array | None = None, programs: pa.Int32Array | None = None
@@ -151,22 +161,14 @@ class AvroDecoder(Protocol):
             starts: For each row, the size of the header, 0 by default.
             programs: For each row, the number of its program, 0 by default. If it is null, all fields are null.
         """
-        ...
+        return decoded_values(self._kernel, value=values, start=starts, program=programs)
 
 
-@dataclass(frozen=True, slots=True)
-class AvroRequest:
-    """The validated arguments of ``create_avro_decoder``."""
-
-    fields: pa.Schema
-    # Of a batch. Also of the elements of a datum's arrays and maps, and its strings that are in the schema, such as
-    # symbols of enums.
-    max_bytes: int = MAX_DECODED_BYTES
-
-    def __post_init__(self) -> None:
-        for field in self.fields:
-            _check_field(field, field.name, 0)
-        _check_names(self.fields.names, "")
+def check_avro_fields(fields: pa.Schema) -> None:
+    """Raise a ValueError if Avro cannot be decoded to the wanted fields."""
+    for field in fields:
+        _check_field(field, field.name, 0)
+    _check_names(fields.names, "")
 
 
 def column_types(fields: Sequence[pa.Field]) -> list[pa.DataType]:

@@ -6,6 +6,7 @@ Names and types are those of Spark's Kafka source (``KafkaRecordToRowConverter``
 
 from __future__ import annotations
 
+import functools
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -143,3 +144,69 @@ def validity(nulls: Sequence[int], count: int) -> pa.Buffer | None:
     for index in nulls:
         bits[index // 8] &= ~(1 << index % 8) & 0xFF
     return pa.py_buffer(bits)
+
+
+def strings_as_binary(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with strings cast to binary, without a copy: Spark's strings may contain invalid UTF-8."""
+    import pyarrow as pa
+
+    schema = _schema_without_strings(rows.schema)
+    if schema is None:
+        return rows
+    if not any(_has_nested_nulls(field.type) for field in schema):
+        return rows.cast(schema)
+    columns = [_without_strings(*each) for each in zip(rows.columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@functools.lru_cache(maxsize=64)
+def _schema_without_strings(schema: pa.Schema) -> pa.Schema | None:
+    """Return the schema with binary for strings; None if it has no strings. Cached, because batches may be small."""
+    import pyarrow as pa
+
+    changed = pa.schema([field.with_type(_type_without_strings(field.type)) for field in schema])
+    return None if changed.equals(schema) else changed
+
+
+def _type_without_strings(data_type: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_string(data_type):
+        return pa.binary()
+    if pa.types.is_large_string(data_type):
+        return pa.large_binary()
+    if pa.types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(_type_without_strings(data_type.value_type)))
+    if pa.types.is_large_list(data_type):
+        return pa.large_list(data_type.value_field.with_type(_type_without_strings(data_type.value_type)))
+    if pa.types.is_map(data_type):
+        key, item = data_type.key_field, data_type.item_field
+        return pa.map_(*(field.with_type(_type_without_strings(field.type)) for field in (key, item)))
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(_type_without_strings(field.type)) for field in data_type])
+    return data_type
+
+
+@functools.lru_cache(maxsize=64)
+def _has_nested_nulls(data_type: pa.DataType) -> bool:
+    """Return whether a type contains lists or maps of nulls, which PyArrow casts to invalid arrays."""
+    import pyarrow as pa
+
+    fields = [data_type.field(index).type for index in range(data_type.num_fields)]
+    return any(pa.types.is_null(field) or _has_nested_nulls(field) for field in fields)
+
+
+def _without_strings(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return an array with its nested arrays cast one by one, so that those of nulls are not cast."""
+    import pyarrow as pa
+
+    if array.type == data_type:
+        return array
+    if pa.types.is_struct(data_type):
+        fields = list(data_type)
+        children = [_without_strings(array.field(index), field.type) for index, field in enumerate(fields)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if not pa.types.is_nested(data_type):
+        return array.cast(data_type)
+    items = _without_strings(array.values, data_type.field(0).type)
+    return pa.Array.from_buffers(data_type, len(array), array.buffers()[:2], -1, array.offset, [items])

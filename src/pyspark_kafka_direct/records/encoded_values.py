@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from pyspark_kafka_direct.records.columns import strings_as_binary
+from pyspark_kafka_direct.records.native_kernel import native
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -72,3 +75,34 @@ class PayloadEncoder(Protocol):
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column; a null value is null. Raises ``InvalidValueError``."""
         ...
+
+
+class AvroEncoder:
+    """Encodes columns of one type, which has the types that ``encodable`` returns, as Avro datums."""
+
+    def __init__(self, encoding: PayloadEncoding) -> None:
+        self._kernel = native.AvroEncoder(list(encoding.numbers), list(encoding.constants), *encoding[2:])
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        return _encode(self._kernel, values)
+
+
+class ProtobufEncoder:
+    """Encodes columns of one type, which has the types that ``encodable`` returns, as Protobuf messages."""
+
+    def __init__(self, encoding: PayloadEncoding) -> None:
+        self._kernel = native.ProtobufEncoder(list(encoding.numbers), list(encoding.constants), *encoding[2:])
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        return _encode(self._kernel, values)
+
+
+def _encode(encoder: native.AvroEncoder | native.ProtobufEncoder, values: pa.Array) -> pa.BinaryArray:
+    import pyarrow as pa
+
+    encoded, invalid = encoder.encode(strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"])))
+    if invalid is not None:
+        row, node, other, reason = invalid
+        raise InvalidValueError(row, node, InvalidReason(reason), other)
+    assert encoded is not None
+    return encoded.column(0)

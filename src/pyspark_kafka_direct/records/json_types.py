@@ -1,11 +1,13 @@
-"""The types that are encoded as JSON, Avro or Protobuf."""
+"""The types that are encoded as JSON, Avro or Protobuf, and the encoding of JSON."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.records.columns import strings_as_binary
 from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
+from pyspark_kafka_direct.records.native_kernel import native
 from pyspark_kafka_direct.records.utc_offsets import utc_offsets
 
 if TYPE_CHECKING:
@@ -35,7 +37,17 @@ def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
     return values.cast(options=pc.CastOptions(wanted, allow_time_truncate=True, allow_invalid_utf8=True))
 
 
-def time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
+def encode_json(values: pa.Array, data_type: pa.DataType | None = None) -> pa.BinaryArray:
+    """Encode each value of a column as JSON; a null value is null. The type may have other metadata than the column."""
+    import pyarrow as pa
+
+    values = encodable(values)
+    types = pa.schema([pa.field("value", values.type if data_type is None else data_type)])
+    batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"]))
+    return native.encode_json(batch, types, _time_zones(values.type)).column(0)
+
+
+def _time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:
     """Return the tables of all time zones in a type, by name."""
     return {name: list(utc_offsets(name)) for name in _zone_names(data_type)}
 

@@ -1,9 +1,10 @@
-"""The interface of JSON decoders: from a column of values to a column of structs."""
+"""Decoding of JSON by the native kernel: from a column of values to a column of structs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from pyspark_kafka_direct.records.native_kernel import native
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +21,7 @@ DUPLICATE_KEY: Final = "an object has a key twice"
 SIZE: Final = "the decoded value is larger than 128 MiB"
 
 MAX_DECODED_BYTES: Final = 128 << 20
-"""The limit of a batch of decoded values (``decoded_size``).
+"""The limit of a batch of decoded values.
 
 It is also that of the elements of one value's arrays and maps: an element of three bytes of JSON may have a row in any
 number of columns.
@@ -49,6 +50,10 @@ class MalformedValues(NamedTuple):
         return MalformedValues(reasons, self.positions.slice(start, rows), ids, advice)
 
 
+class KernelDecoder(Protocol):
+    def decode(self, values: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]: ...
+
+
 class DecodedValues(NamedTuple):
     """The first values of a column, decoded: as many as fit into the limit of a batch, at least one.
 
@@ -68,48 +73,58 @@ class DecodedValues(NamedTuple):
         return DecodedValues(self.values.slice(start, rows), malformed)
 
 
-class JsonDecoder(Protocol):
+class JsonDecoder:
     """Decodes the wanted fields of JSON objects, with the results of Spark's ``from_json`` in mode PERMISSIVE.
 
-    Or decodes JSON to VARIANTs, with those of ``parse_json``.
+    Or decodes JSON to VARIANTs, with those of ``parse_json``. A type that JSON cannot be decoded to is a ValueError.
     """
+
+    def __init__(
+        self,
+        fields: pa.Schema | None,  # of the structs; None: VARIANT
+        # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist. A
+        # binary field with their bytes is none of the fields here (formats/payload_column.py).
+        corrupt_record: str = "",
+        time_zone: str = DEFAULT_TIME_ZONE,  # of timestamps without an offset
+        max_bytes: int = MAX_DECODED_BYTES,  # of a batch
+    ) -> None:
+        self._kernel: native.JsonDecoder | native.VariantDecoder
+        if fields is None:
+            self._kernel = native.VariantDecoder(max_bytes)
+            return
+        check_json_fields(fields, corrupt_record)
+        needs_zone = any(has_timestamps(field.type) for field in fields)
+        from pyspark_kafka_direct.records.utc_offsets import utc_offsets  # few tasks need it
+
+        offsets = utc_offsets(time_zone if needs_zone else DEFAULT_TIME_ZONE)
+        self._kernel = native.JsonDecoder(fields, corrupt_record, list(offsets), max_bytes)
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         """Decode the first values; the caller calls it again for the others."""
-        ...
+        return decoded_values(self._kernel, value=values)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonRequest:
-    """The validated arguments of ``create_json_decoder``."""
+def decoded_values(kernel: KernelDecoder, **columns: pa.Array | None) -> DecodedValues:
+    """Decode columns with a decoder of the kernel."""
+    import pyarrow as pa
 
-    fields: pa.Schema | None  # of the structs; None: VARIANT
-    # The field with the text of malformed values, a string. It is not read from the JSON, and need not exist. A binary
-    # field with their bytes is none of the fields here (formats/payload_column.py).
-    corrupt_record: str
-    time_zone: str = DEFAULT_TIME_ZONE  # of timestamps without an offset
-    max_bytes: int = MAX_DECODED_BYTES  # of a batch
+    given = {name: column for name, column in columns.items() if column is not None}
+    batch, malformed = kernel.decode(pa.RecordBatch.from_arrays(list(given.values()), list(given)))
+    return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
 
-    def __post_init__(self) -> None:
-        if self.fields is None:
-            return
-        _check_fields(self.fields)
-        if self.corrupt_record in self.fields.names:
-            import pyarrow as pa
 
-            data_type = self.fields.field(self.corrupt_record).type
-            if data_type != pa.string():
-                raise ValueError(
-                    f"field {self.corrupt_record!r} has the text of malformed values, so it must be a string, not "
-                    f"{data_type}; with valueFormat=json or keyFormat=json, it may also be binary"
-                )
+def check_json_fields(fields: pa.Schema, corrupt_record: str) -> None:
+    """Raise a ValueError if JSON cannot be decoded to the wanted fields."""
+    _check_fields(fields)
+    if corrupt_record in fields.names:
+        import pyarrow as pa
 
-    def utc_offsets(self) -> list[tuple[int, int]]:
-        """Return the table of the time zone, if a field needs it."""
-        from pyspark_kafka_direct.records.utc_offsets import utc_offsets  # few tasks need it
-
-        needs_zone = self.fields is not None and any(has_timestamps(field.type) for field in self.fields)
-        return list(utc_offsets(self.time_zone if needs_zone else DEFAULT_TIME_ZONE))
+        data_type = fields.field(corrupt_record).type
+        if data_type != pa.string():
+            raise ValueError(
+                f"field {corrupt_record!r} has the text of malformed values, so it must be a string, not "
+                f"{data_type}; with valueFormat=json or keyFormat=json, it may also be binary"
+            )
 
 
 def variant_type() -> pa.StructType:
@@ -127,17 +142,6 @@ def variant_type() -> pa.StructType:
 def is_variant(data_type: pa.DataType) -> bool:
     # Metadata is not part of the equality of types.
     return bool(data_type == variant_type()) and data_type.field(1).metadata == {b"variant": b"true"}
-
-
-def malformed_values(misfits: list[tuple[int, str] | None]) -> MalformedValues | None:
-    """Return position and reason of each value that is malformed, or None if there is none."""
-    import pyarrow as pa
-
-    if not any(misfits):
-        return None
-    positions = [misfit and misfit[0] for misfit in misfits]
-    reasons = [misfit and misfit[1] for misfit in misfits]
-    return MalformedValues(pa.array(reasons, pa.dictionary(pa.int8(), pa.string())), pa.array(positions, pa.int32()))
 
 
 def has_timestamps(data_type: pa.DataType) -> bool:

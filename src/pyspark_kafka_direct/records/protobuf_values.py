@@ -1,4 +1,4 @@
-"""The interface of Protobuf decoders: programs, which are tables of fields, and the reasons of malformed messages.
+"""Decoding of Protobuf by the native kernel: programs (tables of fields), and the reasons of malformed messages.
 
 A program decodes the messages of one type into the columns of a struct, which are numbered as those of Avro
 (records/avro_values.py). It is a list of numbers:
@@ -16,11 +16,11 @@ The column of a repeated field is that of its list or map.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES
+from pyspark_kafka_direct.records.json_values import MAX_DECODED_BYTES, decoded_values
+from pyspark_kafka_direct.records.native_kernel import native
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,8 +102,18 @@ class ProtobufProgram(NamedTuple):
     constants: tuple[bytes, ...]  # names of enums, and defaults
 
 
-class ProtobufDecoder(Protocol):
-    """Decodes messages to structs of the wanted fields."""
+class ProtobufDecoder:
+    """Decodes messages to structs of the wanted fields; a program that does not fit them is a ValueError."""
+
+    def __init__(
+        self,
+        fields: pa.Schema,
+        program: ProtobufProgram,
+        # Of a batch. Also of the elements of a message's lists and maps, and its strings that are not in it, such as
+        # names of enums.
+        max_bytes: int = MAX_DECODED_BYTES,
+    ) -> None:
+        self._kernel = native.ProtobufDecoder(fields, list(program.numbers), list(program.constants), max_bytes)
 
     def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
         """Decode the first messages of a column; the caller calls it again for the others.
@@ -114,15 +124,4 @@ class ProtobufDecoder(Protocol):
             values: The messages, each one perhaps after a header.
             starts: For each row, the size of the header, 0 by default. If it is null, all fields are null.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ProtobufRequest:
-    """The arguments of ``create_protobuf_decoder``."""
-
-    fields: pa.Schema
-    program: ProtobufProgram
-    # Of a batch. Also of the elements of a message's lists and maps, and its strings that are not in it, such as names
-    # of enums.
-    max_bytes: int = MAX_DECODED_BYTES
+        return decoded_values(self._kernel, value=values, start=starts)

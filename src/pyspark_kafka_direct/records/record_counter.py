@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
-from pyspark_kafka_direct.records import create_decoder
+from pyspark_kafka_direct.records import RecordDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
+    from pyspark_kafka_direct.records import AbortedTransaction
 
 
 class RecordCounter:
@@ -54,7 +54,7 @@ class RecordCounter:
         self.records += self._decoder.counts.records - before
 
     def _new_decoder(self, from_offset: int) -> RecordDecoder:
-        return create_decoder(
+        return RecordDecoder(
             topic=self._topic,
             partition=self._partition,
             from_offset=from_offset,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyspark_kafka_direct.errors import (
     ColumnError,
     CorruptRecordError,
@@ -13,9 +11,6 @@ from pyspark_kafka_direct.errors import (
     TimestampOverflowError,
     UnsupportedRecordError,
 )
-
-if TYPE_CHECKING:
-    from pyspark_kafka_direct.records.interfaces import EncodeRequest
 
 _ERRORS: dict[str, tuple[type[RecordError], str]] = {
     "corrupt": (
@@ -48,14 +43,15 @@ def encode_error(
     kind: str,  # partition, header, large, memory
     row: int,  # counted from 0 over all rows of the encoder; unused for memory
     partition_or_size: int,  # the partition for kind partition, the record's size in bytes for kind large
-    request: EncodeRequest,
+    topic: str,
+    partitions: int,
+    max_record_bytes: int,
 ) -> KafkaDirectError:
     """Create the error for a row that cannot be written."""
-    topic = request.topic
     if kind == "partition":
         return ColumnError(
             f"Row {row} names partition {partition_or_size}, but the topic has the partitions 0 to "
-            f"{request.partitions - 1}. Use an existing partition, or null to have the key choose the partition.",
+            f"{partitions - 1}. Use an existing partition, or null to have the key choose the partition.",
             topic=topic,
         )
     if kind == "header":
@@ -65,7 +61,7 @@ def encode_error(
     if kind == "large":
         return RecordTooLargeError(
             f"Row {row} makes a record of {partition_or_size} bytes, more than kafka.max.request.size "
-            f"({request.max_record_bytes}). If records of this size are expected, raise it, and the topic's "
+            f"({max_record_bytes}). If records of this size are expected, raise it, and the topic's "
             "max.message.bytes.",
             topic=topic,
         )

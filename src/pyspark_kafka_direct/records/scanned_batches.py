@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pyspark_kafka_direct.records.native_kernel import native
+
 
 class BadRecordError(Exception):
     """Bytes that cannot be decoded; the caller adds topic, partition and, unless it is set, the offset."""
@@ -37,3 +39,21 @@ class BatchScan(NamedTuple):
     batches: list[ScannedBatch]
     next_offset: int  # after the last complete batch, or the position of the fetch if that is later
     error: BadRecordError | None  # of a malformed batch after them
+
+
+def scan_batches(records: memoryview | bytearray | bytes, position: int, until: int = (1 << 63) - 1) -> BatchScan:
+    """Scan the headers of a response to a fetch from ``position``, up to the first incomplete or malformed batch."""
+    batches, next_offset, error = native.scan_batches(records, position, until)
+    return BatchScan([ScannedBatch(*batch) for batch in batches], next_offset, error and _bad_record(*error))
+
+
+def is_abort_marker(batch: memoryview | bytearray | bytes, max_bytes: int) -> bool:
+    """Return whether a control batch contains an ABORT marker; ``max_bytes`` limits its decompressed size."""
+    try:
+        return native.is_abort_marker(batch, max_bytes)
+    except native.DecodeError as error:
+        raise _bad_record(*error.args) from None
+
+
+def _bad_record(kind: str, message: str, offset: int) -> BadRecordError:
+    return BadRecordError(message, kind=kind, offset=offset)

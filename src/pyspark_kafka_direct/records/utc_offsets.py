@@ -1,16 +1,13 @@
-"""The offsets of a time zone from UTC as a table, which native and Python code read in the same way."""
+"""The offsets of a time zone from UTC as a table."""
 
 from __future__ import annotations
 
 import functools
 import re
-from bisect import bisect_right
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import tzinfo
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?(?::?(\d\d))?")
@@ -46,9 +43,6 @@ _SHORT_IDS: Final = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-_CYCLE_SECONDS: Final = 146_097 * 86_400
-"""400 years, after which the calendar repeats, and with it the rules of daylight saving time."""
-
 _START: Final = int(datetime(1800, 1, 1, tzinfo=UTC).timestamp())
 _END: Final = int(datetime(2500, 1, 1, tzinfo=UTC).timestamp())
 _STEP: Final = 3 * 86_400  # no zone has changed its offset twice within this time
@@ -77,32 +71,6 @@ def utc_offsets(name: str) -> tuple[tuple[int, int], ...]:
             offsets.append((_transition(zone, second, second + _STEP), next_offset))
             offset = next_offset
     return (*offsets, (_END, offset))
-
-
-def offset_at(offsets: Sequence[tuple[int, int]], second: int) -> int:
-    """Return the offset at a UTC second, according to a table."""
-    end = offsets[-1][0]
-    if len(offsets) > 1 and second > end:
-        second -= -((end - second) // _CYCLE_SECONDS) * _CYCLE_SECONDS
-    return offsets[max(bisect_right(offsets, second, key=lambda entry: entry[0]) - 1, 0)][1]
-
-
-def utc_second(offsets: Sequence[tuple[int, int]], local: int) -> int:
-    """Return the UTC second of a local time, according to a table.
-
-    Of a time that occurs twice, this is the first one. A time that is skipped is read with the offset before.
-    """
-    end, offset = offsets[-1]
-    cycles = max(-((end + offset - local) // _CYCLE_SECONDS), 0) if len(offsets) > 1 else 0
-    local -= cycles * _CYCLE_SECONDS
-    index = bisect_right(_local_starts(tuple(offsets)), local)
-    return local - offsets[index][1] + cycles * _CYCLE_SECONDS
-
-
-@functools.lru_cache(maxsize=16)
-def _local_starts(offsets: tuple[tuple[int, int], ...]) -> list[int]:
-    """Return the local time from which each offset but the first one applies."""
-    return [start + max(before, after) for (_, before), (start, after) in pairwise(offsets)]
 
 
 def _zone(name: str) -> tzinfo:

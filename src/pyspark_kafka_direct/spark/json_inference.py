@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_kafka_direct.records.json_values import MAX_SCHEMA_DEPTH
-from pyspark_kafka_direct.records.python.json_scanner import (
+from pyspark_kafka_direct.spark.json_scanner import (
     NOT_OBJECT,
     TRAILING,
     UNEXPECTED,

@@ -114,10 +114,12 @@ def check_payload_type(column: str, field: StructField, payloads: PayloadSetting
     from pyspark.errors import PySparkException
 
     from pyspark_kafka_direct.formats.payload_column import wanted_fields
-    from pyspark_kafka_direct.records.json_values import JsonRequest
+    from pyspark_kafka_direct.records.json_values import check_json_fields
 
     try:
-        JsonRequest(wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields, payloads.corrupt_record)
+        check_json_fields(
+            wanted_fields(arrow_schema_in_utc(kind), payloads.corrupt_record).fields, payloads.corrupt_record
+        )
     except (ValueError, TypeError, NotImplementedError, PySparkException) as error:  # also types that are none in Arrow
         raise OptionError(
             f"schema: column {field.name!r}: {error}. Read a field of another type as string, and cast it in the query."
@@ -156,7 +158,7 @@ def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings)
     from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted, check_wanted_type
     from pyspark_kafka_direct.formats.avro.whole_values import column_fields, is_record
-    from pyspark_kafka_direct.records.avro_values import AvroRequest
+    from pyspark_kafka_direct.records.avro_values import check_avro_fields
 
     schema = _avro_schema(column, payloads.avro_schema_of(column), payloads.references_of(column))
     has_fields = is_record(schema.root)
@@ -170,7 +172,7 @@ def _check_avro_type(column: str, field: StructField, payloads: PayloadSettings)
         fields = column_fields(schema.root, data_type, payloads.corrupt_record).fields
         if not has_fields:
             check_wanted_type(schema.root, data_type)
-        AvroRequest(fields)
+        check_avro_fields(fields)
         if has_fields:
             check_wanted(schema.root, list(fields))
     except (AvroSchemaError, ValueError, TypeError, NotImplementedError, PySparkException) as error:

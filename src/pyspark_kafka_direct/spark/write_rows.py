@@ -178,7 +178,7 @@ def _payload(column: pa.Array) -> pa.Array:
     """Return a key or value as bytes; structs, arrays and maps as JSON."""
     if not pa.types.is_nested(column.type):
         return _cast(_BINARY, column)
-    from pyspark_kafka_direct.records import encode_json
+    from pyspark_kafka_direct.records.json_types import encode_json
 
     return encode_json(column)
 

@@ -23,7 +23,7 @@ from tests.simulation.scenarios.several_topics import all_places, partition_at, 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.errors import KafkaDirectError, OutcomeUnknownError, ProducerFencedError
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 from pyspark_kafka_direct.spark.write_rows import HEADERS
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class TransactionalRun:
                 "timestamp": pa.array([timestamp], pa.int64()),
                 "headers": pa.array([[{"key": name.decode(), "value": each} for name, each in headers]], HEADERS),
             }
-        encoder = create_encoder(
+        encoder = RecordEncoder(
             topic=partition.topic, partitions=partition.partition + 1, batch_bytes=16_384, max_record_bytes=16_384
         )
         (batch,) = (*encoder.add(pa.record_batch(columns)), *encoder.flush())

@@ -38,7 +38,7 @@ def test_what_was_not_measured_is_left_out() -> None:
 
 
 def test_the_decoder_alone() -> None:
-    assert list(reached([], Decoding("native", 12e6, 0.9)).values()) == [True, False]
+    assert list(reached([], Decoding(12e6, 0.9)).values()) == [True, False]
 
 
 def test_planning_memory_and_first_rows() -> None:

@@ -45,7 +45,7 @@ def found() -> Results:
         ],
         writes=[series(WRITE, JVM, 2.0, 2.0), series(WRITE, EXACTLY_ONCE, 1.0, 1.0)],
         failures=[Failure("1 KiB zstd", "noop", OURS, "it broke")],
-        decoding=Decoding("native", 2e7, 2.0),
+        decoding=Decoding(2e7, 2.0),
         planning=Planning(1000, {JVM: 0.2, OURS: 0.3}, 0.4, 0.02, {"Metadata": 1, "ListOffsets": 2}),
         memory=Memory(150_000_000, 2_048_000_000, 2_000_000, 9.0),
         latencies=[Latency(LIMIT, OURS, (0.2, 0.3, 0.1), 0), Latency(FIRST_BATCH, OURS, (0.01,), 0)],

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
-from tests.unit.records.decoding import CREATORS, both
 from tests.unit.records.legacy_messages import message
 
 from pyspark_kafka_direct import OptionError, RecordError
 from pyspark_kafka_direct.direct.kafka_record import RECORD_COLUMNS, check_decoders, kafka_records
-from pyspark_kafka_direct.records.interfaces import DecodeRequest
+from pyspark_kafka_direct.records import RecordDecoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.direct import KafkaRecord
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 FIELDS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", "leaderEpoch")
 
 
-def decode(data: bytes, implementation: str = "python", **decoders: Any) -> list[KafkaRecord]:
-    decoder = CREATORS[implementation](DecodeRequest("flights", 7, 0, 1 << 40, RECORD_COLUMNS, True, 65536, 4 << 20))
+def decode(data: bytes, **decoders: Any) -> list[KafkaRecord]:
+    decoder = RecordDecoder(topic="flights", partition=7, from_offset=0, until_offset=1 << 40, columns=RECORD_COLUMNS)
     decoder.feed(data)
     records: list[KafkaRecord] = []
     while (batch := decoder.read()) is not None:
@@ -36,8 +35,7 @@ def fields(record: KafkaRecord) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in FIELDS)
 
 
-@both
-def test_all_fields(implementation: str) -> None:
+def test_all_fields() -> None:
     batch = Batch(
         (
             Rec(b"value", b"key", 5, ((b"h", b"1"), (b"h", None))),
@@ -48,41 +46,36 @@ def test_all_fields(implementation: str) -> None:
         base_timestamp=1000,
         leader_epoch=9,
     )
-    assert [fields(record) for record in decode(batch.encode(), implementation)] == [
+    assert [fields(record) for record in decode(batch.encode())] == [
         ("flights", 7, 40, 1005, "CreateTime", b"key", b"value", (("h", b"1"), ("h", None)), 9),
         ("flights", 7, 41, 1006, "CreateTime", None, None, (), 9),
         ("flights", 7, 42, 993, "CreateTime", b"", b"", (), 9),
     ]
 
 
-@both
-def test_log_append_time(implementation: str) -> None:
-    (record,) = decode(Batch((Rec(),), attributes=LOG_APPEND_TIME, max_timestamp=77).encode(), implementation)
+def test_log_append_time() -> None:
+    (record,) = decode(Batch((Rec(),), attributes=LOG_APPEND_TIME, max_timestamp=77).encode())
     assert (record.timestamp, record.timestampType) == (77, "LogAppendTime")
 
 
-@both
-def test_old_message_formats(implementation: str) -> None:
-    (record,) = decode(message(3, b"v", b"k", magic=0), implementation)
+def test_old_message_formats() -> None:
+    (record,) = decode(message(3, b"v", b"k", magic=0))
     assert fields(record) == ("flights", 7, 3, -1, "NoTimestampType", b"k", b"v", (), None)
 
 
-@both
 @pytest.mark.parametrize("keys", [[None, None], [b"a", b"b"], [b"", None], [b"", b""]])
-def test_null_is_not_empty(implementation: str, keys: list[bytes | None]) -> None:
-    assert [
-        record.key for record in decode(Batch(tuple(Rec(key=key) for key in keys)).encode(), implementation)
-    ] == keys
+def test_null_is_not_empty(keys: list[bytes | None]) -> None:
+    assert [record.key for record in decode(Batch(tuple(Rec(key=key) for key in keys)).encode())] == keys
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=20)), min_size=1))
 def test_any_keys_and_values(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
-    records = decode(Batch(tuple(Rec(value, key) for key, value in pairs)).encode(), sorted(CREATORS)[0])
+    records = decode(Batch(tuple(Rec(value, key) for key, value in pairs)).encode())
     assert [(record.key, record.value) for record in reversed(records)] == pairs[::-1]
 
 
 def test_a_sliced_batch() -> None:
-    decoder = CREATORS["python"](DecodeRequest("t", 0, 0, 9, RECORD_COLUMNS, True, 65536, 4 << 20))
+    decoder = RecordDecoder(topic="t", partition=0, from_offset=0, until_offset=9, columns=RECORD_COLUMNS)
     decoder.feed(Batch(tuple(Rec(b"%d" % number, time=number) for number in range(9))).encode())
     batch = decoder.read()
     assert batch is not None

@@ -27,12 +27,12 @@ from pyspark_kafka_direct.formats.avro.avro_types import (
 from pyspark_kafka_direct.formats.avro.resolution import resolve
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.avro.spark_types import logical_type
-from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues
-from pyspark_kafka_direct.records.avro_values import AvroDecoder, AvroRequest
-from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
+from pyspark_kafka_direct.records.avro_values import AvroDecoder
 
 if TYPE_CHECKING:
     import random
+
+    from pyspark_kafka_direct.records import DecodedValues
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "null": pa.null(),
@@ -53,36 +53,19 @@ _LOGICAL = {
 }
 
 
-def decoders(fields: pa.Schema) -> list[AvroDecoder]:
-    """Return the Python decoder, and the native one if it exists."""
-    request = AvroRequest(fields)
-    if IMPLEMENTATION == "python":
-        return [PythonAvroDecoder(request)]
-    from pyspark_kafka_direct.records.native_kernel import NativeAvroDecoder
-
-    return [PythonAvroDecoder(request), NativeAvroDecoder(request)]
-
-
 def decode(
     writer: Any, datums: list[bytes | None], reader: Any = None, fields: pa.Schema | None = None
 ) -> DecodedValues:
-    """Decode datums with both decoders, which have to agree; schemas are those of JSON."""
+    """Decode datums; schemas are those of JSON."""
     writer_type = parse(writer)
     reader_type = writer_type if reader is None else parse(reader)
     fields = arrow_fields(reader_type) if fields is None else fields
     program = resolve(writer_type, reader_type, fields)
-    values = pa.array(datums, pa.binary())
-    results = []
-    for decoder in decoders(fields):
-        decoder.add_program(program)
-        results.append(decoder.decode(values))
-    for result in results[1:]:
-        result.values.validate(full=True)
-        assert result.values.type == results[0].values.type
-        # Not equals(): NaN is not equal to itself.
-        assert repr(result.values.to_pylist()) == repr(results[0].values.to_pylist())
-        assert malformed(result) == malformed(results[0])
-    return results[-1]
+    decoder = AvroDecoder(fields)
+    decoder.add_program(program)
+    decoded = decoder.decode(pa.array(datums, pa.binary()))
+    decoded.values.validate(full=True)
+    return decoded
 
 
 def malformed(decoded: DecodedValues) -> list[tuple[int, str] | None]:

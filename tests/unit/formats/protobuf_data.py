@@ -11,9 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
 from pyspark_kafka_direct.formats.protobuf.well_known_types import DURATION, TIMESTAMP
-from pyspark_kafka_direct.records.native_kernel import NativeProtobufDecoder
-from pyspark_kafka_direct.records.protobuf_values import ProtobufRequest
-from pyspark_kafka_direct.records.python.protobuf_decoder import PythonProtobufDecoder
+from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -184,35 +182,27 @@ def decode(
     *,
     emits_defaults: bool = False,
 ) -> DecodedValues:
-    """Decode messages with both decoders, which must agree."""
     schema = parse_protobuf_schema(text)
     message = schema.message(None)
     fields = arrow_fields(schema, message) if fields is None else fields
     program = make_program(schema, message, fields, emits_defaults=emits_defaults)
-    request = ProtobufRequest(pa.schema(fields), program)
-    arguments = (pa.array(values, pa.binary()), None if starts is None else pa.array(starts, pa.int32()))
-    native = NativeProtobufDecoder(request).decode(*arguments)
-    python = PythonProtobufDecoder(request).decode(*arguments)
-    native.values.validate(full=True)
-    assert malformed(native) == malformed(python)
-    assert repr(as_integers(native.values)) == repr(as_integers(python.values))
-    return native
+    decoder = ProtobufDecoder(pa.schema(fields), program)
+    decoded = decoder.decode(pa.array(values, pa.binary()), None if starts is None else pa.array(starts, pa.int32()))
+    decoded.values.validate(full=True)
+    return decoded
 
 
 def decode_in_batches(text: str, values: list[bytes], max_bytes: int) -> list[DecodedValues]:
-    """Decode messages in several batches with both decoders, which must end them at the same message."""
+    """Decode messages in several batches, as callers do."""
     schema = parse_protobuf_schema(text)
     message = schema.message(None)
     fields = arrow_fields(schema, message)
-    request = ProtobufRequest(pa.schema(fields), make_program(schema, message, fields), max_bytes)
-    native, python = NativeProtobufDecoder(request), PythonProtobufDecoder(request)
+    decoder = ProtobufDecoder(pa.schema(fields), make_program(schema, message, fields), max_bytes)
     rest = pa.array(values, pa.binary())
     batches = []
     while len(rest):
-        batch, other = native.decode(rest), python.decode(rest)
+        batch = decoder.decode(rest)
         batch.values.validate(full=True)
-        assert malformed(batch) == malformed(other)
-        assert repr(as_integers(batch.values)) == repr(as_integers(other.values))
         batches.append(batch)
         rest = rest.slice(len(batch.values))
     return batches

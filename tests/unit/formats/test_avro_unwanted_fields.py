@@ -17,10 +17,8 @@ from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema_evolution import new_fields
 from pyspark_kafka_direct.formats.avro.spark_types import spark_ddl
 from pyspark_kafka_direct.formats.avro.wanted_fields import check_wanted
-from pyspark_kafka_direct.records import create_avro_encoder
 from pyspark_kafka_direct.records.avro_values import MAX_CALLS, MESSAGES, Reason
-from pyspark_kafka_direct.records.encoded_values import PayloadEncoding
-from pyspark_kafka_direct.records.python.avro_encoder import PythonAvroEncoder
+from pyspark_kafka_direct.records.encoded_values import AvroEncoder, PayloadEncoding
 
 DECIMAL: dict[str, Any] = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
 FIXED: dict[str, Any] = {**DECIMAL, "type": "fixed", "name": "F", "size": 28}
@@ -235,8 +233,7 @@ def test_decimals_are_written_with_a_schema_of_more_digits(decimal: Any) -> None
     structs = pa.StructArray.from_arrays([pa.array(values, pa.decimal128(38, 2))], ["amount"])
     program = compile_encoder(parse(schema), structs.type, "value")
     encoding = PayloadEncoding(program.numbers, program.constants, b"")
-    datums = create_avro_encoder(encoding).encode(structs)
-    assert datums == PythonAvroEncoder(encoding).encode(structs)
+    datums = AvroEncoder(encoding).encode(structs)
     assert datums.to_pylist() == [encode(schema, {"amount": value}) for value in values]
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct import records as records_package
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
+from pyspark_kafka_direct.formats import json_column
 from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
-from pyspark_kafka_direct.records.json_values import JsonRequest, variant_type
+from pyspark_kafka_direct.records.json_values import JsonDecoder, variant_type
 from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
@@ -296,7 +296,7 @@ WIDE = pa.struct([("delay", pa.float64()), *((f"f{number}", pa.int32()) for numb
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 def test_a_batch_that_would_be_too_large_is_split(mode: MalformedMode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides are decoded, and end their batches at other rows."""
-    monkeypatch.setattr(records_package, "JsonRequest", partial(JsonRequest, max_bytes=1 << 20))
+    monkeypatch.setattr(json_column, "JsonDecoder", partial(JsonDecoder, max_bytes=1 << 20))
     names = ("key", "offset", "value")
     types = [WIDE, pa.int64(), pa.struct([*WIDE, *((f"g{number}", pa.int8()) for number in range(200))])]
     settings = PayloadSettings("json", "json", mode=mode)

@@ -1,4 +1,4 @@
-"""Both Protobuf decoders against Google's library: the same values, and a malformed message costs one row."""
+"""Decoding of Protobuf against Google's library: the same values, and a malformed message costs one row."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_changed_messages_are_read_or_rejected_as_by_google(seed: int) -> None:
 @pytest.mark.slow
 @given(st.integers(0, 1 << 32), st.sampled_from([1, 500, 1500, 4000]))
 @settings(_slow, max_examples=40)
-def test_both_decoders_end_batches_at_the_same_message(seed: int, max_bytes: int) -> None:
+def test_batches_have_all_messages(seed: int, max_bytes: int) -> None:
     source = random.Random(seed)
     values = [mutated(random_message(EVERYTHING, source).SerializeToString(), source) for _ in range(6)]
     batches = decode_in_batches(ALL_TYPES, values, max_bytes)

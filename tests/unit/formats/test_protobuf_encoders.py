@@ -1,4 +1,4 @@
-"""Both Protobuf encoders: the same bytes, which Google's library reads as the same messages, and what is an error."""
+"""Encoding of Protobuf: bytes that Google's library reads as the same messages, and what is an error."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ from pyspark_kafka_direct.formats.protobuf.encoder_program import compile_encode
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
 from pyspark_kafka_direct.formats.protobuf.write_settings import ProtobufWriteSettings
-from pyspark_kafka_direct.records import create_protobuf_encoder
-from pyspark_kafka_direct.records.encoded_values import InvalidReason, InvalidValueError, PayloadEncoding
+from pyspark_kafka_direct.records.encoded_values import (
+    InvalidReason,
+    InvalidValueError,
+    PayloadEncoding,
+    ProtobufEncoder,
+)
 from pyspark_kafka_direct.records.json_types import encodable
-from pyspark_kafka_direct.records.python.protobuf_encoder import PythonProtobufEncoder
 
 _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -41,15 +44,14 @@ PREFIX = b"\0\0\0\0\7\0"
 
 
 def encode(text: str, values: pa.Array, *, max_bytes: int = 128 << 20) -> list[bytes | None]:
-    """Encode structs as messages of the first type with both encoders, which must agree."""
+    """Encode structs as messages of the first type."""
     schema = parse_protobuf_schema(text)
     values = encodable(values, "Protobuf")
     program = compile_encoder(schema, schema.message(None), values.type, "value")
     encoding = PayloadEncoding(program.numbers, program.constants, PREFIX, max_bytes)
-    native = create_protobuf_encoder(encoding).encode(values)
-    native.validate(full=True)
-    assert native == PythonProtobufEncoder(encoding).encode(values)
-    messages: list[bytes | None] = native.to_pylist()
+    encoded = ProtobufEncoder(encoding).encode(values)
+    encoded.validate(full=True)
+    messages: list[bytes | None] = encoded.to_pylist()
     assert all(message is None or message.startswith(PREFIX) for message in messages)
     return [None if message is None else message[len(PREFIX) :] for message in messages]
 
@@ -225,11 +227,11 @@ def test_a_value_that_the_schema_does_not_allow(text: str, row: dict[str, Any], 
     values = pa.array([None, row], pa.struct(types))
     program = compile_encoder(schema, schema.message(None), values.type, "value")
     encoding = PayloadEncoding(program.numbers, program.constants)
-    for encoder in (create_protobuf_encoder(encoding), PythonProtobufEncoder(encoding)):
-        with pytest.raises(InvalidValueError) as raised:
-            encoder.encode(values)
-        assert raised.value.row == 1
-        assert raised.value.message(program.paths, "Protobuf").startswith(message)
+    encoder = ProtobufEncoder(encoding)
+    with pytest.raises(InvalidValueError) as raised:
+        encoder.encode(values)
+    assert raised.value.row == 1
+    assert raised.value.message(program.paths, "Protobuf").startswith(message)
 
 
 _SECOND = 1_000_000
@@ -256,11 +258,11 @@ def test_times_and_durations_have_the_range_of_google(name: str, data_type: pa.D
         schema = parse_protobuf_schema(text)
         program = compile_encoder(schema, schema.message(None), values.type, "value")
         encoding = PayloadEncoding(program.numbers, program.constants)
-        for encoder in (create_protobuf_encoder(encoding), PythonProtobufEncoder(encoding)):
-            with pytest.raises(InvalidValueError) as raised:
-                encoder.encode(values)
-            assert raised.value.row == 1
-            assert raised.value.message(program.paths, "Protobuf") == "value.v does not fit the type of the field"
+        encoder = ProtobufEncoder(encoding)
+        with pytest.raises(InvalidValueError) as raised:
+            encoder.encode(values)
+        assert raised.value.row == 1
+        assert raised.value.message(program.paths, "Protobuf") == "value.v does not fit the type of the field"
     assert encode(text, _micros(data_type, None)) == [b""]
 
 
@@ -289,21 +291,20 @@ def test_the_messages_of_a_column_have_a_limit(max_bytes: int, is_limited: bool)
     schema = parse_protobuf_schema(proto3("repeated string v = 1;"))
     program = compile_encoder(schema, schema.message(None), values.type, "value")
     encoding = PayloadEncoding(program.numbers, program.constants, PREFIX, 100 if max_bytes == 3 * 108 else max_bytes)
-    for encoder in (create_protobuf_encoder(encoding), PythonProtobufEncoder(encoding)):
-        with pytest.raises(InvalidValueError) as raised:
-            encoder.encode(values)
-        assert raised.value.reason is InvalidReason.LIMIT
+    encoder = ProtobufEncoder(encoding)
+    with pytest.raises(InvalidValueError) as raised:
+        encoder.encode(values)
+    assert raised.value.reason is InvalidReason.LIMIT
 
 
 def test_one_large_value_is_limited() -> None:
     values = struct_of(pa.string(), None, "x" * 300)
     schema = parse_protobuf_schema(proto3("string v = 1;"))
     program = compile_encoder(schema, schema.message(None), values.type, "value")
-    for encoder in (create_protobuf_encoder, PythonProtobufEncoder):
-        with pytest.raises(InvalidValueError) as raised:
-            encoder(PayloadEncoding(program.numbers, program.constants, b"", 302)).encode(values)
-        assert (raised.value.row, raised.value.reason) == (1, InvalidReason.LIMIT)
-        assert len(encoder(PayloadEncoding(program.numbers, program.constants, b"", 303)).encode(values)) == 2
+    with pytest.raises(InvalidValueError) as raised:
+        ProtobufEncoder(PayloadEncoding(program.numbers, program.constants, b"", 302)).encode(values)
+    assert (raised.value.row, raised.value.reason) == (1, InvalidReason.LIMIT)
+    assert len(ProtobufEncoder(PayloadEncoding(program.numbers, program.constants, b"", 303)).encode(values)) == 2
 
 
 def test_an_error_has_the_path_of_the_value_and_the_type_may_change() -> None:
@@ -372,7 +373,7 @@ def test_programs_that_are_not_valid_are_rejected() -> None:
     others = ([11, 1, 0, 0, -1, 0, 1, 0], [11, 1, 1, 4, -1, 0, 1, 0], [11, 1, 1, 0, -1, 5, 1, 0], [*field, 3, 9])
     for numbers in ([], [11], [99], [1, 0], field, *others):
         with pytest.raises(ValueError, match="not a program for Protobuf"):
-            create_protobuf_encoder(PayloadEncoding(tuple(numbers))).encode(values)
+            ProtobufEncoder(PayloadEncoding(tuple(numbers))).encode(values)
 
 
 def test_a_message_of_a_deep_type() -> None:

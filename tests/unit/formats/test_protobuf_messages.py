@@ -271,9 +271,9 @@ def test_hostile_lists_are_limited() -> None:
     wide = [pa.field("inners", pa.list_(pa.struct([(f"missing{index}", pa.int64()) for index in range(1000)])))]
     data = field(23, 2, b"") * 20_000
     schema = parse_protobuf_schema(ALL_TYPES)
-    from pyspark_kafka_direct.records import create_protobuf_decoder
+    from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder
 
-    decoder = create_protobuf_decoder(pa.schema(wide), make_program(schema, schema.message(None), wide))
+    decoder = ProtobufDecoder(pa.schema(wide), make_program(schema, schema.message(None), wide))
     decoded = decoder.decode(pa.array([data, b"\x08\x01"], pa.binary()))
     assert malformed(decoded)[0] is not None
     assert malformed(decoded)[0][0] == "the decoded value is too large"  # type: ignore[index]

@@ -22,7 +22,7 @@ from tests.unit.records.peak_memory import peak_memory
 
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
-from pyspark_kafka_direct.records import create_protobuf_decoder
+from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchema, ProtoMessage
@@ -141,7 +141,7 @@ def test_a_oneof_of_many_members_needs_little_memory() -> None:
     fields = arrow_fields(schema, schema.message(None))
     program = make_program(schema, schema.message(None), fields)
     peak = peak_memory()
-    decoder = create_protobuf_decoder(pa.schema(fields), program)
+    decoder = ProtobufDecoder(pa.schema(fields), program)
     assert peak_memory() - peak < 200 << 20  # instead of more than 900 MiB
     values = [b"".join(field(number, 0, varint(number)) for number in range(1, end)) for end in (16_001, 8_001, 1)]
     decoded = decoder.decode(pa.array(values, pa.binary())).values

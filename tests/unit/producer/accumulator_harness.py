@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord, RecordAccumulator
-from pyspark_kafka_direct.records import create_decoder
+from pyspark_kafka_direct.records import RecordDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ class AccumulatorHarness:
 
 
 def rows_of(data: bytes) -> Any:
-    decoder = create_decoder(
+    decoder = RecordDecoder(
         topic="t", partition=0, from_offset=0, until_offset=99_999, columns=("key", "value", "headers", "timestamp")
     )
     decoder.feed(memoryview(data))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
@@ -21,6 +21,6 @@ def encoded(partition: int, first: int, records: int) -> EncodedBatch:
             "timestamp": pa.array([1_000] * records, pa.int64()),
         }
     )
-    encoder = create_encoder(topic="t", partitions=partition + 1)
+    encoder = RecordEncoder(topic="t", partitions=partition + 1)
     (batch,) = (*encoder.add(rows), *encoder.flush())
     return batch

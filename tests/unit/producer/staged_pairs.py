@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.unit.records.encoding import Row, arrow
 
 from pyspark_kafka_direct.producer.staged_frames import frame_start
-from pyspark_kafka_direct.records import EncodedBatch, create_encoder
+from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ Pair = tuple[str, EncodedBatch]
 def encoded(value: bytes) -> bytearray:
     """Return a record batch with one record."""
     limit = len(value) + 1024
-    encoder = create_encoder(topic="flights", partitions=1, batch_bytes=limit, max_record_bytes=limit)
+    encoder = RecordEncoder(topic="flights", partitions=1, batch_bytes=limit, max_record_bytes=limit)
     (batch,) = (*encoder.add(arrow([Row(value=value)])), *encoder.flush())
     return bytearray(batch.data)
 

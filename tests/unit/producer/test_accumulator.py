@@ -371,7 +371,7 @@ def test_records_that_cannot_be_encoded_fail(cluster: ProducerCluster, monkeypat
 
     harness = AccumulatorHarness(cluster)
     with monkeypatch.context() as exhausted:
-        exhausted.setattr("pyspark_kafka_direct.producer.accumulator.create_encoder", no_memory)
+        exhausted.setattr("pyspark_kafka_direct.producer.accumulator.RecordEncoder", no_memory)
         harness.append(b"1", b"2")
         harness.poll_until(b"1", b"2")
     assert harness.error(b"2").message == f"There is not enough memory.{NOT_WRITTEN}"
@@ -396,7 +396,7 @@ def test_records_in_flight_are_delivered_although_others_cannot_be_encoded(
     harness = AccumulatorHarness(one_partition)
     harness.send(b"in flight")
     with monkeypatch.context() as exhausted:
-        exhausted.setattr("pyspark_kafka_direct.producer.accumulator.create_encoder", _raise_memory_error)
+        exhausted.setattr("pyspark_kafka_direct.producer.accumulator.RecordEncoder", _raise_memory_error)
         harness.append(b"fails")
         harness.poll_until(b"fails", b"in flight")
     assert isinstance(harness.outcomes[b"fails"], MemoryError)

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.errors import AuthorizationError, InvalidRecordError, 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.produce_errors import BatchDecision, decide_for_error_code, error_for_response
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 
 PARTITION = TopicPartition("t", 3)
 IDEMPOTENT: dict[str, bool] = {"idempotent": True, "can_change_epoch": True}
@@ -64,7 +64,7 @@ def test_decision(
 
 
 def error_for_code(code: int, rows: Any, **more: Any) -> KafkaDirectError:
-    encoder = create_encoder(topic="t", partitions=1)
+    encoder = RecordEncoder(topic="t", partitions=1)
     columns = {
         "key": pa.array([key for key, _ in rows], pa.binary()),
         "value": pa.array([value for _, value in rows], pa.binary()),

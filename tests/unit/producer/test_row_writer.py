@@ -15,7 +15,7 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.errors import BrokerUnreachableError, ColumnError, TopicNotFoundError
 from pyspark_kafka_direct.producer.row_writer import RowWriter
-from pyspark_kafka_direct.records import EncodedBatch, create_decoder
+from pyspark_kafka_direct.records import EncodedBatch, RecordDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class SentBatches(list[tuple[str, EncodedBatch]]):
         found: list[bytes] = []
         for to, batch in self:
             if to == topic and partition in (None, batch.partition):
-                decoder = create_decoder(
+                decoder = RecordDecoder(
                     topic=to, partition=batch.partition, from_offset=0, until_offset=batch.records, columns=("value",)
                 )
                 decoder.feed(bytes(batch.data))

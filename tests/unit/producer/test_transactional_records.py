@@ -8,8 +8,6 @@ from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
 from pyspark_kafka_direct.errors import CorruptRecordError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
-from pyspark_kafka_direct.records import IMPLEMENTATION
-from pyspark_kafka_direct.records.python import crc32c
 
 
 def found(*batches: Batch) -> TransactionalRecords:
@@ -95,17 +93,3 @@ def test_a_control_batch_with_a_wrong_crc_is_an_error() -> None:
     damaged[-1] ^= 1
     with pytest.raises(CorruptRecordError, match="The CRC of the control batch does not match its bytes"):
         TransactionalRecords(b"key", OffsetRange("states", 0, 0, 1)).feed(memoryview(damaged))
-
-
-@pytest.mark.skipif(IMPLEMENTATION != "native", reason="the Python decoder computes checksums in Python")
-def test_the_kernel_computes_the_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, google-crc32c would be needed, or a warning would be logged."""
-
-    def fail() -> None:
-        raise AssertionError("a checksum is computed in Python")
-
-    markers = [marker(0, 7, commit=True).encode(), marker(1, 7, commit=False).encode()]
-    monkeypatch.setattr(crc32c, "_implementation", fail)
-    records = TransactionalRecords(b"key", OffsetRange("states", 0, 0, 2))
-    for encoded in markers:
-        records.feed(memoryview(encoded))

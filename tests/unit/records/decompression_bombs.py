@@ -1,6 +1,6 @@
 """Decompression bombs: record batches of a few kilobytes that decompress to many MiB.
 
-``python -m tests.unit.records.decompression_bombs native folder 16777216 0 zstd:tiny gzip:old`` decodes those in a
+``python -m tests.unit.records.decompression_bombs folder 16777216 0 zstd:tiny gzip:old`` decodes those in a
 folder in a separate process, with the maximum batch size and the additional address space in bytes (0: unlimited). For
 each bomb it prints the rows, the growth of the process in MiB, and the outcome.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.unit.records.batches import Batch, Rec, compress, encode_record, marker, varint, xerial
-from tests.unit.records.decoding import CREATORS, request, run
+from tests.unit.records.decoding import request, run
 from tests.unit.records.legacy_messages import message
 from tests.unit.records.peak_memory import peak_memory
 
@@ -92,18 +92,18 @@ _UNCOMPRESSED = {
 
 def main() -> None:
     """Decodes bombs."""
-    implementation, folder, max_batch_bytes, address_space, *names = sys.argv[1:]
+    folder, max_batch_bytes, address_space, *names = sys.argv[1:]
     wanted = request(max_batch_bytes=int(max_batch_bytes))
     for codec in ("gzip", "snappy", "lz4", "zstd"):  # to load everything
         good = Batch((Rec(headers=((b"k", b"v"), (b"", None))),), 0, codec).encode()
-        assert run(implementation, marker(0, 1, commit=False).encode() + good, wanted).error is None
+        assert run(marker(0, 1, commit=False).encode() + good, wanted).error is None
     bombs = [(name, Path(folder, name).read_bytes()) for name in names]
     initial_peak = peak_memory()
     if int(address_space):
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + int(address_space), now + int(address_space)))
     for name, data in bombs:
-        rows, outcome = _decode(CREATORS[implementation](wanted), data)
+        rows, outcome = _decode(RecordDecoder(**wanted), data)
         print(f"{name}|{rows}|{(peak_memory() - initial_peak) // MIB}|{outcome}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Helpers for tests of encoders: rows, the available encoders, and decoding of their batches."""
+"""Helpers for tests of encoders: rows, an encoder, and decoding of their batches."""
 
 from __future__ import annotations
 
@@ -7,34 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from tests.unit.records.decoding import CREATORS, request
+from tests.unit.records.decoding import request
 
-from pyspark_kafka_direct.records import IMPLEMENTATION
-from pyspark_kafka_direct.records.interfaces import EncodeRequest
-from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch as python_is_valid_batch
-from pyspark_kafka_direct.records.python.batch_writer import set_producer_state as python_set_producer_state
-from pyspark_kafka_direct.records.python.batch_writer import split_batch as python_split_batch
-from pyspark_kafka_direct.records.python.encoder import PythonEncoder
+from pyspark_kafka_direct.records import RecordDecoder, RecordEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
-
-ENCODERS: dict[str, Callable[[EncodeRequest], RecordEncoder]] = {"python": PythonEncoder}
-SET_PRODUCER_STATE: dict[str, Callable[..., None]] = {"python": python_set_producer_state}
-SPLIT_BATCH: dict[str, Callable[[Any], tuple[bytearray, bytearray]]] = {"python": python_split_batch}
-IS_VALID_BATCH: dict[str, Callable[[Any], bool]] = {"python": python_is_valid_batch}
-if IMPLEMENTATION == "native":
-    from pyspark_kafka_direct.records import is_valid_batch, set_producer_state, split_batch
-    from pyspark_kafka_direct.records.native_kernel import NativeEncoder
-
-    ENCODERS["native"], SET_PRODUCER_STATE["native"], SPLIT_BATCH["native"] = (
-        NativeEncoder,
-        set_producer_state,
-        split_batch,
-    )
-    IS_VALID_BATCH["native"] = is_valid_batch
+    from pyspark_kafka_direct.records import EncodedBatch
 
 HEADER = 61
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -67,14 +47,14 @@ def arrow(rows: Sequence[Row]) -> pa.RecordBatch:
     )
 
 
-def make_encoder(implementation: str, **wanted: Any) -> RecordEncoder:
+def make_encoder(**wanted: Any) -> RecordEncoder:
     defaults: dict[str, Any] = {"topic": "flights", "partitions": 1}
-    return ENCODERS[implementation](EncodeRequest(**defaults | wanted))
+    return RecordEncoder(**defaults | wanted)
 
 
-def encode(implementation: str, rows: Sequence[Row] | pa.RecordBatch, **wanted: Any) -> list[EncodedBatch]:
+def encode(rows: Sequence[Row] | pa.RecordBatch, **wanted: Any) -> list[EncodedBatch]:
     """Encodes all rows at once."""
-    encoder = make_encoder(implementation, **wanted)
+    encoder = make_encoder(**wanted)
     batches = [*encoder.add(rows if isinstance(rows, pa.RecordBatch) else arrow(rows)), *encoder.flush()]
     assert encoder.open_bytes == 0
     return batches
@@ -84,8 +64,8 @@ def decode(*batches: bytes | bytearray | memoryview) -> list[Row]:
     """Decodes batches."""
     rows = []
     for data in batches:
-        decoder = CREATORS[IMPLEMENTATION](
-            request(0, columns=("key", "value", "headers", "timestamp"), max_bytes=1 << 30, max_rows=1 << 20)
+        decoder = RecordDecoder(
+            **request(0, columns=("key", "value", "headers", "timestamp"), max_bytes=1 << 30, max_rows=1 << 20)
         )
         decoder.feed(data)
         while (read := decoder.read()) is not None:

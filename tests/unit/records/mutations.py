@@ -6,7 +6,7 @@ import random
 import struct
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tests.unit.records.batches import (
     CODECS,
@@ -24,9 +24,6 @@ from tests.unit.records.decoding import FAR, request
 from tests.unit.records.legacy_messages import message, wrapper
 
 from pyspark_kafka_direct.records import AbortedTransaction
-
-if TYPE_CHECKING:
-    from pyspark_kafka_direct.records.interfaces import DecodeRequest
 
 ABORTED = (AbortedTransaction(1, 0), AbortedTransaction(2, 30))
 HEADER = 61
@@ -127,7 +124,7 @@ class Mutator:
         after = Batch((Rec(b"after"),) * 2, 40).encode() if rng.random() < 0.5 else b""
         return before + batch + after
 
-    def request(self) -> DecodeRequest:
+    def request(self) -> dict[str, Any]:
         """A range, mostly with all records, and limits of an Arrow batch."""
         rng = self._random_requests
         return request(

@@ -6,8 +6,7 @@ import random
 import struct
 
 from tests.unit.records.batches import Rec
-
-from pyspark_kafka_direct.records.python.lz4_frame import fix_header_checksum
+from tests.unit.records.lz4_frames import fix_header_checksum
 
 # Frames of a few bytes that claim 2 GiB of content, or a window of 128 MiB.
 CLAIMS = {

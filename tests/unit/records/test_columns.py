@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from tests.unit.records.batches import Batch, Rec
-from tests.unit.records.decoding import both, request, run
+from tests.unit.records.decoding import request, run
 
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 from pyspark_kafka_direct.records.columns import (
@@ -69,34 +69,30 @@ def test_the_schema_is_sparks() -> None:
     assert [field.nullable for field in ours.value_type] == [field.nullable for field in theirs.value_type]
 
 
-@both
-def test_batches_have_exactly_the_schema(implementation: str) -> None:
-    for batch in run(implementation, DATA).batches:
+def test_batches_have_exactly_the_schema() -> None:
+    for batch in run(DATA).batches:
         assert batch.schema.equals(to_arrow_schema(SPARK, timezone="UTC"), check_metadata=True)
 
 
-@both
-def test_any_columns_in_any_order(implementation: str) -> None:
-    all_columns = run(implementation, DATA)
+def test_any_columns_in_any_order() -> None:
+    all_columns = run(DATA)
     subsets = itertools.chain(
         itertools.permutations(COLUMNS, 1), itertools.permutations(COLUMNS, 2), [COLUMNS[::-1], COLUMNS[3:]]
     )
     for columns in subsets:
-        outcome = run(implementation, DATA, request(columns=columns))
+        outcome = run(DATA, request(columns=columns))
         assert [batch.schema.names for batch in outcome.batches] == [list(columns)]
         for name in columns:
             assert outcome.column(name) == all_columns.column(name)
 
 
-@both
-def test_no_columns_still_count_rows(implementation: str) -> None:
-    (batch,) = run(implementation, DATA, request(2, 9, columns=())).batches
+def test_no_columns_still_count_rows() -> None:
+    (batch,) = run(DATA, request(2, 9, columns=())).batches
     assert (batch.num_rows, batch.num_columns) == (7, 0)
 
 
-@both
-def test_batches_survive_arrow_ipc(implementation: str) -> None:
-    outcome = run(implementation, DATA, request(max_rows=3))
+def test_batches_survive_arrow_ipc() -> None:
+    outcome = run(DATA, request(max_rows=3))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, arrow_schema(COLUMNS)) as writer:
         for batch in outcome.batches:
@@ -144,7 +140,7 @@ import sys
 from array import array
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.producer.compacted_partition import keyed_rows
-from pyspark_kafka_direct.records import create_encoder
+from pyspark_kafka_direct.records import RecordEncoder
 from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
 from pyspark_kafka_direct.spark.write_rows import to_producer_rows
 from pyspark_kafka_direct.spark.write_schema import WriteSchema
@@ -158,7 +154,7 @@ columns = {
 batch = pa.record_batch(columns)
 schemas = WriteSchema(value=1), WriteSchema(key=0, value=1, headers=3)
 for rows in (keyed_rows([(b"k", None)], 0, SYSTEM), *(to_producer_rows(batch, schema, 0) for schema in schemas)):
-    encoder = create_encoder(topic="t", partitions=1, codec="zstd")
+    encoder = RecordEncoder(topic="t", partitions=1, codec="zstd")
     assert len([*encoder.add(rows), *encoder.flush()]) == 1
 print("pandas" in sys.modules)
 """

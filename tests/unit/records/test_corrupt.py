@@ -6,17 +6,18 @@ import struct
 
 import pytest
 from tests.unit.records.batches import Batch, Rec, encode_record, varint
-from tests.unit.records.decoding import CREATORS, both, request, run
+from tests.unit.records.decoding import request, run
 
 from pyspark_kafka_direct.errors import CorruptRecordError, RecordError, UnsupportedRecordError
+from pyspark_kafka_direct.records import RecordDecoder
 
 GOOD = Batch((Rec(), Rec()), 0)
 
 
-def failing(implementation: str, bad: bytes | Batch, from_offset: int = 0) -> RecordError:
+def failing(bad: bytes | Batch, from_offset: int = 0) -> RecordError:
     """The error for a bad batch after a good one (offsets 0 and 1), whose rows are returned."""
     data = bad.encode() if isinstance(bad, Batch) else bad
-    outcome = run(implementation, GOOD.encode() + data, request(from_offset))
+    outcome = run(GOOD.encode() + data, request(from_offset))
     assert outcome.column("offset")[:2] == [0, 1]
     assert outcome.error is not None
     assert not outcome.done
@@ -30,22 +31,20 @@ def body(*parts: bytes) -> Batch:
     return Batch((Rec(),), 2, compressed=varint(len(record)) + record)
 
 
-@both
-def test_a_wrong_crc(implementation: str) -> None:
+def test_a_wrong_crc() -> None:
     data = bytearray(Batch(base_offset=2).encode())
     data[-2] ^= 1
-    error = failing(implementation, bytes(data))
+    error = failing(bytes(data))
     assert isinstance(error, CorruptRecordError)
     assert error.offset == 2
     assert "CRC" in str(error)
-    unchecked = run(implementation, bytes(data), request(check_crcs=False))
+    unchecked = run(bytes(data), request(check_crcs=False))
     assert unchecked.error is None
     assert unchecked.column("offset") == [2]
 
 
-@both
-def test_error_is_repeated_and_further_feeding_is_rejected(implementation: str) -> None:
-    decoder = CREATORS[implementation](request())
+def test_error_is_repeated_and_further_feeding_is_rejected() -> None:
+    decoder = RecordDecoder(**request())
     decoder.feed(Batch(count=-1).encode())
     for _ in range(2):
         with pytest.raises(CorruptRecordError):
@@ -54,40 +53,35 @@ def test_error_is_repeated_and_further_feeding_is_rejected(implementation: str) 
         decoder.feed(b"")
 
 
-@both
 @pytest.mark.parametrize("magic", [3, 127, 128, 255])
-def test_an_unknown_message_format(implementation: str, magic: int) -> None:
+def test_an_unknown_message_format(magic: int) -> None:
     data = bytearray(Batch(base_offset=2).encode())
     data[16] = magic
-    error = failing(implementation, bytes(data))
+    error = failing(bytes(data))
     assert isinstance(error, CorruptRecordError)
     assert error.offset == 2
     assert "message format" in str(error)
 
 
-@both
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 13, 48])
-def test_an_impossible_batch_length(implementation: str, length: int) -> None:
+def test_an_impossible_batch_length(length: int) -> None:
     data = bytearray(Batch(base_offset=2).encode())
     struct.pack_into(">i", data, 8, length)
-    assert "length" in str(failing(implementation, bytes(data)))
+    assert "length" in str(failing(bytes(data)))
 
 
-@both
 @pytest.mark.parametrize(("base", "delta"), [(-1, 0), (2, -1), ((1 << 63) - 1, 0), ((1 << 63) - 3, 5)])
-def test_impossible_offsets(implementation: str, base: int, delta: int) -> None:
-    assert "offsets" in str(failing(implementation, Batch(base_offset=base, last_offset_delta=delta)))
+def test_impossible_offsets(base: int, delta: int) -> None:
+    assert "offsets" in str(failing(Batch(base_offset=base, last_offset_delta=delta)))
 
 
-@both
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_an_unknown_codec(implementation: str, codec: int) -> None:
-    error = failing(implementation, Batch(base_offset=2, attributes=codec))
+def test_an_unknown_codec(codec: int) -> None:
+    error = failing(Batch(base_offset=2, attributes=codec))
     assert isinstance(error, UnsupportedRecordError)
     assert f"codec {codec}" in str(error)
 
 
-@both
 @pytest.mark.parametrize(
     "bad",
     [
@@ -119,56 +113,50 @@ def test_an_unknown_codec(implementation: str, codec: int) -> None:
         pytest.param(body(b"\0", b"\x80" * 10 + b"\0", b"\0\0\0\0"), id="timestamp of eleven bytes"),
     ],
 )
-def test_malformed_records(implementation: str, bad: Batch) -> None:
-    assert isinstance(failing(implementation, bad), CorruptRecordError)
+def test_malformed_records(bad: Batch) -> None:
+    assert isinstance(failing(bad), CorruptRecordError)
 
 
-@both
-def test_message_distinguishes_wrong_length_and_wrong_fields(implementation: str) -> None:
-    assert "fields do not add up to its length" in str(failing(implementation, body()))
-    assert "length does not fit its batch" in str(failing(implementation, Batch(base_offset=2, compressed=b"\xff" * 5)))
+def test_message_distinguishes_wrong_length_and_wrong_fields() -> None:
+    assert "fields do not add up to its length" in str(failing(body()))
+    assert "length does not fit its batch" in str(failing(Batch(base_offset=2, compressed=b"\xff" * 5)))
 
 
-@both
 @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0), (0, 5)])
-def test_offsets_out_of_order(implementation: str, deltas: tuple[int, int]) -> None:
+def test_offsets_out_of_order(deltas: tuple[int, int]) -> None:
     records = tuple(Rec(delta=delta) for delta in deltas)
-    error = failing(implementation, Batch(records, 2, last_offset_delta=4))
+    error = failing(Batch(records, 2, last_offset_delta=4))
     assert isinstance(error, CorruptRecordError)
     assert "offset delta" in str(error)
 
 
-@both
-def test_the_offset_of_a_bad_record_within_its_batch(implementation: str) -> None:
+def test_the_offset_of_a_bad_record_within_its_batch() -> None:
     records = encode_record(Rec(), 0) + encode_record(Rec(), 3) + b"\x0c\0\0\x0a\0\0\x02"
     bad = Batch((Rec(),) * 3, 10, count=3, last_offset_delta=8, compressed=records)
-    outcome = run(implementation, bad.encode())
+    outcome = run(bad.encode())
     assert outcome.column("offset") == [10, 13]
     assert outcome.error is not None
     assert outcome.error.offset == 15
 
 
-@both
-def test_damage_after_the_range_is_ignored(implementation: str) -> None:
+def test_damage_after_the_range_is_ignored() -> None:
     garbage = b"\xff" * 100
     data = GOOD.encode() + Batch(base_offset=2, count=-1).encode() + garbage
-    assert run(implementation, data, request(0, 2)).done
+    assert run(data, request(0, 2)).done
     records = encode_record(Rec(), 0) + encode_record(Rec(), 1) + garbage
     rest = Batch((Rec(),) * 3, count=3, last_offset_delta=2, compressed=records)
-    outcome = run(implementation, rest.encode(), request(0, 1))
+    outcome = run(rest.encode(), request(0, 1))
     assert (outcome.error, outcome.done) == (None, True)
 
 
-@both
-def test_damage_before_the_range_is_ignored(implementation: str) -> None:
+def test_damage_before_the_range_is_ignored() -> None:
     damaged = bytearray(GOOD.encode())
     damaged[-1] ^= 1
-    outcome = run(implementation, bytes(damaged) + Batch(base_offset=2).encode(), request(2, 3))
+    outcome = run(bytes(damaged) + Batch(base_offset=2).encode(), request(2, 3))
     assert (outcome.error, outcome.done, outcome.column("offset")) == (None, True, [2])
 
 
-@both
-def test_errors_contain_advice(implementation: str) -> None:
-    message = str(failing(implementation, Batch(base_offset=2, count=-1)))
+def test_errors_contain_advice() -> None:
+    message = str(failing(Batch(base_offset=2, count=-1)))
     assert "kafka-dump-log" in message
     assert "topic flights, partition 7, offset 2" in message

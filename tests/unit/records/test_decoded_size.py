@@ -1,4 +1,4 @@
-"""The size of a batch of decoded values: decoders end it before the limit, in Rust and in Python at the same value."""
+"""The size of a batch of decoded values: decoders end it before the limit; see also tests/golden."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.formats.avro.resolution import resolve
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, decoded_size
-from pyspark_kafka_direct.records.avro_values import AvroRequest
-from pyspark_kafka_direct.records.json_values import SIZE, JsonRequest, variant_type
-from pyspark_kafka_direct.records.python.avro_decoder import PythonAvroDecoder
-from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
+from pyspark_kafka_direct.records import DecodedValues, JsonDecoder
+from pyspark_kafka_direct.records.avro_values import AvroDecoder
+from pyspark_kafka_direct.records.json_values import variant_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-pytestmark = pytest.mark.skipif(IMPLEMENTATION != "native", reason="compares the native decoders with the Python ones")
 
 FIELDS: Final = pa.schema(
     {
@@ -96,22 +92,16 @@ def facts(decoded: DecodedValues) -> tuple[list[Any], list[Any] | None]:
 @settings(deadline=None)
 @example([b'{"s": "", "i": "x", "v": []}'], 1)
 @given(json_values, limits)
-def test_json_decoders_end_batches_at_the_same_value(
-    fields: pa.Schema | None, values: list[bytes | None], limit: int
-) -> None:
-    from pyspark_kafka_direct.records.native_kernel import NativeJsonDecoder
-
-    request = JsonRequest(fields, "_bad", max_bytes=limit)
+def test_json_batches_end_before_the_limit(fields: pa.Schema | None, values: list[bytes | None], limit: int) -> None:
     column = pa.array(values, pa.binary())
-    native = [facts(decoded) for decoded in batches(NativeJsonDecoder(request).decode, column)]
-    assert native == [facts(decoded) for decoded in batches(create_python_decoder(request).decode, column)]
-    whole = NativeJsonDecoder(JsonRequest(fields, "_bad")).decode(column)
-    rows = [row for rows, _ in native for row in rows]
-    reasons = [reason for rows, malformed in native for reason in (malformed[0] if malformed else [None] * len(rows))]
+    found = [facts(decoded) for decoded in batches(JsonDecoder(fields, "_bad", max_bytes=limit).decode, column)]
+    whole = JsonDecoder(fields, "_bad").decode(column)
+    rows = [row for rows, _ in found for row in rows]
+    reasons = [reason for rows, malformed in found for reason in (malformed[0] if malformed else [None] * len(rows))]
     # A row may be both malformed and too large; then the reason is the first, and the second leaves values out.
     expected = [each for each, reason in zip(whole.values.to_pylist(), reasons, strict=True) if reason is None]
     assert [row for row, reason in zip(rows, reasons, strict=True) if reason is None] == expected
-    _check_sizes(native, limit, *((24, 0) if fields is None else (72, 32)))
+    _check_sizes(found, limit, *((24, 0) if fields is None else (72, 32)))
 
 
 def _check_sizes(found: list[tuple[list[Any], list[Any] | None]], limit: int, row_bytes: int, item_bytes: int) -> None:
@@ -157,19 +147,13 @@ avro_datums = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(st.none() | avro_datums | avro_datums.map(lambda datum: datum[:-1]), max_size=30), limits)
-def test_avro_decoders_end_batches_at_the_same_value(values: list[bytes | None], limit: int) -> None:
-    from pyspark_kafka_direct.records.native_kernel import NativeAvroDecoder
-
+def test_avro_batches_end_before_the_limit(values: list[bytes | None], limit: int) -> None:
     schema = parse_avro_schema(json.dumps(AVRO_SCHEMA)).root
     program = resolve(schema, schema, AVRO_FIELDS)
     column = pa.array(values, pa.binary())
-    found = []
-    for create in (NativeAvroDecoder, PythonAvroDecoder):
-        decoder = create(AvroRequest(AVRO_FIELDS, limit))
-        decoder.add_program(program)
-        found.append([facts(decoded) for decoded in batches(decoder.decode, column)])
-    assert found[0] == found[1]
-    _check_sizes(found[0], limit, 48, 8)
+    decoder = AvroDecoder(AVRO_FIELDS, limit)
+    decoder.add_program(program)
+    _check_sizes([facts(decoded) for decoded in batches(decoder.decode, column)], limit, 48, 8)
 
 
 PEAK: Final = """
@@ -215,12 +199,3 @@ def test_a_wide_sparse_schema_has_bounded_memory(format_name: str) -> None:
     assert read == rows
     assert largest_mib <= 128
     assert peak_mib < 600
-
-
-def test_a_long_value_that_is_not_utf8_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its text would have more than the 31 bits of bytes of a column."""
-    monkeypatch.setattr(decoded_size, "MAX_REPLACED_BYTES", 10)
-    decoder = create_python_decoder(JsonRequest(pa.schema({"s": pa.string(), "_bad": pa.string()}), "_bad"))
-    values = [b'{"s": "\xff\xff\xff\xff"}', '{"s": "\u00e4\u00e4\u00e4"}'.encode(), b'{"s":"\xff"}']
-    expected = [{"s": None, "_bad": None}, {"s": "\u00e4" * 3, "_bad": None}, {"s": "\ufffd", "_bad": None}]
-    assert facts(decoder.decode(pa.array(values))) == (expected, [[SIZE, None, None], [0, None, None]])

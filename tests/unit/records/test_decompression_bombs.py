@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.unit.records.batches import Batch, Rec
-from tests.unit.records.decoding import FAR, agreed, both, request
+from tests.unit.records.decoding import FAR, request, run
 from tests.unit.records.decompression_bombs import MIB, SIZE, bomb
 
 from pyspark_kafka_direct.errors import RecordTooLargeError
@@ -30,7 +30,7 @@ OUT_OF_MEMORY = [
 ]
 ROWS = {"pages": SIZE >> 16, "tiny": 1 << 17, "headers": 64}
 NO_LIMIT = 0
-OWN_MIB = {"native": 16, "python": 72}  # the memory of a decoder and of the batch that it returns
+OWN_MIB = 16  # the memory of a decoder and of the batch that it returns
 
 
 class Result(NamedTuple):
@@ -48,14 +48,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def decode(
-    implementation: str, folder: Path, names: list[str], *, max_batch_bytes: int, address_space: int = NO_LIMIT
-) -> list[Result]:
+def decode(folder: Path, names: list[str], *, max_batch_bytes: int, address_space: int = NO_LIMIT) -> list[Result]:
     command = [
         sys.executable,
         "-m",
         "tests.unit.records.decompression_bombs",
-        implementation,
         str(folder),
         str(max_batch_bytes),
         str(address_space),
@@ -68,23 +65,20 @@ def decode(
 
 
 @pytest.mark.slow
-@both
-def test_records_are_decompressed_as_they_are_read(implementation: str, folder: Path) -> None:
-    results = decode(implementation, folder, DECODABLE, max_batch_bytes=1 << 30)
+def test_records_are_decompressed_as_they_are_read(folder: Path) -> None:
+    results = decode(folder, DECODABLE, max_batch_bytes=1 << 30)
     assert [(each.rows, each.outcome) for each in results] == [(ROWS[name.split(":")[1]], "ok") for name in DECODABLE]
-    assert results[-1].grown < OWN_MIB[implementation] + SIZE // MIB * 3 // 4, results
+    assert results[-1].grown < OWN_MIB + SIZE // MIB * 3 // 4, results
 
 
-@both
-def test_only_the_start_of_a_marker_is_decompressed(implementation: str, folder: Path) -> None:
-    (result,) = decode(implementation, folder, ["gzip:control"], max_batch_bytes=1 << 30)
+def test_only_the_start_of_a_marker_is_decompressed(folder: Path) -> None:
+    (result,) = decode(folder, ["gzip:control"], max_batch_bytes=1 << 30)
     assert result.outcome.startswith("CorruptRecordError: A record's length does not fit its batch.")
     assert result.grown < SIZE // MIB // 4, result
 
 
-@both
-def test_too_large_batches_are_rejected_before_they_take_memory(implementation: str, folder: Path) -> None:
-    results = decode(implementation, folder, LARGE, max_batch_bytes=SIZE // 8)
+def test_too_large_batches_are_rejected_before_they_take_memory(folder: Path) -> None:
+    results = decode(folder, LARGE, max_batch_bytes=SIZE // 8)
     limit = f"{SIZE // 8} bytes"
     assert [each.rows for each in results] == [0] * len(LARGE)
     assert all(each.outcome.startswith("RecordTooLargeError: ") for each in results), results
@@ -94,10 +88,9 @@ def test_too_large_batches_are_rejected_before_they_take_memory(implementation: 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
-@both
-def test_memory_error_is_a_record_error(implementation: str, folder: Path) -> None:
+def test_memory_error_is_a_record_error(folder: Path) -> None:
     """With the memory limit of ``spark.executor.pyspark.memory``."""
-    results = decode(implementation, folder, OUT_OF_MEMORY, max_batch_bytes=1 << 30, address_space=SIZE // 4 * 3)
+    results = decode(folder, OUT_OF_MEMORY, max_batch_bytes=1 << 30, address_space=SIZE // 4 * 3)
     assert all(each.outcome.startswith("RecordTooLargeError: There is not enough memory") for each in results), results
     assert all("spark.executor.pyspark.memory" in each.outcome for each in results), results
     assert all("topic flights, partition 7, offset 0" in each.outcome for each in results), results
@@ -109,8 +102,8 @@ def test_the_limit_is_exact(codec: str) -> None:
     sizes = [len(Batch((record,)).encode()) - 61 for record in records]
     data = Batch(records, codec=codec).encode()
     size = sum(sizes) if codec != "none" else max(sizes)
-    assert agreed(data, request(max_batch_bytes=size)).error is None
-    error = agreed(data, request(max_batch_bytes=size - 1)).error
+    assert run(data, request(max_batch_bytes=size)).error is None
+    error = run(data, request(max_batch_bytes=size - 1)).error
     assert isinstance(error, RecordTooLargeError)
     assert str(size - 1) in str(error)
 
@@ -121,21 +114,21 @@ def test_headers_count_if_they_are_wanted() -> None:
     size = len(Batch((record,)).encode()) - 61
     cost = size + 2 * (3 + 4) + 2 * 12
     data = Batch((record,) * 5).encode()
-    assert [batch.num_rows for batch in agreed(data, request(max_bytes=2 * cost)).batches] == [2, 2, 1]
-    assert [batch.num_rows for batch in agreed(data, request(max_bytes=2 * cost - 1)).batches] == [1] * 5
-    assert agreed(data, request(max_batch_bytes=cost)).error is None
-    error = agreed(data, request(max_batch_bytes=cost - 1)).error
+    assert [batch.num_rows for batch in run(data, request(max_bytes=2 * cost)).batches] == [2, 2, 1]
+    assert [batch.num_rows for batch in run(data, request(max_bytes=2 * cost - 1)).batches] == [1] * 5
+    assert run(data, request(max_batch_bytes=cost)).error is None
+    error = run(data, request(max_batch_bytes=cost - 1)).error
     assert isinstance(error, RecordTooLargeError)
     assert error.offset == 0
     without = request(0, FAR, ("offset",), max_bytes=5 * size, max_batch_bytes=size)
-    assert [batch.num_rows for batch in agreed(data, without).batches] == [5]
-    assert agreed(data).counts.bytes == 5 * size
+    assert [batch.num_rows for batch in run(data, without).batches] == [5]
+    assert run(data).counts.bytes == 5 * size
 
 
 def test_rows_before_a_too_large_record_are_returned() -> None:
     data = Batch((Rec(b"a"), Rec(bytes(2000)), Rec(b"b")), 40).encode()
-    outcome = agreed(data, request(max_batch_bytes=1000))
+    outcome = run(data, request(max_batch_bytes=1000))
     assert outcome.column("offset") == [40]
     assert isinstance(outcome.error, RecordTooLargeError)
     assert outcome.error.offset == 41
-    assert agreed(data, request(42, max_batch_bytes=1000)).column("value") == [b"b"]
+    assert run(data, request(42, max_batch_bytes=1000)).column("value") == [b"b"]

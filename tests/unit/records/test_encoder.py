@@ -14,10 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
 from tests.unit.records.batches import CODECS
 from tests.unit.records.encoding import (
-    ENCODERS,
     HEADER,
     HEADERS,
     Row,
@@ -30,8 +28,8 @@ from tests.unit.records.encoding import (
 )
 from tests.unit.records.kafka_python import DefaultRecordBatchBuilder
 
-from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError, RecordTooLargeError
-from pyspark_kafka_direct.records.interfaces import EncodeRequest
+from pyspark_kafka_direct.errors import ColumnError, RecordTooLargeError
+from pyspark_kafka_direct.records import RecordEncoder
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.records import WritableBytes
 
-both = pytest.mark.parametrize("implementation", sorted(ENCODERS))
 every_codec = pytest.mark.parametrize("codec", CODECS)
 
 
@@ -53,21 +50,19 @@ def by_kafka_python(rows: Sequence[Row]) -> bytes:
     return bytes(batch)
 
 
-@both
 @settings(deadline=None)
 @given(rows=some_rows(timestamps=st.integers(-(1 << 61), 1 << 61)).filter(bool))
-def test_same_bytes_as_kafka_python(implementation: str, rows: list[Row]) -> None:
-    (batch,) = encode(implementation, rows)
+def test_same_bytes_as_kafka_python(rows: list[Row]) -> None:
+    (batch,) = encode(rows)
     expected = by_kafka_python(rows)
     assert bytes(batch.data) == expected
     assert (batch.partition, batch.records, batch.uncompressed_bytes) == (0, len(rows), len(expected) - HEADER)
 
 
-@both
 @settings(deadline=None)
 @given(rows=some_rows(partitions=3), codec=st.sampled_from(sorted(CODECS)), batch_bytes=st.integers(1, 400))
-def test_rows_round_trip(implementation: str, rows: list[Row], codec: str, batch_bytes: int) -> None:
-    batches = encode(implementation, rows, partitions=3, codec=codec, batch_bytes=batch_bytes)
+def test_rows_round_trip(rows: list[Row], codec: str, batch_bytes: int) -> None:
+    batches = encode(rows, partitions=3, codec=codec, batch_bytes=batch_bytes)
     for batch in batches:
         assert batch.data[22] & 7 == CODECS[codec]
         assert batch.records == 1 or batch.uncompressed_bytes <= batch_bytes
@@ -86,47 +81,8 @@ def test_rows_round_trip(implementation: str, rows: list[Row], codec: str, batch
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
-@examples(50)
-@given(data=st.data())
-def test_both_encoders_agree(data: st.DataObject) -> None:
-    partitions = data.draw(st.integers(1, 5))
-    wanted = {
-        "partitions": partitions,
-        "codec": data.draw(st.sampled_from(sorted(CODECS))),
-        "batch_bytes": data.draw(st.integers(1, 600)),
-        "ignore_keys": data.draw(st.booleans()),
-        "first_sticky_partition": data.draw(st.integers(0, 9)),
-        "max_record_bytes": data.draw(st.sampled_from([100, 1 << 20])),
-    }
-    encoders = {name: make_encoder(name, **wanted) for name in ENCODERS}
-    for rows in data.draw(st.lists(some_rows(partitions + 1), max_size=4)):
-        batch = arrow(rows)
-        start = data.draw(st.integers(0, len(rows)))
-        batch = batch.slice(start, data.draw(st.integers(0, len(rows) - start)))
-        results: dict[str, tuple[object, int, object]] = {}
-        for name, encoder in encoders.items():
-            try:
-                results[name] = comparable(encoder.add(batch)), encoder.open_bytes, None
-            except KafkaDirectError as error:
-                results[name] = [], 0, (type(error), str(error))
-        assert results["native"] == results["python"]
-        if results["python"][2] is not None:
-            return
-    assert comparable(encoders["native"].flush()) == comparable(encoders["python"].flush())
-
-
-def comparable(batches: Sequence[tuple[int, int, int, WritableBytes]]) -> list[tuple[object, ...]]:
-    """A batch without its compressed bytes, which depend on the codec library."""
-    return [
-        (*numbers, bytes(data[21:HEADER]), decode(data) if data[22] & 7 else bytes(data)) for *numbers, data in batches
-    ]
-
-
-@pytest.mark.slow
-@both
 @every_codec
-def test_unusual_rows(implementation: str, codec: str) -> None:
+def test_unusual_rows(codec: str) -> None:
     noise = random.Random(5).randbytes
     rows = [
         Row(None),
@@ -143,14 +99,13 @@ def test_unusual_rows(implementation: str, codec: str) -> None:
         Row(b"0123456789" * 1_000_000, b"10 MB of tedium"),
         Row(b"behind", noise(200_000)),
     ]
-    batches = encode(implementation, rows, codec=codec, max_record_bytes=11 << 20)
+    batches = encode(rows, codec=codec, max_record_bytes=11 << 20)
     assert decode(*(batch.data for batch in batches)) == without_offsets(rows)
 
 
-@both
-def test_extreme_timestamp_differences(implementation: str) -> None:
+def test_extreme_timestamp_differences() -> None:
     lowest, highest = -(1 << 63), (1 << 63) - 1
-    (batch,) = encode(implementation, [Row(timestamp=timestamp) for timestamp in (highest, lowest, 0)])
+    (batch,) = encode([Row(timestamp=timestamp) for timestamp in (highest, lowest, 0)])
     assert struct.unpack_from(">qq", batch.data, 27) == (highest, highest)
     # Deltas wrap, as in Java, so a reader gets the timestamps back.
     first, second = bytes(batch.data[HEADER : HEADER + 8]), bytes(batch.data[HEADER + 8 : HEADER + 16])
@@ -158,56 +113,50 @@ def test_extreme_timestamp_differences(implementation: str) -> None:
 
 
 @pytest.mark.slow
-@both
-def test_levels(implementation: str) -> None:
+def test_levels() -> None:
     rng = random.Random(5)
     text = b" ".join(b"flight %d to %c%c" % (number, *rng.choices(b"ABCDEFGH", k=2)) for number in range(20_000))
     for codec, levels in (("gzip", (1, 9)), ("zstd", (-50, 19))):
-        sizes = [
-            len(encode(implementation, [Row(text)], codec=codec, level=level)[0].data) for level in (*levels, None)
-        ]
+        sizes = [len(encode([Row(text)], codec=codec, level=level)[0].data) for level in (*levels, None)]
         assert sizes[0] > sizes[2] > sizes[1]
-    (without,) = encode(implementation, [Row(text)], codec="lz4")
-    (deeper,) = encode(implementation, [Row(text)], codec="lz4", level=12)
+    (without,) = encode([Row(text)], codec="lz4")
+    (deeper,) = encode([Row(text)], codec="lz4", level=12)
     assert deeper.data == without.data
 
 
-@both
-def test_framing_is_that_of_the_java_client(implementation: str) -> None:
+def test_framing_is_that_of_the_java_client() -> None:
     noise = random.Random(5).randbytes(100_000)
-    (snappy,) = encode(implementation, [Row(noise)], codec="snappy")
+    (snappy,) = encode([Row(noise)], codec="snappy")
     assert bytes(snappy.data[HEADER : HEADER + 16]) == b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
     (first,) = struct.unpack_from(">i", snappy.data, HEADER + 16)
     assert 32 << 10 < first < 33 << 10
-    (lz4,) = encode(implementation, [Row(noise)], codec="lz4")
+    (lz4,) = encode([Row(noise)], codec="lz4")
     assert bytes(lz4.data[HEADER : HEADER + 7]) == bytes.fromhex("04224d18604082")
     # Incompressible blocks are stored uncompressed.
     assert bytes(lz4.data[HEADER + 7 : HEADER + 11]) == struct.pack("<I", (64 << 10) | 1 << 31)
     assert bytes(lz4.data[-4:]) == bytes(4)
 
 
-@both
-def test_any_binary_type_and_slices(implementation: str) -> None:
+def test_any_binary_type_and_slices() -> None:
     rows = [
         Row(f"value {n}".encode(), None if n % 3 == 0 else f"key {n}".encode(), (("n", b"%d" % n),), n % 2)
         for n in range(40)
     ]
     plain = arrow(rows)
-    expected = encode(implementation, rows[7:31], partitions=2)
-    assert encode(implementation, plain.slice(7, 24), partitions=2) == expected
+    expected = encode(rows[7:31], partitions=2)
+    assert encode(plain.slice(7, 24), partitions=2) == expected
     header = pa.struct([pa.field("value", pa.large_binary()), pa.field("key", pa.large_string())])  # in any order
     headers = pa.array([[{"key": "n", "value": b"%d" % n}] for n in range(40)], pa.large_list(header))
     for kind in (pa.string(), pa.large_string(), pa.large_binary()):
         table = {name: plain.column(name) for name in plain.schema.names}
         table |= {"key": plain.column("key").cast(kind), "value": plain.column("value").cast(kind), "headers": headers}
         batch = pa.record_batch(table)
-        assert encode(implementation, batch.slice(7, 24), partitions=2) == expected
+        assert encode(batch.slice(7, 24), partitions=2) == expected
 
 
-@both
-def test_sliced_headers_with_nulls(implementation: str) -> None:
+def test_sliced_headers_with_nulls() -> None:
     rows = [Row(headers=None if n % 4 == 0 else (("n", b"%d" % n),) * (n % 4)) for n in range(20)]
-    (batch,) = encode(implementation, arrow(rows).slice(5, 9))
+    (batch,) = encode(arrow(rows).slice(5, 9))
     assert decode(batch.data) == without_offsets(rows[5:14])
     # A null list may hide pairs behind it.
     hidden = pa.ListArray.from_arrays(
@@ -220,37 +169,33 @@ def test_sliced_headers_with_nulls(implementation: str) -> None:
     batch = pa.record_batch(
         {**dict.fromkeys(("value",), pa.array([b"v"] * 3)), "timestamp": pa.array([0] * 3), "headers": hidden}
     )
-    (encoded,) = encode(implementation, batch)
+    (encoded,) = encode(batch)
     assert [row.headers for row in decode(encoded.data)] == [(("a", b"1"),), None, (("c", b"3"),)]
 
 
-@both
-def test_strings_may_be_invalid_utf_8(implementation: str) -> None:
+def test_strings_may_be_invalid_utf_8() -> None:
     offsets, data = pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")
     text = pa.StringArray.from_buffers(1, offsets, data)
     header = pa.StructArray.from_arrays([text, text], ["key", "value"])
     headers = pa.ListArray.from_arrays([0, 1], header)
     batch = pa.record_batch({"value": text, "key": text, "headers": headers, "timestamp": pa.array([0])})
-    (encoded,) = encode(implementation, batch)
+    (encoded,) = encode(batch)
     assert bytes(encoded.data[HEADER:]).count(b"\xff\xfe") == 4
 
 
-@both
-def test_only_value_and_timestamp_are_needed(implementation: str) -> None:
+def test_only_value_and_timestamp_are_needed() -> None:
     batch = pa.record_batch({"timestamp": pa.array([7, 8]), "other": pa.array([1, 2]), "value": pa.array([b"a", None])})
-    (encoded,) = encode(implementation, batch)
+    (encoded,) = encode(batch)
     assert decode(encoded.data) == [Row(b"a", timestamp=7), Row(None, timestamp=8)]
 
 
-@both
-def test_no_rows_no_batch(implementation: str) -> None:
-    encoder = make_encoder(implementation)
+def test_no_rows_no_batch() -> None:
+    encoder = make_encoder()
     assert encoder.add(arrow([])) == []
     assert encoder.flush() == []
     assert encoder.open_bytes == 0
 
 
-@both
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -266,52 +211,48 @@ def test_no_rows_no_batch(implementation: str) -> None:
         ({"headers": pa.array([[{"key": "a", "value": 1}]])}, "column headers cannot have the type"),
     ],
 )
-def test_invalid_columns_are_rejected(implementation: str, change: dict[str, pa.Array | None], message: str) -> None:
+def test_invalid_columns_are_rejected(change: dict[str, pa.Array | None], message: str) -> None:
     good = {"value": pa.array([b"v"]), "timestamp": pa.array([0])}
     columns = {name: column for name, column in (good | change).items() if column is not None}
-    encoder = make_encoder(implementation)
+    encoder = make_encoder()
     with pytest.raises(ValueError, match=message):
         encoder.add(pa.record_batch(columns))
     assert encoder.open_bytes == 0
 
 
-@both
-def test_missing_partition_is_rejected(implementation: str) -> None:
+def test_missing_partition_is_rejected() -> None:
     for partition in (3, -1, (1 << 31) - 1):
-        encoder = make_encoder(implementation, partitions=3)
+        encoder = make_encoder(partitions=3)
         encoder.add(arrow([Row(), Row(partition=2)]))
         with pytest.raises(ColumnError, match=f"Row 3 names partition {partition}, .* 0 to 2.*topic flights"):
             encoder.add(arrow([Row(partition=1), Row(partition=partition)]))
 
 
-@both
-def test_header_without_a_key_is_rejected(implementation: str) -> None:
+def test_header_without_a_key_is_rejected() -> None:
     for headers in (((None, b"v"),), (("a", b"v"), (None, None))):
         with pytest.raises(ColumnError, match=r"Row 1 has a header without a key.*topic flights"):
-            encode(implementation, [Row(), Row(headers=headers)])
+            encode([Row(), Row(headers=headers)])
     batch = arrow([Row()]).drop_columns(["headers"]).append_column("headers", pa.array([[None]], HEADERS))
     with pytest.raises(ColumnError, match="Row 0 has a header without a key"):
-        encode(implementation, batch)
+        encode(batch)
 
 
-@both
 @every_codec
-def test_the_largest_record(implementation: str, codec: str) -> None:
+def test_the_largest_record(codec: str) -> None:
     overhead = (
         1 + 1 + 1 + 1 + 1 + 2 + 1 + 1
     )  # length takes 2, timestamp, offset, no key, length of the value 2, no headers
     for max_bytes in (200, 1000):
-        (batch,) = encode(implementation, [Row(b"v" * (max_bytes - overhead))], codec=codec, max_record_bytes=max_bytes)
+        (batch,) = encode([Row(b"v" * (max_bytes - overhead))], codec=codec, max_record_bytes=max_bytes)
         assert batch.uncompressed_bytes == max_bytes
         with pytest.raises(
             RecordTooLargeError, match=f"Row 0 makes a record of {max_bytes + 1} bytes.*max.request.size.*flights"
         ):
-            encode(implementation, [Row(b"v" * (max_bytes - overhead + 1))], codec=codec, max_record_bytes=max_bytes)
+            encode([Row(b"v" * (max_bytes - overhead + 1))], codec=codec, max_record_bytes=max_bytes)
 
 
-@both
-def test_batch_is_full_when_the_next_record_does_not_fit(implementation: str) -> None:
-    encoder = make_encoder(implementation, batch_bytes=30)
+def test_batch_is_full_when_the_next_record_does_not_fit() -> None:
+    encoder = make_encoder(batch_bytes=30)
     ten = Row(b"abc")  # and seven bytes of overhead
     assert encoder.add(arrow([ten, ten])) == []
     assert encoder.open_bytes == 20
@@ -324,9 +265,8 @@ def test_batch_is_full_when_the_next_record_does_not_fit(implementation: str) ->
     assert (first.records, large.records, large.uncompressed_bytes, encoder.open_bytes) == (1, 1, 57, 0)
 
 
-@both
-def test_rows_without_key_move_to_the_next_partition_after_16_kib(implementation: str) -> None:
-    encoder = make_encoder(implementation, partitions=3, first_sticky_partition=4)
+def test_rows_without_key_move_to_the_next_partition_after_16_kib() -> None:
+    encoder = make_encoder(partitions=3, first_sticky_partition=4)
     kib = Row(b"v" * 1020)  # and four bytes of lengths: key, value and the number of headers
     assert encoder.add(arrow([kib] * 40)) == []
     assert [(batch.partition, batch.records) for batch in encoder.flush()] == [(0, 8), (1, 16), (2, 16)]
@@ -335,17 +275,15 @@ def test_rows_without_key_move_to_the_next_partition_after_16_kib(implementation
     assert [(batch.partition, batch.records) for batch in encoder.flush()] == [(0, 8), (1, 21)]
 
 
-@both
-def test_small_batches_of_rows_without_key_alternate(implementation: str) -> None:
-    encoder = make_encoder(implementation, partitions=3, batch_bytes=30, first_sticky_partition=1)
+def test_small_batches_of_rows_without_key_alternate() -> None:
+    encoder = make_encoder(partitions=3, batch_bytes=30, first_sticky_partition=1)
     ten = Row(b"1234567")  # without offset, timestamp and length; the whole record has 14 bytes
     order = [(batch.partition, batch.records) for batch in encoder.add(arrow([ten] * 12))]
     assert order == [(1, 2), (2, 2), (0, 2), (1, 2)]
 
 
-@both
-def test_timestamps_do_not_influence_the_partition(implementation: str) -> None:
-    encoders = [make_encoder(implementation, partitions=5, batch_bytes=100) for _ in range(2)]
+def test_timestamps_do_not_influence_the_partition() -> None:
+    encoders = [make_encoder(partitions=5, batch_bytes=100) for _ in range(2)]
     rows = [Row(b"v" * (number % 7)) for number in range(200)]
     partitions = []
     for encoder, step in zip(encoders, (0, 1 << 20), strict=True):
@@ -358,22 +296,20 @@ def test_timestamps_do_not_influence_the_partition(implementation: str) -> None:
     assert partitions[0] == partitions[1]
 
 
-@both
-def test_keys_choose_partitions_as_in_the_java_client(implementation: str) -> None:
+def test_keys_choose_partitions_as_in_the_java_client() -> None:
     keys = [b"%d" % number for number in range(500)]
-    batches = encode(implementation, [Row(key=key) for key in keys], partitions=7)
+    batches = encode([Row(key=key) for key in keys], partitions=7)
     assert [batch.partition for batch in batches] == list(range(7))
     for batch in batches:
         assert all(partition_for_key(row.key or b"", 7) == batch.partition for row in decode(batch.data))
-    (ignoring,) = encode(implementation, [Row(key=key) for key in keys], partitions=7, ignore_keys=True)
+    (ignoring,) = encode([Row(key=key) for key in keys], partitions=7, ignore_keys=True)
     assert (ignoring.partition, ignoring.records) == (0, 500)
-    (empty,) = encode(implementation, [Row(key=b"")], partitions=1000)
+    (empty,) = encode([Row(key=b"")], partitions=1000)
     assert empty.partition == 681
 
 
-@both
-def test_a_thousand_partitions(implementation: str) -> None:
-    encoder = make_encoder(implementation, partitions=1000, batch_bytes=1 << 20, codec="zstd")
+def test_a_thousand_partitions() -> None:
+    encoder = make_encoder(partitions=1000, batch_bytes=1 << 20, codec="zstd")
     for _ in range(3):
         assert encoder.add(arrow([Row(b"v" * 100, partition=999 - n) for n in range(1000)])) == []
     assert encoder.open_bytes == 3 * 1000 * 109
@@ -388,11 +324,11 @@ import resource, sys
 from pathlib import Path
 import pyarrow as pa
 from tests.unit.records.encoding import make_encoder
-implementation, *codecs = sys.argv[1:]
+codecs = sys.argv[1:]
 value = pa.array([bytes(24 << 20)], pa.binary())
 rows = pa.record_batch({"value": value, "timestamp": pa.array([0])})
 limits = {"batch_bytes": 1 << 30, "max_record_bytes": 1 << 30}
-encoders = [make_encoder(implementation, codec=codec, **limits) for codec in codecs]
+encoders = [make_encoder(codec=codec, **limits) for codec in codecs]
 for encoder in encoders:
     encoder.add(rows.slice(0, 0))  # to load everything
 taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -410,10 +346,9 @@ while encoders:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
-@both
-def test_memory_error_is_a_record_error(implementation: str) -> None:
+def test_memory_error_is_a_record_error() -> None:
     """With the memory limit of ``spark.executor.pyspark.memory``."""
-    command = [sys.executable, "-c", OUT_OF_MEMORY, implementation, "none", "gzip", "zstd"]
+    command = [sys.executable, "-c", OUT_OF_MEMORY, "none", "gzip", "zstd"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended
     errors = ended.stdout.splitlines()
@@ -439,12 +374,11 @@ def test_memory_error_is_a_record_error(implementation: str) -> None:
 )
 def test_arguments_out_of_range(invalid: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"not|no compression level"):
-        EncodeRequest(**{"topic": "flights", "partitions": 1} | invalid)  # type: ignore[arg-type]
+        RecordEncoder(**{"topic": "flights", "partitions": 1} | invalid)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
 def test_the_memory_of_a_batch_is_reused_when_nothing_refers_to_it() -> None:
-    encoder = make_encoder("native", batch_bytes=10_000)
+    encoder = make_encoder(batch_bytes=10_000)
     rows = arrow([Row(bytes([number]) * 1000) for number in range(40)])
 
     def address(data: WritableBytes) -> int:

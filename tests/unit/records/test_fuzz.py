@@ -1,4 +1,4 @@
-"""A short run of the fuzzer (``tests/fuzz/fuzz_records.py`` is the long one), and its earlier findings.
+"""A short run of the fuzzer (``tests/fuzz/fuzz_records.py`` is the long one); see also tests/golden.
 
 Each run uses another seed, which a failure prints; ``RECORD_FUZZ_SEED`` repeats a run.
 """
@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.records.decoding import agreed, disagreement, outcomes_of, request
+from tests.unit.records.decoding import request, run, run_in_steps
 from tests.unit.records.mutations import ABORTED, LegacyMutator, Mutator, corpus, legacy_corpus
 
 from pyspark_kafka_direct.errors import CorruptRecordError
@@ -27,7 +27,7 @@ SECONDS = 2.0
 
 def test_undamaged_batches_are_decoded() -> None:
     for batch in corpus() + legacy_corpus():
-        assert agreed(batch, request()).error is None
+        assert run(batch, request()).error is None
 
 
 @pytest.mark.parametrize("create", [Mutator, LegacyMutator])
@@ -40,9 +40,7 @@ def test_damaged_batches(create: Callable[[int], Mutator], aborted: tuple[Aborte
     end = time.monotonic() + SECONDS / 2
     while time.monotonic() < end or outcome_counts.total() < 200:
         data = mutator.response()
-        outcomes = outcomes_of(data, mutator.request(), aborted)
-        assert disagreement(outcomes) != "decoder", (data.hex(), outcomes)
-        outcome_counts[type(outcomes["python"].error)] += 1
+        outcome_counts[type(run_in_steps(data, mutator.request(), aborted).error)] += 1
     # The mutations must reach the records: some are harmless, most are detected.
     assert outcome_counts[type(None)] > 0
     assert outcome_counts[CorruptRecordError] > 0

@@ -1,4 +1,4 @@
-"""Both JSON decoders: on the same values they return the same structs, errors, positions and reasons."""
+"""Decoding of JSON to structs; see also tests/golden."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.examples import seeds
-from tests.unit.records.random_json import RandomJson
 
-from pyspark_kafka_direct.records import IMPLEMENTATION, DecodedValues, JsonDecoder, create_json_decoder
+from pyspark_kafka_direct.records import DecodedValues, JsonDecoder
 from pyspark_kafka_direct.records.json_values import (
     MAX_DECODED_BYTES,
     MAX_SCHEMA_DEPTH,
     SIZE,
-    JsonRequest,
     variant_type,
 )
-from pyspark_kafka_direct.records.python.json_decoder import create_json_decoder as create_python_decoder
 
 INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
 FIELDS = pa.schema(
@@ -43,13 +39,6 @@ WIDE = pa.struct([(f"f{number}", pa.float64()) for number in range(WIDTH)])
 WIDE_FIELDS = pa.schema({"a": pa.list_(pa.field("element", WIDE)), "b": pa.int8()})
 
 
-def decoders(fields: pa.Schema = FIELDS) -> list[JsonDecoder]:
-    request = JsonRequest(fields, "corrupt")
-    if IMPLEMENTATION != "native":
-        return [create_python_decoder(request)]
-    return [create_python_decoder(request), create_json_decoder(fields, "corrupt")]
-
-
 def errors(decoded: DecodedValues) -> list[tuple[int, str] | None]:
     """Position and reason of each row."""
     if decoded.malformed is None:
@@ -62,29 +51,9 @@ def errors(decoded: DecodedValues) -> list[tuple[int, str] | None]:
     return [None if reason is None else (position, reason) for position, reason in rows]
 
 
-def comparable(decoded: DecodedValues) -> Any:
-    decoded.values.validate(full=True)
-    assert decoded.values.type == pa.struct(list(FIELDS))
-    return repr(decoded.values.to_pylist()), errors(decoded)
-
-
-@pytest.mark.slow
-def test_the_decoders_agree() -> None:
-    @seeds(400)
-    def check(source: random.Random) -> None:
-        rows = [RandomJson(source, FIELDS.names).row() for _ in range(source.randint(0, 8))]
-        array = pa.array(rows, pa.binary()).slice(source.randint(0, min(2, len(rows))))
-        first, *others = [comparable(decoder.decode(array)) for decoder in decoders()]
-        for other in others:
-            assert other == first, rows
-
-    check()
-
-
-@pytest.mark.skipif(IMPLEMENTATION != "native", reason="the native decoder was not built (no Rust toolchain)")
 def test_batches_do_not_share_memory() -> None:
-    """The native decoder reuses buffers of earlier batches, but not while something refers to them."""
-    decoder = create_json_decoder(FIELDS, "corrupt")
+    """The decoder reuses buffers of earlier batches, but not while something refers to them."""
+    decoder = JsonDecoder(FIELDS, "corrupt")
     numbers = random.Random(5)
     retained: list[tuple[pa.StructArray, list[Any]]] = []
     for _ in range(200):
@@ -99,19 +68,18 @@ def test_batches_do_not_share_memory() -> None:
             assert [{"i": row["i"], "s": row["s"]} for row in kept.to_pylist()] == content
 
 
-@pytest.mark.parametrize("decoder", decoders(), ids=lambda decoder: type(decoder).__name__)
-def test_a_column_of_null_values(decoder: JsonDecoder) -> None:
+def test_a_column_of_null_values() -> None:
+    decoder = JsonDecoder(FIELDS)
     decoded = decoder.decode(pa.nulls(3, pa.binary()))
     assert decoded.values.null_count == 3
     assert decoded.malformed is None
     assert decoder.decode(pa.array([], pa.binary())).values.to_pylist() == []
 
 
-@pytest.mark.parametrize("decoder", decoders(), ids=lambda decoder: type(decoder).__name__)
 @pytest.mark.parametrize("levels", [999, 1000, 100_000])
-def test_nesting_is_bounded(decoder: JsonDecoder, levels: int) -> None:
+def test_nesting_is_bounded(levels: int) -> None:
     value = b'{"z":' + b"[" * levels + b"]" * levels + b',"i":1}'
-    decoded = decoder.decode(pa.array([value], pa.binary()))
+    decoded = JsonDecoder(FIELDS).decode(pa.array([value], pa.binary()))
     if levels < 1000:
         assert decoded.malformed is None
         assert decoded.values.to_pylist()[0]["i"] == 1
@@ -132,15 +100,14 @@ def test_nesting_is_bounded(decoder: JsonDecoder, levels: int) -> None:
 )
 def test_an_invalid_schema_is_rejected(fields: pa.Schema, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        create_json_decoder(fields, "bad")
+        JsonDecoder(fields, "bad")
 
 
-@pytest.mark.parametrize("decoder", decoders(WIDE_FIELDS), ids=lambda decoder: type(decoder).__name__)
-def test_the_memory_of_absent_fields_is_bounded(decoder: JsonDecoder) -> None:
+def test_the_memory_of_absent_fields_is_bounded() -> None:
     """A malformed value does not cost the other values of its batch."""
     most = MAX_DECODED_BYTES // (8 * (WIDTH + 1))
     values = [b'{"b": 1, "a": [%s]}' % b",".join([b"{}"] * count) for count in (1, most + 1, 2)]
-    decoded = decoder.decode(pa.array(values))
+    decoded = JsonDecoder(WIDE_FIELDS).decode(pa.array(values))
     assert errors(decoded) == [None, (len(values[1]) - 4, SIZE), None]
     assert decoded.values.field("b").to_pylist() == [1, None, 1]
     assert decoded.values.field("a").value_lengths().to_pylist() == [1, None, 2]
@@ -152,7 +119,7 @@ def test_a_schema_of_the_largest_depth_is_decoded(leaf: pa.DataType) -> None:
     for _ in range(MAX_SCHEMA_DEPTH):
         data_type = pa.list_(data_type)
     value = b'{"a": %s"x"%s}' % (b"[" * MAX_SCHEMA_DEPTH, b"]" * MAX_SCHEMA_DEPTH)
-    decoded = create_json_decoder(pa.schema({"a": data_type})).decode(pa.array([value]))
+    decoded = JsonDecoder(pa.schema({"a": data_type})).decode(pa.array([value]))
     assert (decoded.values.null_count, decoded.malformed) == (0, None)
 
 
@@ -161,4 +128,4 @@ def test_a_schema_that_is_nested_too_deeply_is_rejected() -> None:
     for _ in range(70):
         data_type = pa.list_(data_type)
     with pytest.raises(ValueError, match="has more than 60 levels"):
-        create_json_decoder(pa.schema({"a": data_type}))
+        JsonDecoder(pa.schema({"a": data_type}))

@@ -1,36 +1,22 @@
-"""Both JSON encoders: on the same columns they return the same bytes. See also test_to_json."""
+"""Encoding of columns as JSON; see also tests/golden, and test_to_json."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.records import IMPLEMENTATION, encode_json
-from pyspark_kafka_direct.records.python.json_encoder import encode_json as encode_json_in_python
-from pyspark_kafka_direct.records.utc_offsets import offset_at, utc_offsets
+from pyspark_kafka_direct.records.json_types import encode_json
+from pyspark_kafka_direct.records.utc_offsets import utc_offsets
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Encode = Callable[[pa.Array], pa.BinaryArray]
-
-ENCODERS = [pytest.param(encode_json, id=IMPLEMENTATION), pytest.param(encode_json_in_python, id="python")]
 MICROS = 1_000_000
 NEW_YORK = "America/New_York"
-
-
-@pytest.fixture(params=ENCODERS)
-def encode(request: pytest.FixtureRequest) -> Encode:
-    encode: Encode = request.param
-    return encode
 
 
 def struct_of(data_type: pa.DataType, *values: Any) -> pa.StructArray:
@@ -119,16 +105,16 @@ def texts(encoded: pa.BinaryArray) -> list[str | None]:
         (pa.struct({"a": pa.int32(), "b": pa.struct({"c": pa.int32()})}), {"a": None, "b": {}}, '{"b":{}}'),
     ],
 )
-def test_a_value(encode: Encode, data_type: pa.DataType, value: Any, text: str) -> None:
+def test_a_value(data_type: pa.DataType, value: Any, text: str) -> None:
     if (pa.types.is_timestamp(data_type) or pa.types.is_date32(data_type)) and isinstance(value, int):
         column = struct_of(pa.int64() if pa.types.is_timestamp(data_type) else pa.int32(), value, None)
         column = pa.StructArray.from_arrays([column.field(0).view(data_type)], ["v"])
     else:
         column = struct_of(data_type, value, None)
-    assert texts(encode(column)) == [f'{{"v":{text}}}', "{}"]
+    assert texts(encode_json(column)) == [f'{{"v":{text}}}', "{}"]
 
 
-def test_null_values_and_slices(encode: Encode) -> None:
+def test_null_values_and_slices() -> None:
     data_type = pa.struct(
         {
             "a": pa.list_(pa.string()),
@@ -151,20 +137,20 @@ def test_null_values_and_slices(encode: Encode) -> None:
         '{"a":[],"m":{},"s":{"b":""}}',
     ]
     column = pa.array(rows, data_type)
-    assert texts(encode(column)) == expected
+    assert texts(encode_json(column)) == expected
     for start in range(len(rows)):
         for length in range(len(rows) - start):
-            assert texts(encode(column.slice(start, length))) == expected[start : start + length]
+            assert texts(encode_json(column.slice(start, length))) == expected[start : start + length]
     for name, values in (("a", ['["x","y"]', None]), ("m", ['{"k":[1]}', None])):  # arrays and maps by themselves
-        assert texts(encode(column.field(data_type.get_field_index(name)).slice(0, 2)))[0] == values[0]
+        assert texts(encode_json(column.field(data_type.get_field_index(name)).slice(0, 2)))[0] == values[0]
 
 
-def test_strings_need_not_be_utf8(encode: Encode) -> None:
+def test_strings_need_not_be_utf8() -> None:
     column = pa.StructArray.from_arrays([pa.array([b"a\xffb", b'\xe2\x82"', "é".encode()]).view(pa.string())], ["v"])
-    assert texts(encode(column)) == ['{"v":"a\ufffdb"}', '{"v":"\ufffd\\""}', '{"v":"é"}']
+    assert texts(encode_json(column)) == ['{"v":"a\ufffdb"}', '{"v":"\ufffd\\""}', '{"v":"é"}']
 
 
-def test_strings_beside_lists_and_maps_of_nulls(encode: Encode) -> None:
+def test_strings_beside_lists_and_maps_of_nulls() -> None:
     item = pa.struct([("n", pa.null()), pa.field("s", pa.string(), nullable=False)])
     data_type = pa.struct(
         [("l", pa.list_(pa.null())), ("m", pa.map_(pa.string(), pa.list_(pa.null()))), ("i", pa.list_(item))]
@@ -181,31 +167,31 @@ def test_strings_beside_lists_and_maps_of_nulls(encode: Encode) -> None:
     ]
     column = pa.array(rows, data_type)
     for start in range(3):
-        assert texts(encode(column.slice(start))) == encoded[start:]
+        assert texts(encode_json(column.slice(start))) == encoded[start:]
 
 
-def test_a_dictionary_is_written_as_its_values(encode: Encode) -> None:
+def test_a_dictionary_is_written_as_its_values() -> None:
     names = pa.array(["JFK", None, "LGA", "JFK"]).dictionary_encode()
     column = pa.StructArray.from_arrays([names, pa.ListArray.from_arrays([0, 1, 1, 3, 4], names)], ["n", "l"])
-    assert texts(encode(column)) == [
+    assert texts(encode_json(column)) == [
         '{"n":"JFK","l":["JFK"]}',
         '{"l":[]}',
         '{"n":"LGA","l":[null,"LGA"]}',
         '{"n":"JFK","l":["JFK"]}',
     ]
     fixed = pa.array([b"ab", None], pa.binary(2))
-    assert texts(encode(pa.StructArray.from_arrays([fixed], ["b"]))) == ['{"b":"YWI="}', "{}"]
+    assert texts(encode_json(pa.StructArray.from_arrays([fixed], ["b"]))) == ['{"b":"YWI="}', "{}"]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
-def test_a_time_that_does_not_fit_is_rejected_and_not_wrapped(encode: Encode, unit: str) -> None:
+def test_a_time_that_does_not_fit_is_rejected_and_not_wrapped(unit: str) -> None:
     with pytest.raises(ValueError, match="out of bounds"):
-        encode(struct_of(pa.timestamp(unit), 2**62))
+        encode_json(struct_of(pa.timestamp(unit), 2**62))
 
 
-def test_nanoseconds_are_truncated(encode: Encode) -> None:
+def test_nanoseconds_are_truncated() -> None:
     column = struct_of(pa.timestamp("ns", "UTC"), 1_500_000_999)
-    assert texts(encode(column)) == ['{"v":"1970-01-01T00:00:01.500Z"}']
+    assert texts(encode_json(column)) == ['{"v":"1970-01-01T00:00:01.500Z"}']
 
 
 @pytest.mark.parametrize(
@@ -219,17 +205,17 @@ def test_nanoseconds_are_truncated(encode: Encode) -> None:
         (pa.timestamp("us", "Mars/Olympus"), "the time zone 'Mars/Olympus' is unknown on this host"),
     ],
 )
-def test_another_type_is_rejected(encode: Encode, data_type: pa.DataType, message: str) -> None:
+def test_another_type_is_rejected(data_type: pa.DataType, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        encode(struct_of(data_type, None))
+        encode_json(struct_of(data_type, None))
 
 
-def test_a_type_that_is_too_deep_is_rejected(encode: Encode) -> None:
+def test_a_type_that_is_too_deep_is_rejected() -> None:
     data_type = pa.int8()
     for _ in range(66):
         data_type = pa.list_(data_type)
     with pytest.raises(ValueError, match="has more than 60 levels"):
-        encode(pa.array([None], data_type))
+        encode_json(pa.array([None], data_type))
 
 
 @pytest.mark.parametrize(
@@ -249,34 +235,7 @@ def test_a_zone_may_have_a_short_name_of_java(name: str, zone: str, offset: int 
     st.lists(st.integers(-5_000_000_000, 200_000_000_000), min_size=1),
 )
 def test_offsets_are_those_of_the_time_zone_database(zone: str, seconds: list[int]) -> None:
-    table = utc_offsets(zone)
-    for second in seconds:
-        offset = dt.datetime.fromtimestamp(second, ZoneInfo(zone)).utcoffset()
-        assert offset is not None
-        assert offset_at(table, second) == offset.total_seconds(), second
-
-
-scalars = st.one_of(
-    st.tuples(st.just(pa.float64()), st.floats()),
-    st.tuples(st.just(pa.float32()), st.floats(width=32)),
-    st.tuples(st.just(pa.int64()), st.integers(-(2**63), 2**63 - 1)),
-    st.tuples(st.just(pa.string()), st.text()),
-    st.tuples(st.just(pa.binary()), st.binary()),
-    st.tuples(st.just(pa.decimal128(38, 9)), st.decimals(-(10**20), 10**20, places=9)),
-    st.tuples(st.just(pa.date32()), st.dates()),
-    st.tuples(st.sampled_from([pa.timestamp("us"), pa.timestamp("us", NEW_YORK)]), st.datetimes()),
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(st.lists(scalars, min_size=1, max_size=12))
-def test_both_encoders_return_the_same(values: list[tuple[pa.DataType, Any]]) -> None:
-    arrays = [pa.array([value, None], data_type) for data_type, value in values]
-    column = pa.StructArray.from_arrays(arrays, [f"{index}é" for index in range(len(arrays))])
-    nested = pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), column)
-    for array in (column, nested):
-        encoded = encode_json(array)
-        assert encoded == encode_json_in_python(array)
-        for text in encoded.to_pylist():
-            json.loads(text)
+    times = pa.array([second * MICROS for second in seconds], pa.int64()).view(pa.timestamp("us", zone))
+    local = [dt.datetime.fromtimestamp(second, ZoneInfo(zone)).isoformat(timespec="milliseconds") for second in seconds]
+    expected = [f'{{"v":"{time.replace("+00:00", "Z")}"}}' for time in local]
+    assert texts(encode_json(pa.StructArray.from_arrays([times], ["v"]))) == expected

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import replace
 
 import pytest
 from tests.unit.records.batches import Batch, Rec, compress, xerial
-from tests.unit.records.decoding import CREATORS, Outcome, both, request, run
+from tests.unit.records.decoding import Outcome, request, run
 from tests.unit.records.kafka_python import LegacyRecordBatchBuilder
 from tests.unit.records.legacy_messages import CODECS, message, wrapper
 
 from pyspark_kafka_direct.errors import CorruptRecordError, RecordError, RecordTooLargeError, TimestampOverflowError
+from pyspark_kafka_direct.records import RecordDecoder
 
 COLUMNS = ("key", "value", "offset", "timestampType", "headers", "leaderEpoch")
 
@@ -31,14 +31,13 @@ def milliseconds(outcome: Outcome) -> list[int]:
     return [round(stamp.timestamp() * 1000) for stamp in outcome.column("timestamp")]
 
 
-@both
 @pytest.mark.parametrize(
     ("magic", "codec"),
     # Format 0 with LZ4 has a wrong checksum, see below.
     [(magic, codec) for magic in (0, 1) for codec in CODECS if (magic, codec) != (0, "lz4")],
 )
-def test_messages_of_kafka_python(implementation: str, magic: int, codec: str) -> None:
-    outcome = run(implementation, by_kafka_python(magic, codec, 5), request(0, 5))
+def test_messages_of_kafka_python(magic: int, codec: str) -> None:
+    outcome = run(by_kafka_python(magic, codec, 5), request(0, 5))
     assert outcome.error is None
     assert outcome.done
     assert outcome.column("key") == [b"k%d" % index for index in range(5)]
@@ -49,103 +48,92 @@ def test_messages_of_kafka_python(implementation: str, magic: int, codec: str) -
     assert outcome.column("headers") == outcome.column("leaderEpoch") == [None] * 5
 
 
-@both
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
-def test_offsets_in_wrappers(implementation: str, codec: str) -> None:
+def test_offsets_in_wrappers(codec: str) -> None:
     relative = b"".join(message(index, b"%d" % index) for index in (0, 1, 4))
     absolute = b"".join(message(10 + index, b"%d" % index, magic=0) for index in (0, 1, 4))
-    one = run(implementation, wrapper(14, relative, codec), request(10, 15))
-    zero = run(implementation, wrapper(14, absolute, codec, magic=0), request(10, 15))
+    one = run(wrapper(14, relative, codec), request(10, 15))
+    zero = run(wrapper(14, absolute, codec, magic=0), request(10, 15))
     assert one.column("offset") == zero.column("offset") == [10, 11, 14]
     assert one.counts.gaps == zero.counts.gaps == 2
 
 
-@both
-def test_snappy_framing_in_a_wrapper(implementation: str) -> None:
+def test_snappy_framing_in_a_wrapper() -> None:
     data = message(1, xerial(message(0, b"a") + message(1, b"b")), attributes=2)
-    assert run(implementation, data).column("value") == [b"a", b"b"]
+    assert run(data).column("value") == [b"a", b"b"]
 
 
-@both
-def test_wrong_lz4_checksum_of_old_clients(implementation: str) -> None:
+def test_wrong_lz4_checksum_of_old_clients() -> None:
     compressed = bytearray(compress("lz4", message(7, b"a", magic=0)))
     compressed[14 if compressed[4] & 0x08 else 6] ^= 0xFF
     data = message(7, bytes(compressed), magic=0, attributes=3)
-    assert run(implementation, data).column("value") == [b"a"]
+    assert run(data).column("value") == [b"a"]
     newer = message(7, bytes(compressed), magic=1, attributes=3)
-    assert isinstance(run(implementation, newer).error, CorruptRecordError)
+    assert isinstance(run(newer).error, CorruptRecordError)
 
 
-@both
-def test_log_append_time_of_a_wrapper_is_used(implementation: str) -> None:
+def test_log_append_time_of_a_wrapper_is_used() -> None:
     inner = message(0, b"a", timestamp=1) + message(1, b"b", timestamp=2)
-    outcome = run(implementation, wrapper(1, inner, "gzip", attributes=0x08, timestamp=99))
+    outcome = run(wrapper(1, inner, "gzip", attributes=0x08, timestamp=99))
     assert milliseconds(outcome) == [99, 99]
     assert outcome.column("timestampType") == [1, 1]
-    own = run(implementation, wrapper(1, inner, "gzip", timestamp=99))
+    own = run(wrapper(1, inner, "gzip", timestamp=99))
     assert milliseconds(own) == [1, 2]
 
 
-@both
-def test_a_wrapper_without_a_timestamp(implementation: str) -> None:
+def test_a_wrapper_without_a_timestamp() -> None:
     inner = message(0, b"a", timestamp=7) + message(1, b"b", timestamp=-1)
     for attributes, expected in ((0, [7, -1]), (0x08, [-1, -1])):
-        outcome = run(implementation, wrapper(1, inner, "gzip", attributes=attributes, timestamp=-1))
+        outcome = run(wrapper(1, inner, "gzip", attributes=attributes, timestamp=-1))
         assert milliseconds(outcome) == expected
 
 
-@both
-def test_a_message_that_the_response_truncates_is_fetched_again(implementation: str) -> None:
+def test_a_message_that_the_response_truncates_is_fetched_again() -> None:
     last = wrapper(2, message(0, b"b") + message(1, b"c"), "gzip")
     for end in range(len(last)):
-        outcome = run(implementation, [message(0, b"a") + last[:end], last])
+        outcome = run([message(0, b"a") + last[:end], last])
         assert outcome.column("value") == [b"a", b"b", b"c"]
         assert outcome.error is None
 
 
-@both
-def test_checksums_are_only_verified_if_wanted(implementation: str) -> None:
+def test_checksums_are_only_verified_if_wanted() -> None:
     damaged = message(0, b"a")[:-1] + b"b"
     data = damaged + wrapper(1, damaged, "gzip")
-    outcome = run(implementation, data, request(check_crcs=False))
+    outcome = run(data, request(check_crcs=False))
     assert outcome.column("value") == [b"b", b"b"]
-    assert "The CRC of a message does not match its bytes: it says" in str(run(implementation, data).error)
+    assert "The CRC of a message does not match its bytes: it says" in str(run(data).error)
 
 
-@both
-def test_a_wrapper_is_limited(implementation: str) -> None:
+def test_a_wrapper_is_limited() -> None:
     inner = b"".join(message(index, bytes(100)) for index in range(50))
     data = wrapper(59, inner, "gzip")
-    assert run(implementation, data, request(max_batch_bytes=len(inner))).column("offset") == list(range(10, 60))
-    error = run(implementation, data, request(max_batch_bytes=len(inner) - 1)).error
+    assert run(data, request(max_batch_bytes=len(inner))).column("offset") == list(range(10, 60))
+    error = run(data, request(max_batch_bytes=len(inner) - 1)).error
     assert isinstance(error, RecordTooLargeError)
     assert (error.topic, error.partition, error.offset) == ("flights", 7, 59)
 
 
-@both
 @pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 5, 6, 13, 100, (1 << 31) - 1])
-def test_impossible_sizes_of_inner_messages(implementation: str, size: int) -> None:
+def test_impossible_sizes_of_inner_messages(size: int) -> None:
     inner = bytearray(message(0, b"a") + message(1, b"b"))
     struct.pack_into(">i", inner, len(inner) // 2 + 8, size)
-    error = run(implementation, wrapper(5, bytes(inner), "gzip")).error
+    error = run(wrapper(5, bytes(inner), "gzip")).error
     assert isinstance(error, CorruptRecordError)
     assert error.offset == 5
 
 
-@both
-def test_null_is_not_empty(implementation: str) -> None:
-    outcome = run(implementation, message(0, None, b"") + message(1, b"", None))
+def test_null_is_not_empty() -> None:
+    outcome = run(message(0, None, b"") + message(1, b"", None))
     assert (outcome.column("key"), outcome.column("value")) == ([b"", None], [None, b""])
 
 
-@both
-def test_log_with_all_formats(implementation: str) -> None:
+def test_log_with_all_formats() -> None:
     """Formats may change within a response, and from one response to the next."""
     old = b"".join(message(offset, b"old", magic=offset % 2) for offset in range(4))
     new = Batch((Rec(b"new"),) * 3, 4).encode()
     newest = Batch((Rec(b"newest"),), 7).encode()
     for feeds in ([old + new, newest], [old, new + newest], [old[:40], old + new[:-1], new, newest]):
-        outcome = run(implementation, feeds, request(1, 8, ("offset", "value")))
+        outcome = run(feeds, request(1, 8, ("offset", "value")))
         assert outcome.error is None
         assert outcome.done
         assert outcome.column("offset") == list(range(1, 8))
@@ -153,19 +141,17 @@ def test_log_with_all_formats(implementation: str) -> None:
         assert outcome.counts.gaps == 0
 
 
-@both
-def test_only_the_range(implementation: str) -> None:
+def test_only_the_range() -> None:
     inner = b"".join(message(index, b"x") for index in range(5))
     data = message(9, b"x") + wrapper(14, inner, "gzip") + message(15, b"x") + message(16, b"x")
-    outcome = run(implementation, data, request(11, 16))
+    outcome = run(data, request(11, 16))
     assert outcome.column("offset") == [11, 12, 13, 14, 15]
     assert outcome.done
-    outcome = run(implementation, data, replace(request(11, 13), max_rows=1))
+    outcome = run(data, dict(request(11, 13), max_rows=1))
     assert [batch.num_rows for batch in outcome.batches] == [1, 1]
     assert outcome.done
 
 
-@both
 @pytest.mark.parametrize(
     "bad",
     [
@@ -189,58 +175,52 @@ def test_only_the_range(implementation: str) -> None:
         ),
     ],
 )
-def test_malformed_messages(implementation: str, bad: bytes) -> None:
-    outcome = run(implementation, message(0, b"good") + bad)
+def test_malformed_messages(bad: bytes) -> None:
+    outcome = run(message(0, b"good") + bad)
     assert outcome.column("value") == [b"good"]
     assert isinstance(outcome.error, RecordError)
     assert (outcome.error.topic, outcome.error.offset) == ("flights", 5)
 
 
-@both
-def test_unreadable_message_is_reported_at_the_offset_of_its_wrapper(implementation: str) -> None:
+def test_unreadable_message_is_reported_at_the_offset_of_its_wrapper() -> None:
     inner = message(0, b"a") + message(1, b"b")[:-1] + b"c" + message(2, b"d")
-    outcome = run(implementation, wrapper(5, inner, "gzip"))
+    outcome = run(wrapper(5, inner, "gzip"))
     assert outcome.column("offset") == [3]
     assert isinstance(outcome.error, CorruptRecordError)
     assert outcome.error.offset == 5
 
 
-@both
-def test_messages_before_one_without_a_size_are_returned(implementation: str) -> None:
+def test_messages_before_one_without_a_size_are_returned() -> None:
     inner = message(0, b"a") + struct.pack(">qi", 1, 0) + message(2, b"c")
-    outcome = run(implementation, wrapper(5, inner, "gzip"))
+    outcome = run(wrapper(5, inner, "gzip"))
     assert outcome.column("offset") == [3]
     assert isinstance(outcome.error, CorruptRecordError)
 
 
-@both
-def test_each_offset_is_returned_once(implementation: str) -> None:
-    outcome = run(implementation, wrapper(5, message(0, b"a") * 2, "gzip"))
+def test_each_offset_is_returned_once() -> None:
+    outcome = run(wrapper(5, message(0, b"a") * 2, "gzip"))
     assert outcome.column("offset") == [5]
     assert isinstance(outcome.error, CorruptRecordError)
 
 
-@both
-def test_a_timestamp_beyond_microseconds(implementation: str) -> None:
+def test_a_timestamp_beyond_microseconds() -> None:
     data = message(0, b"a", timestamp=7) + message(1, b"b", timestamp=1 << 62)
-    outcome = run(implementation, data)
+    outcome = run(data)
     assert milliseconds(outcome) == [7]
     assert isinstance(outcome.error, TimestampOverflowError)
     assert outcome.error.offset == 1
-    assert run(implementation, data, request(columns=("value",))).column("value") == [b"a", b"b"]
+    assert run(data, request(columns=("value",))).column("value") == [b"a", b"b"]
 
 
-@both
-def test_message_of_the_largest_allowed_size(implementation: str) -> None:
+def test_message_of_the_largest_allowed_size() -> None:
     data = message(0, b"x" * 100)
     size = len(data) - 12  # without offset and size
-    assert run(implementation, data, request(max_batch_bytes=size)).column("value") == [b"x" * 100]
-    assert isinstance(run(implementation, data, request(max_batch_bytes=size - 1)).error, RecordTooLargeError)
+    assert run(data, request(max_batch_bytes=size)).column("value") == [b"x" * 100]
+    assert isinstance(run(data, request(max_batch_bytes=size - 1)).error, RecordTooLargeError)
 
 
-@both
-def test_the_next_response_is_fed_after_all_messages_were_read(implementation: str) -> None:
-    decoder = CREATORS[implementation](request())
+def test_the_next_response_is_fed_after_all_messages_were_read() -> None:
+    decoder = RecordDecoder(**request())
     decoder.feed(wrapper(1, message(0, b"old") + message(1, b"old"), "gzip"))
     assert decoder.next_offset == 2
     with pytest.raises(RuntimeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 import random
@@ -15,9 +14,6 @@ from hypothesis import strategies as st
 from tests.unit.records.batches import CODECS, crc
 from tests.unit.records.encoding import (
     HEADER,
-    IS_VALID_BATCH,
-    SET_PRODUCER_STATE,
-    SPLIT_BATCH,
     Row,
     decode,
     encode,
@@ -25,43 +21,41 @@ from tests.unit.records.encoding import (
     without_offsets,
 )
 
-both = pytest.mark.parametrize("implementation", sorted(SET_PRODUCER_STATE))
+from pyspark_kafka_direct.records import is_valid_batch, set_producer_state, split_batch
+
 every_codec = pytest.mark.parametrize("codec", CODECS)
 
 ROWS = [Row(b"value %d" % number, b"key", (("n", b"%d" % number),), None, 1000 - number) for number in range(101)]
 
 
-@both
 @every_codec
 @pytest.mark.parametrize("transactional", [False, True])
-def test_set_producer_state(implementation: str, codec: str, transactional: bool) -> None:
-    (batch,) = encode(implementation, ROWS, codec=codec)
+def test_set_producer_state(codec: str, transactional: bool) -> None:
+    (batch,) = encode(ROWS, codec=codec)
     expected = bytearray(batch.data)
     struct.pack_into(">h", expected, 21, CODECS[codec] | 0x10 * transactional)
     struct.pack_into(">qhi", expected, 43, 1 << 40, 77, 1_000_000)
     struct.pack_into(">I", expected, 17, crc(bytes(expected[21:])))
-    SET_PRODUCER_STATE[implementation](batch.data, 1 << 40, 77, 1_000_000, transactional=transactional)
+    set_producer_state(batch.data, 1 << 40, 77, 1_000_000, transactional=transactional)
     assert batch.data == expected
     assert decode(batch.data) == without_offsets(ROWS)
 
 
-@both
 @every_codec
-def test_is_valid_batch(implementation: str, codec: str) -> None:
+def test_is_valid_batch(codec: str) -> None:
     for rows in (ROWS, [Row(os.urandom(100_000))]):  # more bytes than are checked at once
-        (batch,) = encode(implementation, rows, codec=codec)
-        data, is_valid = bytes(batch.data), IS_VALID_BATCH[implementation]
-        assert is_valid(data)
-        assert is_valid(memoryview(data))
+        (batch,) = encode(rows, codec=codec)
+        data = bytes(batch.data)
+        assert is_valid_batch(data)
+        assert is_valid_batch(memoryview(data))
         for damaged in (b"", data[:HEADER], data[:-1], data + b"x", data[:16] + b"\x01" + data[17:]):
-            assert not is_valid(damaged)
+            assert not is_valid_batch(damaged)
         for position in (*range(8, 12), *range(16, HEADER), *random.Random(1).choices(range(HEADER, len(data)), k=20)):
             changed = bytearray(data)
             changed[position] ^= 0x40
-            assert not is_valid(changed), position
+            assert not is_valid_batch(changed), position
 
 
-@both
 @settings(deadline=None)
 @given(
     rows=some_rows().filter(bool),
@@ -75,108 +69,72 @@ def test_is_valid_batch(implementation: str, codec: str) -> None:
         max_size=3,
     ),
 )
-def test_last_producer_state_wins(
-    implementation: str, rows: list[Row], stamps: list[tuple[int, int, int, bool]]
-) -> None:
-    (batch,) = encode(implementation, rows, codec="zstd")
+def test_last_producer_state_wins(rows: list[Row], stamps: list[tuple[int, int, int, bool]]) -> None:
+    (batch,) = encode(rows, codec="zstd")
     original = bytes(batch.data)
     for producer_id, epoch, sequence, transactional in stamps:
-        SET_PRODUCER_STATE[implementation](batch.data, producer_id, epoch, sequence, transactional=transactional)
+        set_producer_state(batch.data, producer_id, epoch, sequence, transactional=transactional)
         assert struct.unpack_from(">qhi", batch.data, 43) == (producer_id, epoch, sequence)
         assert bool(batch.data[22] & 0x10) == transactional
         assert struct.unpack_from(">I", batch.data, 17) == (crc(bytes(batch.data[21:])),)
-    SET_PRODUCER_STATE[implementation](batch.data, -1, -1, -1, transactional=False)
+    set_producer_state(batch.data, -1, -1, -1, transactional=False)
     assert bytes(batch.data) == original
 
 
-@both
 @pytest.mark.parametrize("values", [0, 1, 5, 63, 1000, 70_000])
-def test_producer_state_does_not_hide_damage(implementation: str, values: int) -> None:
-    (batch,) = encode(implementation, [Row(b"v" * values)])
+def test_producer_state_does_not_hide_damage(values: int) -> None:
+    (batch,) = encode([Row(b"v" * values)])
     damaged = bytearray(batch.data)
     damaged[-2] ^= 1
     expected = bytearray(batch.data)
     for data in (damaged, expected):
-        SET_PRODUCER_STATE[implementation](data, 9, 9, 9, transactional=True)
+        set_producer_state(data, 9, 9, 9, transactional=True)
     expected[-2] ^= 1
     assert damaged == expected
     assert struct.unpack_from(">I", damaged, 17) != (crc(bytes(damaged[21:])),)
 
 
-@both
-def test_producer_state_of_too_few_bytes(implementation: str) -> None:
+def test_producer_state_of_too_few_bytes() -> None:
     with pytest.raises(ValueError, match="60 bytes are too short for a record batch"):
-        SET_PRODUCER_STATE[implementation](bytearray(60), 1, 1, 1, transactional=False)
+        set_producer_state(bytearray(60), 1, 1, 1, transactional=False)
 
 
-@both
 @every_codec
-def test_split(implementation: str, codec: str) -> None:
-    (batch,) = encode(implementation, ROWS, codec=codec)
-    SET_PRODUCER_STATE[implementation](batch.data, 5, 5, 5, transactional=True)
+def test_split(codec: str) -> None:
+    (batch,) = encode(ROWS, codec=codec)
+    set_producer_state(batch.data, 5, 5, 5, transactional=True)
     stamped = bytes(batch.data)
-    halves = SPLIT_BATCH[implementation](batch.data)
+    halves = split_batch(batch.data)
     for half, rows in zip(halves, (ROWS[:51], ROWS[51:]), strict=True):
         assert decode(half) == without_offsets(rows)
-        (alone,) = encode(implementation, rows, codec=codec)
+        (alone,) = encode(rows, codec=codec)
         assert half == alone.data
     assert bytes(batch.data) == stamped
 
 
 @pytest.mark.slow
-@both
 @settings(deadline=None)
 @given(rows=some_rows().filter(lambda rows: len(rows) > 1), codec=st.sampled_from(sorted(CODECS)))
-def test_repeated_split(implementation: str, rows: list[Row], codec: str) -> None:
-    (batch,) = encode(implementation, rows, codec=codec)
+def test_repeated_split(rows: list[Row], codec: str) -> None:
+    (batch,) = encode(rows, codec=codec)
     left = [batch.data]
     while any(len(decode(data)) > 1 for data in left):
-        left = [
-            half for data in left for half in (SPLIT_BATCH[implementation](data) if len(decode(data)) > 1 else (data,))
-        ]
+        left = [half for data in left for half in (split_batch(data) if len(decode(data)) > 1 else (data,))]
     assert decode(*left) == without_offsets(rows)
-    assert left == [encode(implementation, [row], codec=codec)[0].data for row in rows]
+    assert left == [encode([row], codec=codec)[0].data for row in rows]
 
 
-@both
-def test_timestamps_that_wrap_survive_a_split(implementation: str) -> None:
+def test_timestamps_that_wrap_survive_a_split() -> None:
     rows = [replace(ROWS[0], timestamp=stamp) for stamp in ((1 << 63) - 1, -(1 << 63), 0, 5)]
-    (batch,) = encode(implementation, rows)
-    halves = SPLIT_BATCH[implementation](memoryview(bytes(batch.data)))
-    assert list(halves) == [encode(implementation, pair)[0].data for pair in (rows[:2], rows[2:])]
+    (batch,) = encode(rows)
+    halves = split_batch(memoryview(bytes(batch.data)))
+    assert list(halves) == [encode(pair)[0].data for pair in (rows[:2], rows[2:])]
 
 
-@both
-def test_one_record_cannot_be_split(implementation: str) -> None:
-    (batch,) = encode(implementation, [Row()])
+def test_one_record_cannot_be_split() -> None:
+    (batch,) = encode([Row()])
     with pytest.raises(ValueError, match="one record"):
-        SPLIT_BATCH[implementation](batch.data)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(len(SPLIT_BATCH) < 2, reason="the native encoder was not built (no Rust toolchain)")
-def test_implementations_detect_the_same_damage() -> None:
-    """For any bytes, both return the same two batches, or a ValueError."""
-    rng = random.Random(int(os.environ.get("RECORD_FUZZ_SEED") or 7))
-    outcome_counts = collections.Counter[bool]()
-    for _ in range(1000):
-        rows = [Row(rng.randbytes(rng.randrange(90)), timestamp=rng.randrange(99)) for _ in range(5)]
-        data = bytearray(encode("python", rows)[0].data)
-        damage(rng, data, rng.choice([21, HEADER]))
-        if len(data) >= HEADER:
-            struct.pack_into(">i", data, 8, len(data) - 12)
-            struct.pack_into(">I", data, 17, crc(bytes(data[21:])))
-        found: dict[str, tuple[bytearray, bytearray] | None] = {}
-        for name, cut in SPLIT_BATCH.items():
-            try:
-                found[name] = cut(data)
-            except ValueError:
-                found[name] = None
-        if data[22] & 7:  # codec libraries may differ on such bytes
-            continue
-        assert found["native"] == found["python"], data.hex()
-        outcome_counts[found["python"] is None] += 1
-    assert min(outcome_counts.values()) > 100, outcome_counts
+        split_batch(batch.data)
 
 
 def damage(rng: random.Random, data: bytearray, start: int) -> None:
@@ -192,14 +150,13 @@ def damage(rng: random.Random, data: bytearray, start: int) -> None:
             data[at:at] = rng.randbytes(5)
 
 
-@both
 @every_codec
-def test_split_does_not_hide_damage(implementation: str, codec: str) -> None:
-    (batch,) = encode(implementation, ROWS, codec=codec)
+def test_split_does_not_hide_damage(codec: str) -> None:
+    (batch,) = encode(ROWS, codec=codec)
     rng = random.Random(3)
     for data in (batch.data[:60], batch.data[:-1], bytes(batch.data) + b"\0"):
         with pytest.raises(ValueError, match=r"too short for a record batch|damaged"):
-            SPLIT_BATCH[implementation](data)
+            split_batch(data)
     for right_crc in (False, True):
         for _ in range(50):
             data = bytearray(batch.data)
@@ -207,7 +164,7 @@ def test_split_does_not_hide_damage(implementation: str, codec: str) -> None:
             if right_crc:
                 struct.pack_into(">I", data, 17, crc(bytes(data[21:])))
                 with contextlib.suppress(ValueError):  # changed bytes of a value are not detectable
-                    SPLIT_BATCH[implementation](data)
+                    split_batch(data)
             else:
                 with pytest.raises(ValueError, match="damaged"):
-                    SPLIT_BATCH[implementation](data)
+                    split_batch(data)

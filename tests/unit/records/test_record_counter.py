@@ -11,7 +11,7 @@ from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
 from tests.unit.records.legacy_messages import message, wrapper
 
 from pyspark_kafka_direct.errors import CorruptRecordError
-from pyspark_kafka_direct.records import AbortedTransaction, create_decoder
+from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
 from pyspark_kafka_direct.records.record_counter import RecordCounter
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ END = 28
 
 
 def decoded(data: bytes, start: int, until: int, aborted: Sequence[AbortedTransaction]) -> tuple[int, int]:
-    decoder = create_decoder(topic="t", partition=0, from_offset=start, until_offset=until, columns=())
+    decoder = RecordDecoder(topic="t", partition=0, from_offset=start, until_offset=until, columns=())
     decoder.feed(data, aborted)
     while decoder.read() is not None:
         pass

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
-from tests.unit.records.decoding import CREATORS, both, request, run
+from tests.unit.records.decoding import request, run
 
-from pyspark_kafka_direct.errors import RecordError, TimestampOverflowError
-from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder
-from pyspark_kafka_direct.records.python import batch_reader
-from pyspark_kafka_direct.records.python import decoder as decoder_module
-from pyspark_kafka_direct.records.python.decoder import PythonDecoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from pyspark_kafka_direct.errors import TimestampOverflowError
+from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, RecordDecoder
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,10 +19,9 @@ def numbered(base: int, count: int, **more: object) -> Batch:
     return Batch(records, base, **more)  # type: ignore[arg-type]
 
 
-@both
-def test_every_column(implementation: str) -> None:
+def test_every_column() -> None:
     record = Rec(b"value", b"key", 5, ((b"name", b"content"),))
-    (row,) = run(implementation, Batch((record,), 42, leader_epoch=9).encode(), request(42)).rows()
+    (row,) = run(Batch((record,), 42, leader_epoch=9).encode(), request(42)).rows()
     assert row == {
         "key": b"key",
         "value": b"value",
@@ -44,32 +35,29 @@ def test_every_column(implementation: str) -> None:
     }
 
 
-@both
-def test_null_is_not_empty(implementation: str) -> None:
+def test_null_is_not_empty() -> None:
     records = (Rec(None, b""), Rec(b"", None), Rec(None, None), Rec(b"", b""))
-    outcome = run(implementation, Batch(records).encode())
+    outcome = run(Batch(records).encode())
     assert outcome.column("key") == [b"", None, None, b""]
     assert outcome.column("value") == [None, b"", None, b""]
 
 
-@both
-def test_headers(implementation: str) -> None:
+def test_headers() -> None:
     records = (
         Rec(headers=((b"a", None), (b"a", b""), (b"", b"x"))),
         Rec(),
         Rec(headers=(("größe".encode(), b"\xff"), (b"\xff\xed\xa0", b"1"))),
     )
-    assert run(implementation, Batch(records).encode()).column("headers") == [
+    assert run(Batch(records).encode()).column("headers") == [
         [{"key": "a", "value": None}, {"key": "a", "value": b""}, {"key": "", "value": b"x"}],
         None,
         [{"key": "größe", "value": b"\xff"}, {"key": "\ufffd\ufffd\ufffd", "value": b"1"}],
     ]
 
 
-@both
-def test_timestamps_go_back_and_forth(implementation: str) -> None:
+def test_timestamps_go_back_and_forth() -> None:
     records = (Rec(time=0), Rec(time=-70_000), Rec(time=300), Rec(time=-1_700_000_000_001))
-    timestamps = run(implementation, Batch(records).encode()).column("timestamp")
+    timestamps = run(Batch(records).encode()).column("timestamp")
     assert [(stamp - EPOCH) // timedelta(milliseconds=1) for stamp in timestamps] == [
         1_700_000_000_000,
         1_699_999_930_000,
@@ -78,32 +66,29 @@ def test_timestamps_go_back_and_forth(implementation: str) -> None:
     ]
 
 
-@both
-def test_log_append_time_is_the_batches(implementation: str) -> None:
+def test_log_append_time_is_the_batches() -> None:
     batch = Batch((Rec(time=1), Rec(time=2)), attributes=LOG_APPEND_TIME, max_timestamp=1_234)
-    outcome = run(implementation, batch.encode() + Batch(base_offset=2).encode())
+    outcome = run(batch.encode() + Batch(base_offset=2).encode())
     assert outcome.column("timestampType") == [1, 1, 0]
     assert outcome.column("timestamp")[:2] == [EPOCH + timedelta(milliseconds=1_234)] * 2
 
 
-@both
-def test_a_timestamp_beyond_microseconds(implementation: str) -> None:
+def test_a_timestamp_beyond_microseconds() -> None:
     most = (1 << 63) // 1000
     good, bad = Batch(base_timestamp=most - 1), Batch((Rec(time=1),), 1, base_timestamp=most)
-    outcome = run(implementation, good.encode() + bad.encode(), request(columns=("offset", "timestamp")))
+    outcome = run(good.encode() + bad.encode(), request(columns=("offset", "timestamp")))
     assert outcome.column("offset") == [0]
     assert isinstance(outcome.error, TimestampOverflowError)
     assert (outcome.error.topic, outcome.error.partition, outcome.error.offset) == ("flights", 7, 1)
-    without = run(implementation, good.encode() + bad.encode(), request(columns=("offset",)))
+    without = run(good.encode() + bad.encode(), request(columns=("offset",)))
     assert without.column("offset") == [0, 1]
     assert without.error is None
 
 
-@both
-def test_the_largest_timestamps_that_fit_microseconds(implementation: str) -> None:
+def test_the_largest_timestamps_that_fit_microseconds() -> None:
     most = (1 << 63) // 1000
     for milliseconds, fits in ((most, True), (-most, True), (most + 1, False), (-most - 1, False)):
-        outcome = run(implementation, Batch(base_timestamp=milliseconds).encode(), request(columns=("timestamp",)))
+        outcome = run(Batch(base_timestamp=milliseconds).encode(), request(columns=("timestamp",)))
         assert (outcome.error is None) == fits, milliseconds
         microseconds = [
             value for batch in outcome.batches for value in batch.column("timestamp").cast("int64").to_pylist()
@@ -111,26 +96,23 @@ def test_the_largest_timestamps_that_fit_microseconds(implementation: str) -> No
         assert microseconds == [milliseconds * 1000] * fits
 
 
-@both
-def test_a_timestamp_beyond_64_bits_wraps_as_in_java(implementation: str) -> None:
+def test_a_timestamp_beyond_64_bits_wraps_as_in_java() -> None:
     for base, delta, wrapped in (((1 << 63) - 1, 1, -(1 << 63)), (-(1 << 63), -1, (1 << 63) - 1)):
         data = Batch((Rec(time=delta),), base_timestamp=base).encode()
-        outcome = run(implementation, data, request(columns=("timestamp",)))
+        outcome = run(data, request(columns=("timestamp",)))
         assert f"The timestamp {wrapped} ms does not fit" in str(outcome.error)
 
 
-@both
-def test_no_leader_epoch_is_null(implementation: str) -> None:
+def test_no_leader_epoch_is_null() -> None:
     batches = (numbered(0, 1, leader_epoch=-1), numbered(1, 2, leader_epoch=0), numbered(3, 1, leader_epoch=-1))
-    outcome = run(implementation, b"".join(batch.encode() for batch in batches))
+    outcome = run(b"".join(batch.encode() for batch in batches))
     assert outcome.column("leaderEpoch") == [None, 0, 0, None]
 
 
-@both
 @pytest.mark.parametrize(("from_offset", "until_offset"), [(0, 30), (5, 6), (9, 11), (10, 20), (3, 27), (29, 30)])
-def test_only_the_range(implementation: str, from_offset: int, until_offset: int) -> None:
+def test_only_the_range(from_offset: int, until_offset: int) -> None:
     data = b"".join(numbered(base, 10).encode() for base in (0, 10, 20))
-    outcome = run(implementation, data, request(from_offset, until_offset))
+    outcome = run(data, request(from_offset, until_offset))
     assert outcome.column("offset") == list(range(from_offset, until_offset))
     assert outcome.column("value") == [f"value {offset}".encode() for offset in range(from_offset, until_offset)]
     assert outcome.done
@@ -138,16 +120,14 @@ def test_only_the_range(implementation: str, from_offset: int, until_offset: int
     assert outcome.counts.gaps == 0
 
 
-@both
-def test_an_empty_range_is_done_at_once(implementation: str) -> None:
-    assert CREATORS[implementation](request(5, 5)).done
+def test_an_empty_range_is_done_at_once() -> None:
+    assert RecordDecoder(**request(5, 5)).done
 
 
-@both
-def test_incomplete_batch_is_left_for_the_next_fetch(implementation: str) -> None:
+def test_incomplete_batch_is_left_for_the_next_fetch() -> None:
     first, second = numbered(0, 3).encode(), numbered(3, 3).encode()
     for cut in (1, 11, 12, 16, 17, 26, 60, 61, len(second) - 1):
-        decoder = CREATORS[implementation](request(0, 6, ("offset",)))
+        decoder = RecordDecoder(**request(0, 6, ("offset",)))
         decoder.feed(first + second[:cut])
         assert decoder.next_offset == 3
         assert decoder.read() is not None
@@ -160,54 +140,48 @@ def test_incomplete_batch_is_left_for_the_next_fetch(implementation: str) -> Non
         assert decoder.done
 
 
-@both
-def test_only_an_incomplete_batch(implementation: str) -> None:
-    decoder = CREATORS[implementation](request(0, 6))
+def test_only_an_incomplete_batch() -> None:
+    decoder = RecordDecoder(**request(0, 6))
     decoder.feed(numbered(0, 6).encode()[:-1])
     assert (decoder.next_offset, decoder.read(), decoder.done) == (0, None, False)
 
 
-@both
-def test_gaps_are_counted(implementation: str) -> None:
+def test_gaps_are_counted() -> None:
     records = (Rec(delta=1), Rec(delta=4))
     data = Batch(records, 10, last_offset_delta=9).encode() + Batch((), 20, last_offset_delta=4).encode()
-    outcome = run(implementation, data + numbered(30, 2).encode(), request(8, 40))
+    outcome = run(data + numbered(30, 2).encode(), request(8, 40))
     assert outcome.column("offset") == [11, 14, 30, 31]
     assert outcome.counts == DecodeCounts(records=4, bytes=outcome.counts.bytes, gaps=20)
     assert (outcome.next_offset, outcome.done) == (32, False)
-    behind = run(implementation, data + numbered(50, 2).encode(), request(8, 40))
+    behind = run(data + numbered(50, 2).encode(), request(8, 40))
     assert behind.column("offset") == [11, 14]
     assert (behind.counts.gaps, behind.done) == (30, True)
 
 
-@both
-def test_offsets_of_a_batch_may_lie_far_apart(implementation: str) -> None:
+def test_offsets_of_a_batch_may_lie_far_apart() -> None:
     """A compacted log keeps batches with the remaining records."""
     last = (1 << 31) - 1
     batch = Batch((Rec(), Rec(delta=last)), 10, last_offset_delta=last)
-    assert run(implementation, batch.encode(), request(10)).column("offset") == [10, 10 + last]
+    assert run(batch.encode(), request(10)).column("offset") == [10, 10 + last]
 
 
-@both
-def test_a_batch_fed_twice_gives_its_records_once(implementation: str) -> None:
+def test_a_batch_fed_twice_gives_its_records_once() -> None:
     first, second = numbered(0, 5).encode(), numbered(5, 5).encode()
-    assert run(implementation, [first, first + second]).column("offset") == list(range(10))
-    assert run(implementation, first + first + second).column("offset") == list(range(10))
+    assert run([first, first + second]).column("offset") == list(range(10))
+    assert run(first + first + second).column("offset") == list(range(10))
 
 
-@both
-def test_rows_are_limited(implementation: str) -> None:
+def test_rows_are_limited() -> None:
     data = b"".join(numbered(base, 10).encode() for base in (0, 10, 20))
-    outcome = run(implementation, data, request(max_rows=4))
+    outcome = run(data, request(max_rows=4))
     assert [batch.num_rows for batch in outcome.batches] == [4, 4, 4, 4, 4, 4, 4, 2]
     assert outcome.column("offset") == list(range(30))
 
 
-@both
-def test_bytes_are_limited_and_a_larger_record_is_returned_alone(implementation: str) -> None:
+def test_bytes_are_limited_and_a_larger_record_is_returned_alone() -> None:
     sizes = (10, 10, 500, 10, 10, 10, 80)
     data = Batch(tuple(Rec(b"v" * size) for size in sizes)).encode()
-    outcome = run(implementation, data, request(max_bytes=100))
+    outcome = run(data, request(max_bytes=100))
     assert [[len(value) for value in batch.column("value").to_pylist()] for batch in outcome.batches] == [
         [10, 10],
         [500],
@@ -217,10 +191,9 @@ def test_bytes_are_limited_and_a_larger_record_is_returned_alone(implementation:
     assert outcome.counts.bytes == len(data) - 61
 
 
-@both
-def test_fed_buffer_can_be_reused(implementation: str) -> None:
+def test_fed_buffer_can_be_reused() -> None:
     buffer = bytearray(numbered(0, 3).encode())
-    decoder = CREATORS[implementation](request(columns=("value",)))
+    decoder = RecordDecoder(**request(columns=("value",)))
     decoder.feed(memoryview(buffer))
     buffer[:] = b"\xff" * len(buffer)
     batch = decoder.read()
@@ -228,17 +201,15 @@ def test_fed_buffer_can_be_reused(implementation: str) -> None:
     assert batch.column("value").to_pylist() == [b"value 0", b"value 1", b"value 2"]
 
 
-@both
-def test_feeding_too_early_is_rejected(implementation: str) -> None:
-    decoder = CREATORS[implementation](request())
+def test_feeding_too_early_is_rejected() -> None:
+    decoder = RecordDecoder(**request())
     decoder.feed(numbered(0, 3).encode())
     with pytest.raises(RuntimeError, match="read"):
         decoder.feed(numbered(3, 3).encode())
 
 
-@both
-def test_arrow_batches_outlive_their_decoder(implementation: str) -> None:
-    decoder = CREATORS[implementation](request())
+def test_arrow_batches_outlive_their_decoder() -> None:
+    decoder = RecordDecoder(**request())
     decoder.feed(numbered(0, 3).encode())
     batch = decoder.read()
     expected = batch.to_pylist() if batch else []
@@ -246,15 +217,6 @@ def test_arrow_batches_outlive_their_decoder(implementation: str) -> None:
     del decoder
     assert batch is not None
     assert batch.to_pylist() == expected
-
-
-def test_create_decoder_uses_the_selected_implementation() -> None:
-    decoder = create_decoder(topic="t", partition=1, from_offset=0, until_offset=3, columns=COLUMNS)
-    decoder.feed(numbered(0, 3).encode())
-    batch = decoder.read()
-    assert batch is not None
-    assert batch.num_rows == 3
-    assert decoder.done
 
 
 @pytest.mark.parametrize(
@@ -273,47 +235,4 @@ def test_create_decoder_uses_the_selected_implementation() -> None:
 def test_bad_arguments(wrong: dict[str, object], message: str) -> None:
     right = {"topic": "t", "partition": 0, "from_offset": 0, "until_offset": 3, "columns": COLUMNS}
     with pytest.raises(ValueError, match=message):
-        create_decoder(**(right | wrong))  # type: ignore[arg-type]
-
-
-def test_memory_error_in_feed_is_a_record_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(_: object) -> bytes:
-        raise MemoryError
-
-    monkeypatch.setattr(decoder_module, "bytes", no_memory, raising=False)
-    decoder = PythonDecoder(request(3))
-    with pytest.raises(RecordError, match="memory") as caught:
-        decoder.feed(numbered(0, 10).encode())
-    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("flights", 7, 3)
-
-
-def test_memory_error_in_a_record_is_a_record_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = batch_reader.read_batch
-
-    def some(*arguments: Any) -> Iterator[Any]:
-        yield from itertools.islice(whole(*arguments), 2)
-        raise MemoryError
-
-    monkeypatch.setattr(decoder_module, "read_batch", some)
-    decoder = PythonDecoder(request(3))
-    decoder.feed(numbered(0, 10).encode())
-    read = decoder.read()
-    assert read is not None
-    assert read.column("offset").to_pylist() == [3, 4]
-    with pytest.raises(RecordError, match="memory") as caught:
-        decoder.read()
-    assert caught.value.offset == 5
-
-
-def test_memory_error_in_columns_is_a_record_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = PythonDecoder(request(3, max_rows=2))
-    decoder.feed(numbered(0, 10).encode())
-    assert decoder.read() is not None
-
-    def no_memory(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(decoder_module, "build_arrow_batch", no_memory)
-    with pytest.raises(RecordError, match="memory") as caught:
-        decoder.read()
-    assert caught.value.offset == 5, "the first of those that were to be columns"
+        RecordDecoder(**(right | wrong))  # type: ignore[arg-type]

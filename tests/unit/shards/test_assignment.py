@@ -139,11 +139,8 @@ def test_unit_parts_have_all_modules() -> None:
     assert not parts[0] & parts[1]
 
 
-def test_unit_part_with_a_missing_id_is_not_run(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unit_part_with_a_missing_id_is_not_run(request: pytest.FixtureRequest) -> None:
     plugin: Any = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
-    monkeypatch.setattr(plugin, "IMPLEMENTATION", "native")
     function = "tests/unit/shards/test_assignment.py::test_the_shard_of_a_test"
     config: Any = SimpleNamespace(stash={plugin._UNIT_PART: set()}, getoption=lambda name: "")
     other: Any = SimpleNamespace(nodeid="tests/unit/shards/test_assignment.py::test_all_parts_are_checked")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.records import create_json_decoder
-from pyspark_kafka_direct.records.python.json_scanner import MAX_DEPTH
+from pyspark_kafka_direct.records import JsonDecoder
 from pyspark_kafka_direct.spark.json_inference import infer_fields
+from pyspark_kafka_direct.spark.json_scanner import MAX_DEPTH
 from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
 
 
@@ -61,7 +61,7 @@ def test_deeply_nested_values_have_a_type_that_can_be_decoded(opening: bytes, cl
     assert "string" in str(fields)
     import pyarrow as pa
 
-    assert create_json_decoder(fields).decode(pa.array([value])).malformed is None
+    assert JsonDecoder(fields).decode(pa.array([value])).malformed is None
 
 
 @pytest.mark.parametrize("inner", [b"[]", b"{}"])

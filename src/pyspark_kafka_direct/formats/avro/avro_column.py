@@ -19,8 +19,7 @@ from pyspark_kafka_direct.formats.writer_schemas import (
     other_id,
     schema_label,
 )
-from pyspark_kafka_direct.records import create_avro_decoder
-from pyspark_kafka_direct.records.avro_values import MESSAGES, Reason
+from pyspark_kafka_direct.records.avro_values import MESSAGES, AvroDecoder, Reason
 from pyspark_kafka_direct.records.json_values import DecodedValues
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class AvroColumn:
         self._fields, self._bytes_index = column_fields(settings.reader.root, data_type, corrupt_record)
         self._has_structs = is_record(settings.reader.root)
         self.shows_malformed = self._bytes_index is not None
-        self._decoder = create_avro_decoder(self._fields)
+        self._decoder = AvroDecoder(self._fields)
         self._programs: dict[int | str, int] = {}
         self._incompatible: dict[int | str, _IncompatibleSchema] = {}  # of a part of the programs
         self.needs_headers = settings.framing.needs_headers

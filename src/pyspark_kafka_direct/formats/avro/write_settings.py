@@ -10,7 +10,7 @@ from pyspark_kafka_direct.formats.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.formats.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, WriteSettings, encodable_type
-from pyspark_kafka_direct.records import create_avro_encoder
+from pyspark_kafka_direct.records.encoded_values import AvroEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ class AvroWriteSettings(WriteSettings):
 
     def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
         """Return the encoder of a program."""
-        return create_avro_encoder(encoding)
+        return AvroEncoder(encoding)
 
 
 def derived_write_settings(data_type: pa.DataType) -> AvroWriteSettings:

@@ -12,7 +12,8 @@ from pyspark_kafka_direct.formats.payload_column import add_original_bytes, want
 from pyspark_kafka_direct.formats.protobuf.program import make_program
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
 from pyspark_kafka_direct.formats.writer_schemas import FramedValues, WriterSchemaError, most_frequent_first
-from pyspark_kafka_direct.records import DecodedValues, create_protobuf_decoder
+from pyspark_kafka_direct.records import DecodedValues
+from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import ProtobufSource
@@ -43,7 +44,7 @@ class ProtobufColumn:
         self._writers = writers
         self._fields = fields
         self._readable: set[tuple[int | str, tuple[int, ...]]] = set()  # schema ids and message indexes
-        self._decoder = create_protobuf_decoder(fields, program)
+        self._decoder = ProtobufDecoder(fields, program)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""

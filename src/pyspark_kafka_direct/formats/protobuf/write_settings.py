@@ -9,7 +9,7 @@ from pyspark_kafka_direct.formats.column_encoder import SchemaMismatchError, Wri
 from pyspark_kafka_direct.formats.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.formats.protobuf.schema import source_schema
-from pyspark_kafka_direct.records import create_protobuf_encoder
+from pyspark_kafka_direct.records.encoded_values import ProtobufEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,4 +43,4 @@ class ProtobufWriteSettings(WriteSettings):
 
     def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
         """Return the encoder of a program."""
-        return create_protobuf_encoder(encoding)
+        return ProtobufEncoder(encoding)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, NoReturn
 
-from pyspark_kafka_direct.records.json_values import HALF_PAIR
-
 MAX_DEPTH: Final = 1000
 """Nested objects and arrays, that of the value included: Spark's default (``maxNestingDepth``)."""
 
@@ -27,39 +25,27 @@ NOT_OBJECT: Final = "the value is not a JSON object"
 _BLANKS: Final = re.compile(r"[ \n\r\t]*")
 _DIGITS: Final = re.compile(r"[0-9]*")
 _STRING_END: Final = {quote: re.compile(rf"[\x00-\x1f\\{quote}]") for quote in "\"'"}
-_NON_FINITE: Final = {
-    "NaN": float("nan"),
-    "Infinity": float("inf"),
-    "+Infinity": float("inf"),
-    "-Infinity": float("-inf"),
-    "+INF": float("inf"),
-    "-INF": float("-inf"),
-}
+_NON_FINITE: Final = ("NaN", "Infinity", "+Infinity", "-Infinity", "+INF", "-INF")
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 _HEX4: Final = re.compile(r"[0-9a-fA-F]{4}")
 _HIGH_SURROGATES: Final = range(0xD800, 0xDC00)
 _LOW_SURROGATES: Final = range(0xDC00, 0xE000)
 
 
-class MalformedJsonError(Exception):
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(position, reason)
-        self.position = position
-        self.reason = reason
+class MalformedJsonError(ValueError):
+    """The position, and why the value cannot be read there."""
 
 
 class Number(NamedTuple):
     end: int
     is_integer: bool
-    non_finite: float | None
 
 
 class Scanner:
     """Scans one value. Characters are bytes (Latin-1), so that positions are those of bytes."""
 
-    def __init__(self, value: bytes, *, is_strict: bool = False) -> None:
+    def __init__(self, value: bytes) -> None:
         self.text = value.decode("latin-1")
-        self._is_strict = is_strict  # only JSON, as in Spark's parse_json
         self.end = len(self.text)
         self.depth = 0
 
@@ -89,7 +75,7 @@ class Scanner:
     def string_end(self, at: int) -> int:
         """Return the position of the closing quote of the string at ``at``. Its escapes are not checked."""
         quote = self.byte(at)
-        if quote != '"' and (quote != "'" or self._is_strict):
+        if quote not in ('"', "'"):
             self.fail(at, UNEXPECTED)
         special = _STRING_END[quote]
         at += 1
@@ -102,7 +88,7 @@ class Scanner:
             at += 2
         raise MalformedJsonError(self.end, TRUNCATED)
 
-    def unescaped(self, start: int, end: int, *, accepts_half_pairs: bool = True) -> bytes:
+    def unescaped(self, start: int, end: int) -> bytes:
         """Return a string's bytes without its escapes; halves of surrogate pairs become ``?``, as in Java."""
         if "\\" not in self.text[start:end]:
             return self.text[start:end].encode("latin-1")
@@ -114,10 +100,8 @@ class Scanner:
             at = found + 2
             if escape == "u":
                 character, at = self._unicode_escape(found, end)
-                if not character and not accepts_half_pairs:
-                    raise MalformedJsonError(found, HALF_PAIR)
                 parts.append((character or "?").encode())
-            elif escape in _ESCAPES and (escape != "'" or not self._is_strict):
+            elif escape in _ESCAPES:
                 parts.append(_ESCAPES[escape].encode())
             else:
                 raise MalformedJsonError(found, ESCAPE)
@@ -148,7 +132,7 @@ class Scanner:
             digits += at - exponent
         if digits > _MAX_DIGITS:
             self.fail(start, NUMBER)
-        return Number(at, is_integer, None)
+        return Number(at, is_integer)
 
     def skip(self, at: int) -> int:
         """Return the position after the value at ``at``, which must be valid."""
@@ -205,9 +189,9 @@ class Scanner:
         return at if found is None else found.end()
 
     def _non_finite(self, start: int) -> Number:
-        for word, value in _NON_FINITE.items():
-            if not self._is_strict and self.text.startswith(word, start, self.end):
-                return Number(start + len(word), False, value)
+        for word in _NON_FINITE:
+            if self.text.startswith(word, start, self.end):
+                return Number(start + len(word), False)
         return self.fail(start, NUMBER if self.byte(start) in ("+", "-", ".") else UNEXPECTED)
 
     def _unicode_escape(self, at: int, end: int) -> tuple[str, int]:

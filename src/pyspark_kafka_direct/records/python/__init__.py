@@ -1,1 +1,0 @@
-"""The Python decoder and encoder: oracles and replacements of the native ones."""
