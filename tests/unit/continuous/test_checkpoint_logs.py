@@ -46,6 +46,7 @@ class FakeFileManager:
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
+        self.folders: set[str] = set()
         self.changes: list[str] = []
         self.writes_until_crash: int | None = None
 
@@ -62,11 +63,13 @@ class FakeFileManager:
         return [each.removeprefix(f"{folder}/") for each in self.files if each.startswith(f"{folder}/")]
 
     def mkdirs(self, name: str) -> None:
-        """Folders are part of the names."""
+        self.folders.add(name)
 
     def create(self, name: str, text: str) -> bool:
         if name in self.files:
             return False
+        folder = name.rpartition("/")[0]
+        assert folder in ("", *self.folders) or self.exists(folder), "Spark creates files in existing folders only"
         self._record(f"+{name}")
         self.files[name] = text
         return True
