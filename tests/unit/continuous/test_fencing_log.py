@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.continuous.test_checkpoint_logs import FakeFileManager
+from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on, prepare_at_least_once
 
 from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
@@ -100,6 +100,24 @@ def test_the_first_of_two_drivers_that_wrote_the_same_file_is_fenced() -> None:
     with pytest.raises(CheckpointFencedError):
         first.check_not_fenced()
     second.check_not_fenced()
+
+
+@pytest.mark.parametrize("is_overwritten", [True, False])
+def test_a_query_does_not_start_with_the_entry_of_another_driver(is_overwritten: bool) -> None:
+    class OverwrittenFiles(FakeFileManager):
+        def create(self, name: str, text: str) -> bool:
+            """Create a file, and let another driver replace it at the same moment."""
+            is_created = super().create(name, text)
+            if is_overwritten and name.startswith("transactions/"):
+                self.files[name] = json.dumps({**json.loads(text), "driver": "other"})
+            return is_created
+
+    logs = open_logs_on(OverwrittenFiles())
+    if is_overwritten:
+        with pytest.raises(CheckpointFencedError):
+            prepare_at_least_once(logs)
+    else:
+        prepare_at_least_once(logs)
 
 
 def test_prefix_and_cluster_may_change_only_after_a_recovery() -> None:
