@@ -26,25 +26,25 @@ FIGURES = [  # a page, what it says, the results, what they say
     ),
     (
         "README.md",
-        "at least once | 2.1 M, 0.36 M | 2.6x, 2.2x | 0.37x, 0.65x |",
+        "| write 100 B, at least once | 2.1 M | 2.6x | 0.37x |",
         "quick-sink",
         "| 2.136 | 214 | 0.56 | 2.58x | 0.37x |",
     ),
     (
         "README.md",
-        "at least once | 2.1 M, 0.36 M | 2.6x, 2.2x | 0.37x, 0.65x |",
+        "| write 1 KiB, at least once | 0.36 M | 2.2x | 0.65x |",
         "quick-sink",
         "| 0.360 | 368 | 3.07 | 2.23x | 0.65x |",
     ),
     (
         "README.md",
-        "| 1.3 M, 0.20 M | 1.6x, 1.2x | 0.50x, 0.95x |",
+        "| 1.3 M | 1.6x | 0.50x |",
         "quick-sink",
         "exactly-once | 1.300 | 130 | 0.76 | 1.57x | 0.50x |",
     ),
     (
         "README.md",
-        "| 1.3 M, 0.20 M | 1.6x, 1.2x | 0.50x, 0.95x |",
+        "| 0.20 M | 1.2x | 0.95x |",
         "quick-sink",
         "exactly-once | 0.198 | 203 | 4.47 | 1.23x | 0.95x |",
     ),
@@ -53,7 +53,7 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("README.md", "`show()` takes 434 ms (JVM: 137 ms)", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
     (
         "README.md",
-        "Planning 1,000 partitions alone takes 102 ms (JVM: 51 ms)",
+        "over 1,000 partitions, the driver's planning takes 102 ms (JVM: 51 ms)",
         "quick",
         "partitions: Spark, kafka-direct | 102 ms |",
     ),
@@ -150,7 +150,7 @@ FIGURES = [  # a page, what it says, the results, what they say
     ),
     (
         "README.md",
-        "A batch query over 1,000 partitions takes 5 s (JVM: 262 s)",
+        "10 records from each of 1,000 partitions takes 5 s (JVM: 262 s",
         "partitions",
         "| 1,000 | 261.85 s | 5.28 s | 50x |",
     ),
@@ -163,7 +163,7 @@ FIGURES = [  # a page, what it says, the results, what they say
     ),
     ("docs/benchmarks.md", "has 2.4, 9.4 and 17 ms", "continuous-ours", "| continuous runner | 2.4 | 9.4 | 17.3 |"),
     ("README.md", "is median 3 ms, p99 16 ms (at least once)", "continuous", "| continuous runner | 2.7 | 15.6 |"),
-    ("README.md", "mode has median 0.9 ms, p99 101 ms", "continuous", "| JVM, real-time mode | 0.9 | 101.1 |"),
+    ("README.md", "has median 0.9 ms, p99 101 ms", "continuous", "| JVM, real-time mode | 0.9 | 101.1 |"),
     ("README.md", "or median 61 ms (exactly once)", "continuous", "exactly-once | 61.3 | 112.9 |"),
     (
         "docs/benchmarks.md",

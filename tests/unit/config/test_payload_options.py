@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.config.payload_parser import PayloadOptions, parse_payload_arguments
@@ -18,6 +18,7 @@ from pyspark_kafka_direct.config.read_options import (
 )
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
+from pyspark_kafka_direct.config.subject_names import SIDES
 from pyspark_kafka_direct.errors import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -375,6 +376,12 @@ SAYS_HOW_BYTES_ARE_READ = {
 }
 
 
+@example(  # JSON behind an id of a registry
+    formats={"keyFormat": "json", "valueFormat": "binary"},
+    names=set(),
+    framings={"keyFraming": "confluent"},
+    registry={"schema.registry.url": "http://localhost:8081"},
+)
 @given(
     formats=st.fixed_dictionaries({"keyFormat": FORMATS, "valueFormat": FORMATS}),
     names=st.sets(st.sampled_from(sorted(SAYS_HOW_BYTES_ARE_READ)), max_size=3),
@@ -399,7 +406,11 @@ def test_each_option_is_applied_rejected_or_warned_of(
             continue  # the option is needed
         has_ids = registry or name.replace("Framing", "SchemaId") in names  # then, confluent is the default
         is_default = options[name] == "none" or (options[name] == "confluent" and has_ids)
-        is_applied = parsed.payloads != without.payloads or is_default
+        settings = parsed.payloads.settings
+        is_of_json = name == "schema.registry.url" and any(  # nothing is requested for JSON behind an id
+            settings.json_framing_of(side) in ("confluent", "header") for side in SIDES
+        )
+        is_applied = parsed.payloads != without.payloads or is_default or is_of_json
         assert is_applied or any(f"the option {name} is ignored" in warning for warning in parsed.warnings), name
 
 
