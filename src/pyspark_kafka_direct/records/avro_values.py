@@ -29,12 +29,6 @@ NULL_LAST: Final = 512  # the union is [T, "null"]
 
 MAX_PROGRAM_NUMBERS: Final = 1 << 20
 
-MAX_CALLS: Final = 100
-"""Of routines in routines: how deep records may be in records of the same type that are skipped."""
-
-MAX_EMPTY_ITEMS: Final = 1 << 16
-"""Of a datum's array items that have no bytes, so that the size of the datum does not limit their number."""
-
 
 class Op(IntEnum):
     """Operations, with their arguments."""
