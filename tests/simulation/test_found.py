@@ -49,6 +49,8 @@ _PLANS = Path(__file__).parent / "plans"
         "late-record-behind-other-batches",
         "late-record-behind-producer-ids",
         "late-record-while-connects-stall",
+        # New records of topics without metadata failed, each after a second, and the producer was not polled meanwhile.
+        "late-record-while-new-records-fail",
         # A record expired between the check of deadlines and the wait, which ended only with the broker's throttling.
         "late-record-that-expires-before-a-wait",
         # Records that were queued for a broker expired only when its quota let the producer send again.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from uuid import UUID
 
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.record_future import RecordFuture, RecordMetadata
     from pyspark_kafka_direct.records import EncodedBatch
@@ -147,12 +147,14 @@ class RecordAccumulator:
         self._topics: dict[str, _TopicInfo] = {}
         self._queues: list[_RecordQueue] = []
         self._unassigned: list[PendingRecord] = []  # whose topic's metadata could not be fetched yet
+        self._unreachable: TransientBrokerError | None = None  # no broker has responded during this ``append``
         self._reports: list[DeliveryReport] = []
         self._producer = BatchProducer(cluster, settings)
 
     def append(self, records: Iterable[PendingRecord], *, flush_now: bool = False) -> None:
         """Queue records; with ``flush_now`` they do not linger, because a caller waits for them."""
         self._flush_now = flush_now
+        self._unreachable = None
         records, self._unassigned = [*self._unassigned, *records], []
         topic_errors: dict[str, Exception] = {}
         topics: dict[str, _TopicInfo] = {}
@@ -181,11 +183,12 @@ class RecordAccumulator:
 
     def poll(self, wakeup_fds: Collection[int] = ()) -> None:
         """Send ready records, and wait until there is something to do or a descriptor is readable."""
+        self._expire_records()
+        has_reported = self._report_deliveries()  # sending may take long, and futures must not wait for it
         try:
-            self._expire_records()
             self._send_ready_records()
             if not self._reports:
-                self._producer.poll(self._seconds_until_due(), wakeup_fds)
+                self._producer.poll(0.0 if has_reported else self._seconds_until_due(), wakeup_fds)
         except Exception as error:
             level = logging.DEBUG if isinstance(error, KafkaDirectError) else logging.ERROR
             _log.log(level, "The producer failed and is replaced: %s", error, exc_info=level == logging.ERROR)
@@ -240,9 +243,13 @@ class RecordAccumulator:
             min(oldest_queued, default=record.created_at) + self._delivery_timeout,
             self._producer.expires_at,
         )
-        until = max(until, self._system.monotonic() + MIN_STEP_SECONDS)
+        now = self._system.monotonic()
+        if self._unreachable is None:
+            until = max(until, now + MIN_STEP_SECONDS)
+        elif until <= now:  # of many topics, only the first one delays the failures of all
+            raise self._unreachable
         deadline = Deadline(until, _DELIVERY_TIMEOUT, self._system)
-        while (metadata := self._cluster.topics([name], deadline=deadline).get(name)) is None:
+        while (metadata := self._request_topic(name, deadline)) is None:
             if self._cluster.confirm_missing({TopicPartition(name, 0): None}, deadline=deadline):
                 break
             self._system.sleep(settings.retry_backoff_max_ms / 1000)  # another broker has it
@@ -256,6 +263,14 @@ class RecordAccumulator:
             f"Topic {name!r} does not exist, and writing does not create topics: create it first{hint or '.'}",
             topic=name,
         )
+
+    def _request_topic(self, name: str, deadline: Deadline) -> TopicMetadata | None:
+        try:
+            return self._cluster.topics([name], deadline=deadline).get(name)
+        except TransientBrokerError as error:
+            if error.topic is None:
+                self._unreachable = error
+            raise
 
     def _send_ready_records(self) -> None:
         """Send the records of all partitions that are due, unless the producer has queued batches of the partition."""
@@ -362,7 +377,9 @@ class RecordAccumulator:
                     times.append(created_at + self._linger)
         return max(0.0, min(times) - now)
 
-    def _report_deliveries(self) -> None:
+    def _report_deliveries(self) -> bool:
+        """Report the outcomes that are known, and return whether there were any."""
+        has_reports = bool(self._reports)
         while self._reports:
             reports = self._reports[:]
             self._reports.clear()
@@ -370,6 +387,7 @@ class RecordAccumulator:
                 if isinstance(report.error, TopicNotFoundError):
                     self._fail_queued(report.error)
                 self._on_delivery(report)
+        return has_reports
 
     def _fail_queued(self, error: TopicNotFoundError) -> None:
         """Fail the other records of a missing topic or partition, which would take as long to be found missing."""

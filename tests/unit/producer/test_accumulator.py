@@ -238,6 +238,42 @@ def test_a_request_for_metadata_ends_before_other_records_expire(one_partition: 
     assert harness.outcomes[b"1"] == (0, 0)
 
 
+def test_batches_expire_although_new_records_fail_without_metadata(one_partition: ProducerCluster) -> None:
+    """Each new record reports a failure, and its request for metadata takes a second."""
+    harness = AccumulatorHarness(one_partition, delivery_timeout_ms=10_000)
+    one_partition.event("lose_leader", topic="t", partition=0, seconds=100)
+    start = one_partition.now
+    harness.append(b"head")
+    one_partition.sleep(start + 9 - one_partition.now)
+    one_partition.fault("Metadata", "stall_request", repeats=99)
+    for value in numbered(5):
+        harness.append(value, topic="other", created_at=start)
+    assert list(harness.outcomes)[:2] == [b"0", b"head"]
+    assert "The last error" in harness.error(b"head").message
+
+
+def test_an_unreachable_cluster_delays_the_failures_of_several_topics_once() -> None:
+    names = [f"topic-{number}" for number in range(8)]
+    with ProducerCluster(partitions=1, topics=dict.fromkeys(names, 1)) as cluster:
+        harness = AccumulatorHarness(cluster, delivery_timeout_ms=10_000)
+        harness.append(b"known")
+        harness.poll_until(b"known")
+        cluster.fault("Metadata", "stall_request", repeats=99)
+        start = cluster.now
+        records = [harness.record(name.encode(), topic=name) for name in names]
+        late = harness.record(b"late", topic="topic-0", created_at=start + 5)
+        harness.accumulator.append([*records, late])
+        harness.accumulator.poll([])
+        assert cluster.now - start == pytest.approx(10, abs=0.1)
+        assert set(harness.outcomes) == {b"known", *(name.encode() for name in names)}
+        messages = {harness.error(name.encode()).message for name in names}
+        assert len(messages) == 1
+        cluster.network.aimed_faults.clear()
+        harness.append()
+        harness.poll_until(b"late")
+        assert isinstance(harness.outcomes[b"late"], tuple), "its own time was not over"
+
+
 def test_records_linger_for_the_configured_time(one_partition: ProducerCluster) -> None:
     harness = AccumulatorHarness(one_partition, linger=2.0)
     start = one_partition.now
