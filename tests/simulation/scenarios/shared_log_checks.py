@@ -281,13 +281,18 @@ class View:
 
     def may_be_replaced(self, partition: int, offset: int) -> bool:
         """Whether a truncation that the log cannot know of, or has not noticed, put another record there."""
-        if not self.truth.detects_truncations and self.truth.was_recreated:
+        detects = self.truth.detects_truncations
+        if not detects and self.truth.was_recreated:
             return True
         truth = self.truth.environment.oracle.truth((self.truth.topic, partition))
+        if not detects:
+            # The deposed leader, until it stops serving, passes its old records also to logs that are opened later.
+            return any(
+                truth.served_until(lost.epoch) >= self.opened_at and lost.first <= offset
+                for lost in truth.truncations()
+            )
         return any(
-            lost.at >= self.opened_at
-            and lost.first <= offset
-            and (self._position(partition) > offset or not self.truth.detects_truncations)
+            lost.at >= self.opened_at and lost.first <= offset and self._position(partition) > offset
             for lost in truth.truncations()
         )
 
