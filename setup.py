@@ -64,8 +64,8 @@ def check_toolchain() -> None:
     missing = _toolchain_error()
     if missing:
         sys.exit(
-            f"pyspark-kafka-direct is built with Rust, but {missing}: install a Rust toolchain (https://rustup.rs, or "
-            "apt install cargo) and a C compiler, or install the wheel for this platform."
+            f"pyspark-kafka-direct is built with Rust, but {missing}: install Rust {_oldest_rust()} or newer "
+            "(https://rustup.rs) and a C compiler, or install the wheel for this platform."
         )
 
 
@@ -79,7 +79,14 @@ def _toolchain_error() -> str:
         return "rustc is not on the PATH"
     if asked.returncode:
         return f"rustc --version failed ({(asked.stderr.strip().splitlines() or ['no message'])[0]})"
+    version = re.search(r"(\d+)\.(\d+)\S*", asked.stdout)
+    if version and (int(version[1]), int(version[2])) < tuple(map(int, _oldest_rust().split("."))):
+        return f"rustc is version {version[0]}"  # older ones cannot read rust/Cargo.toml, and do not say what to do
     return ""
+
+
+def _oldest_rust() -> str:
+    return re.search(r'rust-version = "(.+)"', Path("rust/Cargo.toml").read_text())[1]
 
 
 def readme(address: str, version: str) -> str:

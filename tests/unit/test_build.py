@@ -32,6 +32,9 @@ exit 101
 RUSTC = """#!/bin/sh
 echo 'rustc 1.95.0 (59807616e 2026-04-14)'
 """
+OLD_RUSTC = """#!/bin/sh
+echo 'rustc 1.65.0 (Debian 1.65.0+dfsg1-2)'
+"""
 NO_DEFAULT = """#!/bin/sh
 echo 'error: no default toolchain is configured' >&2
 exit 1
@@ -114,6 +117,7 @@ def prepared_metadata(project: Path, address: str = "") -> Message:
             "rustc --version failed (error: no default toolchain is configured)",
             id="rustup-without-toolchain",
         ),
+        pytest.param("dist_info", {"rustc": OLD_RUSTC, "cargo": NO_LINKER}, "rustc is version 1.65.0", id="too-old"),
     ],
 )
 def test_a_build_without_a_toolchain_says_first_what_to_install(
@@ -123,8 +127,8 @@ def test_a_build_without_a_toolchain_says_first_what_to_install(
     assert built.returncode != 0
     assert (built.stdout, built.stderr) == (
         "",
-        f"pyspark-kafka-direct is built with Rust, but {reason}: install a Rust toolchain (https://rustup.rs, or "
-        "apt install cargo) and a C compiler, or install the wheel for this platform.\n",
+        f"pyspark-kafka-direct is built with Rust, but {reason}: install Rust 1.88 or newer (https://rustup.rs) and a "
+        "C compiler, or install the wheel for this platform.\n",
     )
     assert not (project / "dist").exists()
 

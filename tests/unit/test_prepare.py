@@ -6,6 +6,7 @@ The set-up of ``make test`` leaves nothing behind, either.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -96,17 +97,33 @@ def await_file(path: Path) -> str:
     return path.read_text()
 
 
-def test_a_missing_toolchain_is_named_in_the_first_line(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("scripts", "reason"),
+    [
+        ({}, "cargo is not installed"),
+        ({"cargo": TOOL, "rustc": "#!/bin/sh\nexit 1\n"}, "rustc --version fails"),
+        ({"cargo": "#!/bin/sh\necho cargo 1.65.0\n", "rustc": TOOL}, "cargo is version 1.65"),
+    ],
+    ids=["missing", "broken", "too-old"],
+)
+def test_a_toolchain_that_cannot_build_is_named_in_the_first_line(
+    folder: Path, scripts: dict[str, str], reason: str
+) -> None:
     tools = folder / "tools"
     tools.mkdir()
     for name in ("bash", "basename"):
         (tools / name).symlink_to(str(shutil.which(name)))
+    for name, content in scripts.items():
+        (tools / name).write_text(content)
+        (tools / name).chmod(0o755)
     with start(folder, PATH=str(tools)) as script:
         output, _ = script.communicate(timeout=60)
+    oldest = re.search(r'rust-version = "(.+)"', (ROOT / "rust/Cargo.toml").read_text())
     assert script.returncode == 1
+    assert oldest is not None
     assert output == (
-        "Rust is needed (the native kernel is built with it), and cargo is not installed. Install a toolchain "
-        "(https://rustup.rs, or Debian, Ubuntu: apt install cargo) and a C compiler.\n"
+        f"Rust {oldest[1]} or newer is needed (the native kernel is built with it), and {reason}. Install a toolchain "
+        "(https://rustup.rs) and a C compiler.\n"
     )
 
 

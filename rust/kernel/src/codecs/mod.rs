@@ -17,8 +17,7 @@ pub(crate) use decompressed::DecompressedBuffer;
 use crate::error::KernelError;
 use crate::format::codec;
 
-/// How many bytes are decompressed and read at a time. The Python decoder uses the same chunks, so both return the same
-/// rows of a damaged batch.
+/// How many bytes are decompressed and read at a time. The records of earlier chunks are returned before an error.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Larger buffers and contexts of unusual batches are freed.

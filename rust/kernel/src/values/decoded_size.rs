@@ -1,8 +1,7 @@
 //! The size of a batch of decoded values.
 //!
 //! A decoder returns the first values of a column that fit together into the limit, and the caller decodes the others in
-//! another batch. Sizes are those of `width` and of the values themselves, so that the decoders in Rust and in Python end
-//! a batch at the same value.
+//! another batch. Sizes are those of `width` and of the values themselves.
 
 use arrow_schema::{ArrowError, DataType};
 
