@@ -1,4 +1,4 @@
-"""Single messages and both Protobuf decoders: what the types, flags and limits of a program do."""
+"""Single messages and the Protobuf decoder: what the types, flags and limits of a program do."""
 
 from __future__ import annotations
 
@@ -258,6 +258,13 @@ def test_a_message_that_contains_itself_is_checked_to_a_limited_depth() -> None:
         "messages are nested more than 100 levels deep",
         "messages are nested more than 100 levels deep",
     ]
+
+
+def test_unknown_groups_are_nested_as_deep_as_messages() -> None:
+    wanted = [pa.field("a_bool", pa.bool_())]
+    groups = [b"\x08\x01" + b"\x0b" * depth + b"\x0c" * depth for depth in (99, 100, 101)]
+    errors = malformed(decode(ALL_TYPES, [*groups], wanted))
+    assert [each is None for each in errors] == [True, True, False]
 
 
 def test_headers_and_rows_that_are_not_decoded() -> None:
