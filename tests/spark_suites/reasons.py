@@ -46,7 +46,7 @@ _CLASS_UNLESS_ONE_BATCH: Final = Reason(
 )
 _METRICS: Final = Reason(
     Kind.NOT_APPLICABLE,
-    "A Python source has no metrics of its own. [`enable(spark)`](../../docs/monitoring.md) has the lag.",
+    "A Python source cannot define metrics. [`enable(spark)`](../../docs/monitoring.md) has the lag.",
 )
 
 REASONS: Final[dict[str, dict[str, Reason]]] = {
