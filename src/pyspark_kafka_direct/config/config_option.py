@@ -104,7 +104,7 @@ class ConfigOption:
     value_type: ValueType = value_types.STRING
     default: str | None = None
     _: KW_ONLY
-    role: Role
+    role: Role | None  # None: no API applies it
     apis: tuple[Api, ...]  # the APIs that apply it
     api_defaults: Mapping[Api, str | None] = dataclasses.field(default_factory=dict)  # that differ from `default`
     doc: str = ""

@@ -27,7 +27,7 @@ from pyspark_kafka_direct.config.config_option import (
     SourceKey,
     UnsupportedPolicy,
 )
-from pyspark_kafka_direct.config.consumer_definitions import READS_FROM_LEADERS
+from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON, READS_FROM_LEADERS
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.config.registry_definitions import DECODED_BY_ARROW
 from pyspark_kafka_direct.config.value_types import (
@@ -250,7 +250,7 @@ SOURCE_OPTIONS: Final = (
             "is sent to the brokers, so it must be at most 64 letters, digits and `._-`, and the name must not look "
             "like that of a secret."),
     _group("groupIdPrefix", apis=(), defined_by_spark=True,
-        unsupported=dict.fromkeys(READ_APIS, UnsupportedPolicy("reads by partition and offset need no consumer group")),
+        unsupported=dict.fromkeys(READ_APIS, UnsupportedPolicy(NO_GROUP_REASON)),
     ),
 )
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.config_option import (
     APIS,
-    FETCH_APIS,
     OPTION_OR_PARAMETER,
     PARAMS_APIS,
     PRODUCER_APIS,
@@ -21,7 +20,7 @@ from pyspark_kafka_direct.config.config_option import (
     ConfigOption,
     UnsupportedPolicy,
 )
-from pyspark_kafka_direct.config.consumer_definitions import NO_COMMITS_OF_LOG_REASON, NO_GROUP_REASON
+from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.producer_definitions import NO_TRANSACTIONS_OF_LOG_REASON
 from pyspark_kafka_direct.config.security_definitions import OPTION_PARAMETER_OR_JAAS
 
@@ -31,27 +30,47 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import Role
 
 
-def _unsupported(
+def _ignored(
+    reason: str,
+    names: str,
+    *,
+    accepted_values: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    rejected_by: Mapping[Api, str] | None = None,
+) -> list[ConfigOption]:
+    """Return settings that every API ignores for one reason, except those that reject them for another one."""
+    policy = UnsupportedPolicy(reason, accepted_values=accepted_values)
+    policies = {api: replace(policy, reason=text, reject=True) for api, text in (rejected_by or {}).items()}
+    return _unsupported(names, {**dict.fromkeys(APIS, policy), **policies}, aliases=aliases)
+
+
+def _rejected(
     names: str,
     reason: str,
     *,
-    role: Role = "connect",
+    role: Role | None = None,
     apis: tuple[Api, ...] = APIS,
-    reject: bool = False,
-    rejected_by: tuple[Api, ...] = (),
-    aliases: tuple[str, ...] = (),
     accepted_values: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
     reasons_by_prefix: tuple[tuple[str, str], ...] = (),
-    reasons: Mapping[Api, str] | None = None,
+    log_reason: str = "",
 ) -> list[ConfigOption]:
-    """Return settings, whose names are separated by blanks; ``reasons`` has the APIs with a reason of their own."""
+    """Return settings that these APIs reject, a log for a reason of its own if there is one."""
     policy = UnsupportedPolicy(
-        reason, reject=reject, accepted_values=accepted_values, reasons_by_prefix=reasons_by_prefix
+        reason, reject=True, accepted_values=accepted_values, reasons_by_prefix=reasons_by_prefix
     )
-    policies = {
-        api: replace(policy, reason=(reasons or {}).get(api, reason), reject=reject or api in rejected_by)
-        for api in dict.fromkeys((*apis, *(reasons or {})))
-    }
+    policies = {**dict.fromkeys(apis, policy), "log": replace(policy, reason=log_reason or reason)}
+    return _unsupported(names, policies, role=role, aliases=aliases)
+
+
+def _unsupported(
+    names: str,
+    policies: Mapping[Api, UnsupportedPolicy],
+    *,
+    role: Role | None = None,
+    aliases: tuple[str, ...] = (),
+) -> list[ConfigOption]:
+    """Return settings, whose names are separated by blanks."""
     return [
         ConfigOption(
             name,
@@ -66,11 +85,7 @@ def _unsupported(
     ]
 
 
-_ignored: Final = _unsupported
-_rejected: Final = partial(_unsupported, reject=True)
-_fetch: Final = partial(_unsupported, role="fetch", apis=FETCH_APIS)
-_group: Final = partial(_unsupported, role="group", apis=FETCH_APIS)
-_produce: Final = partial(_unsupported, role="produce", apis=PRODUCER_APIS)
+_produce: Final = partial(_rejected, role="produce", apis=PRODUCER_APIS)
 
 MSK_ADVICE: Final = (
     "the Java classes for IAM authentication of Amazon MSK cannot run here. MSK accepts the same credentials with "
@@ -87,7 +102,11 @@ _PROVIDER_ADVICE: Final = (
     "Java classes cannot run here; set the option oauthTokenProvider to module:factory, a Python function that returns "
     "a provider of tokens"
 )
-_OPEN_END_APIS: Final[tuple[Api, ...]] = ("continuous", "log")  # they read without an end
+# The reasons of all settings that every API ignores.
+_OTHER_CLIENTS: Final = "it configures a part of another Kafka client that this package does not have"
+_NO_POLLS: Final = "there is no poll loop; records are fetched by offset, in Arrow batches"
+_SENDING: Final = "batch.size, buffer.memory and delivery.timeout.ms control how records are sent"
+_NAMED_TOPICS: Final = "topics are not created on demand, and internal topics are read only if you name them"
 
 # Kafka's own classes, whose function is built in, are accepted, so that settings for Java can be reused. Databricks
 # prefixes the names in its relocated client.
@@ -109,29 +128,13 @@ _KAFKA_JWT_RETRIEVERS: Final = tuple(
     for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
 )
 
-# A table, formatted by hand: the names of settings, and the reason.
+# Tables, formatted by hand.
 # fmt: off
 _CONNECTION: Final = (
     *_rejected("client.dns.lookup",
         "all addresses of a host are tried (use_all_dns_ips); instead of an alias for several hosts, list these hosts "
         "in kafka.bootstrap.servers", accepted_values=("use_all_dns_ips",)),
     *_rejected("bootstrap.controllers", "controllers serve no records; list brokers in kafka.bootstrap.servers"),
-    *_ignored("metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms",
-        "if no known broker responds, the bootstrap servers are always tried again"),
-    *_ignored("bootstrap.resolve.timeout.ms", "names are resolved again with each attempt to connect"),
-    *_ignored("metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms "
-              "enable.metrics.push auto.include.jmx.reporter statistics.interval.ms client.software.name "
-              "client.software.version",
-        "there are no Java client metrics; use Spark's metrics and the log messages of this package"),
-    *_ignored("api.version.request broker.version.fallback api.version.request.timeout.ms api.version.fallback.ms",
-        "API versions are negotiated with each broker"),
-    *_ignored("debug log_level log.queue log.thread.name log.connection.close "
-              "internal.throw.on.fetch.stable.offset.unsupported internal.termination.signal message.copy.max.bytes "
-              "receive.message.max.bytes max.in.flight socket.blocking.max.ms socket.keepalive.enable "
-              "socket.nagle.disable socket.max.fails broker.address.ttl "
-              "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse "
-              "topic.metadata.propagation.max.ms enable.random.seed",
-        "it configures a Kafka client that this package does not use"),
     *_rejected("topic.blacklist", "topics cannot be excluded; use a subscribePattern that does not match them"),
     *_rejected("plugin.library.paths", "librdkafka plug-ins cannot be loaded; remove the setting"),
     *_rejected("config.providers",
@@ -151,9 +154,6 @@ _TLS: Final = (
     *_rejected("ssl.providers", "OpenSSL providers are not supported; set the key as PEM or PKCS12"),
     *_rejected("ssl.ca.certificate.stores",
         "export the CAs to a PEM file and set kafka.ssl.truststore.location"),
-    *_ignored("ssl.provider security.providers ssl.keymanager.algorithm ssl.secure.random.implementation "
-              "ssl.engine.id",
-        "it names Java code, which cannot run here"),
     *_rejected("ssl.trustmanager.algorithm",
         "Java code cannot verify certificates here; OpenSSL verifies them as PKIX does",
         accepted_values=("PKIX", "SunX509", "X.509")),
@@ -183,85 +183,74 @@ _SASL: Final = (
     *_rejected("sasl.oauthbearer.grant.type",
         "only the client_credentials grant is supported; for other grants, set the option oauthTokenProvider",
         accepted_values=("client_credentials",)),
-    *_ignored("sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud "
-              "sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss "
-              "sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds "
-              "sasl.oauthbearer.assertion.claim.sub",
-        "it configures signed assertions, which are not supported"),
-    *_ignored("sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
-              "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
-              "sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url "
-              "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms "
-              "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwt.validator.class "
-              "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name",
-        "brokers validate tokens, clients do not"),
-    *_ignored("sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds "
-              "sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.ms "
-              "sasl.login.retry.backoff.max.ms",
-        "a token is fetched when a connection needs one, and reused until shortly before it expires"),
-    *_ignored("sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab sasl.kerberos.kinit.cmd "
-              "sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "
-              "sasl.kerberos.ticket.renew.window.factor",
-        "Kerberos (GSSAPI) is not supported"),
 )
 
-_CONSUMER: Final = (
-    *_fetch("allow.auto.create.topics", "reads never create topics", apis=APIS, aliases=("allow.auto.create.topic",),
-        accepted_values=("false",),
-        reasons={
-            "sink": "writes never create topics",
-            "log": "pass create=... to the log to create a compacted topic",
-        }),
-    *_fetch("exclude.internal.topics",
-        "subscribePattern never matches internal topics; to read one, name it in subscribe or assign",
-        accepted_values=("true",), rejected_by=("direct",),
-        reasons={"log": "a log reads one topic, which can be internal"}),
-    *_fetch("max.poll.records max.poll.interval.ms queued.min.messages queued.max.messages.kbytes "
-            "fetch.queue.backoff.ms fetch.error.backoff.ms consume.callback.max.messages enable.partition.eof",
-        "there is no poll loop; each task fetches its offset range in Arrow batches",
-        reasons=dict.fromkeys(_OPEN_END_APIS, "there is no poll loop; records arrive in Arrow batches as the brokers "
-            "return them")),
-    *_fetch("interceptor.classes", "Java interceptors cannot run here; use DataFrame operations instead",
-        apis=APIS, reject=True, reasons={"log": "Java interceptors cannot run here; remove the parameter"}),
-    *_group("group.instance.id group.protocol group.protocol.type group.remote.assignor session.timeout.ms "
-            "heartbeat.interval.ms partition.assignment.strategy internal.leave.group.on.close "
-            "coordinator.query.interval.ms share.acknowledgement.mode share.acquire.mode",
-        NO_GROUP_REASON),
-    *_group("auto.commit.interval.ms enable.auto.offset.store offset.store.method offset.store.path "
-            "offset.store.sync.interval.ms",
-        "Spark manages the offsets, not the client", reasons={"log": NO_COMMITS_OF_LOG_REASON}),
-)
-
-_PRODUCER: Final = (
-    *_produce("transactional.id", "set deliveryGuarantee to exactly-once, and transactionalIdPrefix", reject=True,
-        reasons={"log": NO_TRANSACTIONS_OF_LOG_REASON}),
+_RECORDS: Final = (
+    *_rejected("interceptor.classes", "Java interceptors cannot run here; use DataFrame operations instead",
+        log_reason="Java interceptors cannot run here; remove the parameter"),
+    *_produce("transactional.id", "set deliveryGuarantee to exactly-once, and transactionalIdPrefix",
+        log_reason=NO_TRANSACTIONS_OF_LOG_REASON),
     *_produce("partitioner.class",
         "Java classes cannot run here. Partitions are chosen like in Java's default partitioner; for any other "
         "choice, add the column partition, or replace UniformStickyPartitioner by kafka.partitioner.ignore.keys",
-        reject=True, aliases=("partitioner",),
+        aliases=("partitioner",),
         accepted_values=("org.apache.kafka.clients.producer.internals.DefaultPartitioner", "murmur2_random"),
-        reasons={"log": "Java classes cannot run here. Partitions are chosen like in Java's default partitioner"}),
-    *_produce("transaction.two.phase.commit.enable", "each transaction ends with its batch", reject=True,
-        accepted_values=("false",), reasons={"log": NO_TRANSACTIONS_OF_LOG_REASON}),
-    *_produce("linger.ms queue.buffering.max.ms sticky.partitioning.linger.ms",
-        "a record batch is sent when it is full or at the end of the task, so lingering has no use",
-        reasons={"log": "records are sent immediately; records that arrive while requests are in flight share record "
-            "batches"}),
-    *_produce("retries message.send.max.retries",
-        "transient errors are retried until kafka.delivery.timeout.ms expires", accepted_values=("2147483647",)),
-    *_produce("buffer.memory.allocation.strategy batch.num.messages queue.buffering.max.messages "
-              "queue.buffering.max.kbytes",
-        "kafka.batch.size and kafka.buffer.memory limit the buffered bytes"),
-    *_produce("max.block.ms",
-        "kafka.default.api.timeout.ms limits metadata requests, and kafka.delivery.timeout.ms limits writes"),
-    *_produce("metadata.max.idle.ms", "each task fetches the metadata of the topics that it writes to",
-        reasons={"log": "a log writes to one topic, which is never idle"}),
-    *_produce("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.rack.aware",
-        "rows without a key go to one partition for 16 KiB, or for a smaller batch.size",
-        reasons={"log": "records without a key go to one partition until its record batch is full"}),
-    *_produce("enable.gapless.guarantee", "a failed task is rerun with all of its rows", rejected_by=("log",),
-        accepted_values=("false",),
-        reasons={"log": "a log continues after a failed record, whose future reports the error"}),
+        log_reason="Java classes cannot run here. Partitions are chosen like in Java's default partitioner"),
+    *_produce("transaction.two.phase.commit.enable", "each transaction ends with its batch",
+        accepted_values=("false",), log_reason=NO_TRANSACTIONS_OF_LOG_REASON),
+)
+
+_IGNORED: Final = (
+    *_ignored(_OTHER_CLIENTS,
+        # connections and metadata
+        "api.version.fallback.ms api.version.request api.version.request.timeout.ms bootstrap.resolve.timeout.ms "
+        "broker.address.ttl broker.version.fallback log.connection.close max.in.flight message.copy.max.bytes "
+        "metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy receive.message.max.bytes "
+        "socket.blocking.max.ms socket.keepalive.enable socket.max.fails socket.nagle.disable "
+        "topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse "
+        # metrics and debugging
+        "auto.include.jmx.reporter client.software.name client.software.version debug enable.metrics.push "
+        "enable.random.seed internal.termination.signal internal.throw.on.fetch.stable.offset.unsupported log.queue "
+        "log.thread.name log_level metric.reporters metrics.num.samples metrics.recording.level "
+        "metrics.sample.window.ms statistics.interval.ms "
+        # TLS by Java or an OpenSSL engine
+        "security.providers ssl.engine.id ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation "
+        # Kerberos
+        "sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal "
+        "sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor "
+        # tokens: a thread that refreshes them, signed assertions, and their validation by brokers
+        "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor "
+        "sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms "
+        "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
+        "sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud "
+        "sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss "
+        "sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds "
+        "sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.clock.skew.seconds "
+        "sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer "
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
+        "sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name"),
+    *_ignored(_NO_POLLS,
+        "consume.callback.max.messages enable.partition.eof fetch.error.backoff.ms fetch.queue.backoff.ms "
+        "max.poll.interval.ms max.poll.records queued.max.messages.kbytes queued.min.messages"),
+    *_ignored(NO_GROUP_REASON,
+        "auto.commit.interval.ms coordinator.query.interval.ms enable.auto.offset.store group.instance.id "
+        "group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms "
+        "internal.leave.group.on.close offset.store.method offset.store.path offset.store.sync.interval.ms "
+        "partition.assignment.strategy session.timeout.ms share.acknowledgement.mode share.acquire.mode"),
+    *_ignored(_SENDING,
+        "batch.num.messages buffer.memory.allocation.strategy linger.ms max.block.ms metadata.max.idle.ms "
+        "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.rack.aware "
+        "queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms sticky.partitioning.linger.ms"),
+    *_ignored(_SENDING, "message.send.max.retries retries", accepted_values=("2147483647",)),
+    *_ignored(_SENDING, "enable.gapless.guarantee", accepted_values=("false",),
+        rejected_by={"log": "a log continues after a failed record, whose future reports the error"}),
+    *_ignored(_NAMED_TOPICS, "allow.auto.create.topics", aliases=("allow.auto.create.topic",),
+        accepted_values=("false",)),
+    *_ignored(_NAMED_TOPICS, "exclude.internal.topics", accepted_values=("true",),
+        rejected_by={
+            "direct": "subscribePattern never matches internal topics; to read one, name it in subscribe or assign"
+        }),
 )
 # fmt: on
 
@@ -320,8 +309,8 @@ UNSUPPORTED_OPTIONS: Final = (
     *_CONNECTION,
     *_TLS,
     *_SASL,
-    *_CONSUMER,
-    *_PRODUCER,
+    *_RECORDS,
+    *_IGNORED,
     *_serde_options("key"),
     *_serde_options("value"),
 )

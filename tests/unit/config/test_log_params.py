@@ -114,8 +114,8 @@ def test_acks_must_be_all(acks: object) -> None:
     [
         ("group.id", "g", "without a consumer group"),
         ("enable.auto.commit", "true", "it commits no offsets"),
-        ("max.poll.records", "5", "records arrive in Arrow batches"),
-        ("linger.ms", "5", "records are sent immediately"),
+        ("max.poll.records", "5", "there is no poll loop"),
+        ("linger.ms", "5", "control how records are sent"),
         ("client.rack", "r", "a log reads from partition leaders"),
         ("transaction.timeout.ms", "5", "a log writes without transactions, and an offset store configures its own"),
     ],

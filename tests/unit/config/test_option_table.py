@@ -32,6 +32,17 @@ def test_every_option_is_applied_or_has_a_policy_in_every_api() -> None:
         assert option.doc or not option.apis, option.name
 
 
+def test_ignored_client_settings_have_at_most_five_reasons() -> None:
+    reasons: dict[str, set[str]] = {}
+    for option in OPTION_TABLE.options:
+        policies = {api: option.unsupported_policy(api) for api in APIS if option.client and not option.apis}
+        if policies and not policies["batch"].reject and option.role is None:
+            reasons[option.name] = {policy.reason for policy in policies.values() if not policy.reject}
+    assert len(reasons) > 110
+    assert all(len(of_setting) == 1 for of_setting in reasons.values())
+    assert len(set.union(*reasons.values())) <= 5
+
+
 def test_read_options_have_one_policy_in_apis_that_do_not_read() -> None:
     new_api: Any = "a new API"
     roles = ("fetch", "group", "plan")

@@ -289,10 +289,10 @@ def test_accepted_values() -> None:
 def test_warnings_about_ignored_options_have_a_reason() -> None:
     (warning,) = parse(kafka_linger_ms="5").warnings
     assert warning == (
-        "the option kafka.linger.ms is ignored: a record batch is sent when it is full or at the end of the task, so "
-        "lingering has no use"
+        "the option kafka.linger.ms is ignored: batch.size, buffer.memory and delivery.timeout.ms control how records "
+        "are sent"
     )
-    for name in ("subscribe", "startingOffsets", "failOnDataLoss", "kafka.group.id", "kafka.max.poll.records"):
+    for name in ("subscribe", "startingOffsets", "failOnDataLoss", "kafka.group.id", "kafka.fetch.min.bytes"):
         (warning,) = parse(**{name: "true"}).warnings
         assert warning == f"the option {name} is ignored: it applies to reads only"
 
