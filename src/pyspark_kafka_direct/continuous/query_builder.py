@@ -88,7 +88,7 @@ class ContinuousQueryBuilder:
         """Set the input of the query.
 
         Args:
-            options: Options of the data source ``kafka-direct``. See docs/options.md, column *for*: continuous.
+            options: Options of the data source ``kafka-direct``. See docs/options.md, column *applies to*.
             keywords: The same options as keyword arguments; they override ``options``.
 
         Returns:

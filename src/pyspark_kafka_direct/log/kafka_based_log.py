@@ -56,7 +56,7 @@ class KafkaBasedLog:
 
     Args:
         topic: The topic.
-        params: Client properties under their Java names; docs/log-settings.md lists them.
+        params: Client properties under their Java names; docs/options.md lists them.
         on_record: Called with each record.
         on_batch: Called with a partition and its records as an Arrow batch instead, which is much faster.
         columns: The columns of these batches.

@@ -68,7 +68,7 @@ class KafkaOffsetStore:
     Args:
         topic: The topic of the store.
         query: The name of the query: the same at every start, and unique in this topic.
-        params: Client properties under their Java names (docs/log-settings.md).
+        params: Client properties under their Java names (docs/options.md).
         create: How to create the topic if it does not exist: ``replication_factor``, and ``configs`` that override the
             defaults. With ``None`` the topic has to exist.
         on_topic_recreated: What to do with offsets of a topic that was deleted and recreated since they were saved:

@@ -79,7 +79,7 @@ class KafkaTable(Mapping[K, V]):
 
     Args:
         topic: The topic.
-        params: Client properties under their Java names; docs/log-settings.md lists them. ``isolation.level`` is
+        params: Client properties under their Java names; docs/options.md lists them. ``isolation.level`` is
             ``read_committed`` by default.
         key_serde: Converts keys; by default they are bytes.
         value_serde: Converts values; by default they are bytes.

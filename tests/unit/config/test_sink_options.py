@@ -334,5 +334,5 @@ def test_a_read_ignores_them() -> None:
 
 def test_the_documentation_lists_every_option_for_writing() -> None:
     page = pages()[DOCS.name]
-    assert "| *`deliveryGuarantee`* | `at-least-once`, `exactly-once` | `at-least-once` |" in page
-    assert "| `topic` | string |  | The topic to write to." in page
+    assert "| *`deliveryGuarantee`* | sink | `at-least-once`, `exactly-once` | `at-least-once` |" in page
+    assert "| `topic` | sink | string |  | The topic to write to." in page
