@@ -73,7 +73,9 @@ TARGETS = {
     "registry": MutationTarget(
         ("registry",), ("registry", "formats/test_registry_schemas.py", "config/test_registry_options.py")
     ),
-    "config": MutationTarget(("config",), ("config", "direct/test_conf.py")),
+    "config": MutationTarget(
+        ("config",), ("config", "direct/test_conf.py", "planning/test_subscription.py", "planning/test_backpressure.py")
+    ),
     "protocol": MutationTarget(
         (
             "protocol/messages.py",

@@ -100,7 +100,7 @@ def test_changes_that_are_alike_have_names_of_their_own() -> None:
 def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
     assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
-    assert {change.file for change in mutants.sample("planning", 9, ["hints.py"])} == {"planning/hints.py"}
+    assert {change.file for change in mutants.sample("planning", 9, ["hints.py"])} == {"config/hints.py"}
     assert all(file.is_file() for target in TARGETS.values() for file in [*target.files(), *target.test_files()])
 
 
@@ -114,7 +114,7 @@ from tests.mutants.trial import outcome
 
 file = PACKAGE / "planning" / "hints.py"
 source = file.read_text("utf-8")
-test = "tests/unit/planning/test_hints.py::test_lists_are_short"
+test = "tests/unit/config/test_hints.py::test_lists_are_short"
 print(outcome(file, source, {test: 0.1}))
 print(outcome(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
 trial._SECONDS = 0.5  # the next change never ends
@@ -122,7 +122,7 @@ print(outcome(file, source.replace("strings = [", "any(iter(int, 1)); strings = 
 trial._SECONDS = 5.0
 print(outcome(file, source.replace("strings = [", "__import__('time').sleep(2.5); strings = ["), {test: 0.01}))
 
-loaded = Loaded(["tests/unit/planning/test_hints.py"])
+loaded = Loaded(["tests/unit/config/test_hints.py"])
 for before, after in [
     ("if len(strings) > limit", "if len(strings) >= limit"),
     ("if len(strings) > limit", "if limit < len(strings)"),

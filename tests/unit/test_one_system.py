@@ -15,6 +15,7 @@ PACKAGES = (
     "formats",
     "consumer",
     "producer",
+    "config",
     "planning",
     "spark",
     "datasource",
@@ -68,7 +69,7 @@ _ACQUIRES_RESOURCES = ("system", "pool", "idle_producers")
 ALLOWED = {
     "direct/checkpointed_stream.py": {"threading.Lock"},  # of the registry: no call of the system is made under it
     "direct/direct_stream.py": {"uuid.uuid4"},  # the id of a stream in its checkpoint, unique even in simulations
-    "planning/topic_pattern.py": {"time"},  # the CPU time of matching, which no simulation replaces
+    "config/topic_pattern.py": {"time"},  # the CPU time of matching, which no simulation replaces
     "log/kafka_table.py": {"wait_for"},  # the log's own method, which waits through the system
     "spark/commit_offer.py": {"uuid.uuid4"},  # identifies a planner among the processes of a machine
     "spark/stop_at_signal.py": {"threading.Thread"},  # a thread that the interpreter waits for at its exit

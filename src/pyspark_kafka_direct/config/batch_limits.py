@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.read_settings import BackpressureOptions, PIDGains, ReadLimits
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET
-from pyspark_kafka_direct.planning.backpressure import BackpressureOptions, PIDGains
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.hints import did_you_mean
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

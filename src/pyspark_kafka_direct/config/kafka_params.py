@@ -35,9 +35,9 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
     from pyspark_kafka_direct.config.config_option import Api
+    from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
-    from pyspark_kafka_direct.planning.offset_specs import NoMatchStrategy
 
 OffsetResetStrategy = Literal["earliest", "latest", "none"]
 

@@ -6,8 +6,8 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

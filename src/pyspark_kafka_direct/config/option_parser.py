@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import READ_APIS, SINK_API, ConfigSource
+from pyspark_kafka_direct.config.hints import did_you_mean, is_misspelt
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.value_types import Duration, ListOf, Text
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

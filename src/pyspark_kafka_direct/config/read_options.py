@@ -14,12 +14,28 @@ from pyspark_kafka_direct.config.batch_limits import parse_backpressure, parse_b
 from pyspark_kafka_direct.config.client_parser import parse_client
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
+from pyspark_kafka_direct.config.hints import listed
+from pyspark_kafka_direct.config.offset_specs import (
+    CommittedStart,
+    Earliest,
+    Latest,
+    check_batch_end,
+    check_batch_start,
+    check_start_and_end,
+    parse_offset_spec,
+)
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.payload_parser import (
     BINARY_PAYLOADS,
     PayloadOptions,
     parse_payloads,
     parse_payloads_alone,
+)
+from pyspark_kafka_direct.config.subscription import (
+    AssignStrategy,
+    parse_assign,
+    parse_subscribe,
+    parse_subscribe_pattern,
 )
 from pyspark_kafka_direct.config.timestamp_options import (
     STARTING_TIMESTAMP_OPTIONS,
@@ -29,35 +45,17 @@ from pyspark_kafka_direct.config.timestamp_options import (
 )
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import offset_ranges_from_json
-from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
-from pyspark_kafka_direct.planning.offset_specs import (
-    Earliest,
-    Latest,
-    check_batch_end,
-    check_batch_start,
-    check_start_and_end,
-    parse_offset_spec,
-)
-from pyspark_kafka_direct.planning.subscription import (
-    AssignStrategy,
-    parse_assign,
-    parse_subscribe,
-    parse_subscribe_pattern,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.config.config_option import Api, Role
+    from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy, OffsetSpec, StartingOffsetSpec
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.read_settings import BackpressureOptions, ReadLimits
+    from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import OffsetRange
-    from pyspark_kafka_direct.planning.backpressure import BackpressureOptions
-    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
-    from pyspark_kafka_direct.planning.offset_specs import NoMatchStrategy, OffsetSpec
-    from pyspark_kafka_direct.planning.read_limits import ReadLimits
-    from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
 
 _SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 _START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")

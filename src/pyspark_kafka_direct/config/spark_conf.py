@@ -14,7 +14,7 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.planning.backpressure import PIDGains
+    from pyspark_kafka_direct.config.read_settings import PIDGains
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."

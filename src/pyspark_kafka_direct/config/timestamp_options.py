@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pyspark_kafka_direct.config.option_messages import ignored_warning
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.offset_specs import (
     GlobalTimestamp,
     SpecificTimestamps,
     parse_global_timestamp,
     parse_timestamps_by_partition,
 )
+from pyspark_kafka_direct.config.option_messages import ignored_warning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.planning.offset_specs import NoMatchStrategy
 
 TimestampSpec: TypeAlias = GlobalTimestamp | SpecificTimestamps
 

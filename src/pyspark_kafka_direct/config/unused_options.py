@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.config.value_types import Enum
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
+from pyspark_kafka_direct.config.hints import did_you_mean
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

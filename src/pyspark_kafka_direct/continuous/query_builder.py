@@ -13,11 +13,11 @@ from pyspark_kafka_direct.config.continuous_query import (
     parse_start_options,
     with_input_connection,
 )
+from pyspark_kafka_direct.config.hints import did_you_mean, listed
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.config.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import did_you_mean, listed
-from pyspark_kafka_direct.planning.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory, SinkWriterFactory
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.backpressure import (
-    BackpressureLimit,
-    BackpressureOptions,
-    BatchMeasurement,
-    measurement_file_name,
-)
+from pyspark_kafka_direct.planning.backpressure import BackpressureLimit, BatchMeasurement, measurement_file_name
 from pyspark_kafka_direct.spark.commit_offer import (
     AcceptedCommitOffer,
     CommitGroup,
@@ -27,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.read_options import StreamOptions
+    from pyspark_kafka_direct.config.read_settings import BackpressureOptions
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")

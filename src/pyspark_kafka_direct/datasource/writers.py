@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.offset_log_digest import check_checkpoint
@@ -24,7 +25,6 @@ from pyspark_kafka_direct.datasource.write_task import (
     TaskCommitMessage,
     WrittenCommitMessage,
 )
-from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.spark.listener_files import save_write_report
 from pyspark_kafka_direct.spark.spark_versions import arrow_stream_writer_class
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_process

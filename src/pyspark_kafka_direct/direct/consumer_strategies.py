@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from pyspark_kafka_direct.config import subscription
+from pyspark_kafka_direct.config.hints import listed
+from pyspark_kafka_direct.config.topic_pattern import TopicPattern
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, MAX_PARTITION, TopicPartition
-from pyspark_kafka_direct.planning import subscription
-from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.topic_pattern import TopicPattern
+from pyspark_kafka_direct.planning.subscription import select_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -293,7 +294,7 @@ def _select_among_all(
     """Return the partitions if another broker has them all; raise TopicNotFoundError with the closest existing name."""
     topics = cluster.all_topics(required=selection.topics.__contains__)
     all_partitions = {name: topic.partitions.keys() for name, topic in topics.items()}
-    return subscription.select_partitions(selection, all_partitions).partitions
+    return select_partitions(selection, all_partitions).partitions
 
 
 def _parse_offsets(offset_map: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

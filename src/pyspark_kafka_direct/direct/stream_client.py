@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.config.offset_specs import SpecificTimestamps
 from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
@@ -30,7 +31,6 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradiction_pause,
 )
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
-from pyspark_kafka_direct.planning.offset_specs import SpecificTimestamps
 from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 

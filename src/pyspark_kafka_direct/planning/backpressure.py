@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafka_direct.config.read_settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_to_json
 
@@ -30,23 +31,6 @@ _NO_MEASUREMENTS = (
     "them; call pyspark_kafka_direct.enable(spark) with the session that runs the query"
 )
 _KEYS = ("endedMs", "records", "processingMs", "waitingMs", "intervalMs")
-
-
-@dataclass(frozen=True, slots=True)
-class PIDGains:
-    """The settings of the controller."""
-
-    proportional: float = 1.0  # weight of the difference between the last and the measured rate
-    integral: float = 0.2  # weight of the records that accumulated while batches waited
-    derived: float = 0.0  # weight of the change of the difference
-    min_rate: float = 100.0  # records per second
-
-    def __post_init__(self) -> None:
-        for name in ("proportional", "integral", "derived"):
-            if not getattr(self, name) >= 0:
-                raise OptionError(f"the {name} term of backpressure must not be negative, got {getattr(self, name)}")
-        if not self.min_rate > 0:
-            raise OptionError(f"the minimum rate of backpressure must be above 0, got {self.min_rate}")
 
 
 class PIDRateEstimator:
@@ -188,14 +172,6 @@ class BatchMeasurement:
 def measurement_file_name(end: Mapping[TopicPartition, int]) -> str:
     """Return the file name of the measurement of the batch with this end."""
     return hashlib.sha256(partition_offsets_to_json(end).encode()).hexdigest() + ".json"
-
-
-@dataclass(frozen=True, slots=True)
-class BackpressureOptions:
-    """The options of backpressure."""
-
-    gains: PIDGains
-    initial_rate: float | None = None  # records per second before the first measured rate; None is no limit
 
 
 class BackpressureLimit:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
+    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, OffsetReader
-    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeAlias
 
+from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.backpressure import clamp_ends
@@ -19,7 +20,6 @@ from pyspark_kafka_direct.planning.data_loss import (
     find_lost_partitions,
     lower_end_offsets,
 )
-from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,

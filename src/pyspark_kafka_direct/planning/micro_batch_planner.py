@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.config.read_settings import ReadLimits
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
 from pyspark_kafka_direct.planning.data_loss import (
@@ -50,7 +51,6 @@ from pyspark_kafka_direct.planning.offset_resolution import (
 )
 from pyspark_kafka_direct.planning.read_limits import (
     MinOffsetsGate,
-    ReadLimits,
     byte_limit,
     count_new_offsets,
     expired_log_starts,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from uuid import UUID
 
+    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_reader import OffsetReader
-    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 # Seconds between the beginnings of refreshes while there is nothing to read: Spark polls up to 100 times a second. Not

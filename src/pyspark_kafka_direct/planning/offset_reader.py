@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
@@ -14,7 +15,6 @@ from pyspark_kafka_direct.planning.data_loss import (
     find_lost_partitions,
     lower_end_offsets,
 )
-from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

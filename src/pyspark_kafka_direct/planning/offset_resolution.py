@@ -6,14 +6,11 @@ to request from the leaders with ListOffsets, ``resolve_offsets`` turns the resp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.hints import listed
+from pyspark_kafka_direct.config.offset_specs import (
+    CommittedStart,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -21,7 +18,11 @@ from pyspark_kafka_direct.planning.offset_specs import (
     ResolvedOffset,
     SpecificOffsets,
     SpecificTimestamps,
+    StartingOffsetSpec,
 )
+from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,16 +32,6 @@ if TYPE_CHECKING:
 NO_RECORD = -1  # the ListOffsets response if no record has the timestamp or a later one
 
 RangeSide: TypeAlias = Literal["start", "end"]
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedStart:
-    """The committed offsets of the query's consumer group."""
-
-    fallback: Earliest | Latest | None = None  # for partitions without a committed offset; None: they are an error
-
-
-StartingOffsetSpec: TypeAlias = OffsetSpec | CommittedStart
 
 
 def required_lookups(

@@ -16,21 +16,6 @@ _SAMPLE_DECAY = 0.9  # factor of earlier samples at each new one, so that about 
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLimits:
-    """The limits on micro-batches that the options set; ``None`` is no limit."""
-
-    max_offsets: int | None = None  # maxOffsetsPerTrigger
-    min_offsets: int | None = None  # minOffsetsPerTrigger
-    max_delay: float = 900.0  # maxTriggerDelay in seconds: how long min_offsets may delay a batch
-    max_bytes: int | None = None  # maxBytesPerTrigger
-
-    @property
-    def active(self) -> bool:
-        """Whether any limit is set."""
-        return self.max_offsets is not None or self.min_offsets is not None or self.max_bytes is not None
-
-
-@dataclass(frozen=True, slots=True)
 class RecordSizeSample:
     """The size of a sample of records."""
 

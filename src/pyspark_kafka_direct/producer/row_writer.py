@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.config.hints import did_you_mean
 from pyspark_kafka_direct.errors import BrokerError, ColumnError, TopicNotFoundError
-from pyspark_kafka_direct.planning.hints import did_you_mean
 from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:

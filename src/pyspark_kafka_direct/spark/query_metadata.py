@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.config.subscription import SubscribePatternStrategy
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.planning.subscription import (
-    SelectedPartitions,
-    SubscribePatternStrategy,
-    restrict_to_existing,
-    select_partitions,
-)
+from pyspark_kafka_direct.planning.subscription import SelectedPartitions, restrict_to_existing, select_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -19,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.read_options import ReadOptions
+    from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
 
 
 def open_cluster(options: ReadOptions, pool: ConnectionPool | None = None) -> ClusterClient:

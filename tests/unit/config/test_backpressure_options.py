@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from pyspark_kafka_direct.config.read_options import StreamOptions, parse_batch_options, parse_stream_options
+from pyspark_kafka_direct.config.read_settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.backpressure import BackpressureOptions, PIDGains
 
 REQUIRED = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
 

@@ -16,10 +16,10 @@ from pyspark_kafka_direct.config.continuous_query import (
     parse_start_options,
     with_input_connection,
 )
+from pyspark_kafka_direct.config.offset_specs import Latest
 from pyspark_kafka_direct.config.read_options import parse_continuous_options
 from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.offset_specs import Latest
 
 DOCS = Path(__file__).parents[3] / "docs" / "continuous.md"
 INPUT = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}

@@ -11,7 +11,7 @@ import pytest
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.kafka_params import KafkaParameters, parse_kafka_params
-from pyspark_kafka_direct.planning.offset_specs import GlobalTimestamp
+from pyspark_kafka_direct.config.offset_specs import GlobalTimestamp
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import Api

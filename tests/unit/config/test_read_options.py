@@ -13,6 +13,14 @@ from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.config.config_option import READ_APIS, SOURCE_APIS, ConfigSource
+from pyspark_kafka_direct.config.hints import is_misspelt
+from pyspark_kafka_direct.config.offset_specs import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.read_options import (
@@ -24,17 +32,9 @@ from pyspark_kafka_direct.config.read_options import (
 )
 from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
+from pyspark_kafka_direct.config.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.hints import is_misspelt
-from pyspark_kafka_direct.planning.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificOffsets,
-    SpecificTimestamps,
-)
-from pyspark_kafka_direct.planning.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,18 +6,18 @@ import pickle
 
 import pytest
 
-from pyspark_kafka_direct.config.read_options import StreamOptions, parse_columns, parse_stream_options
-from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
-from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.offset_specs import (
+    CommittedStart,
     Earliest,
     GlobalTimestamp,
     Latest,
     SpecificOffsets,
 )
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
-from pyspark_kafka_direct.planning.subscription import SubscribeStrategy
+from pyspark_kafka_direct.config.read_options import StreamOptions, parse_columns, parse_stream_options
+from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.subscription import SubscribeStrategy
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
 
 
 def parse(**options: str) -> StreamOptions:

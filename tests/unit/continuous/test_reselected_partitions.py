@@ -8,6 +8,7 @@ import pytest
 from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
+from pyspark_kafka_direct.config.offset_specs import Earliest
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
@@ -15,7 +16,6 @@ from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery, E
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
-from pyspark_kafka_direct.planning.offset_specs import Earliest
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "alerts"}

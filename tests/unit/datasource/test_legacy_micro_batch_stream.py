@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
+from pyspark_kafka_direct.config.offset_specs import Earliest, Latest, SpecificOffsets
 from pyspark_kafka_direct.config.read_options import parse_stream_options
+from pyspark_kafka_direct.config.read_settings import ReadLimits
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_specs import Earliest, Latest, SpecificOffsets
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
+    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
 
 T0 = TopicPartition("t", 0)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import SparkConf
 
+from pyspark_kafka_direct.config.read_settings import PIDGains
 from pyspark_kafka_direct.direct.rate_controller import (
     PerPartitionConfig,
     RateController,
@@ -18,7 +19,7 @@ from pyspark_kafka_direct.direct.rate_controller import (
 )
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.backpressure import PIDGains, PIDRateEstimator, clamp_ends
+from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator, clamp_ends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafka_direct.config.offset_specs import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    OffsetSpec,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.batch_planner import (
@@ -21,14 +29,6 @@ from pyspark_kafka_direct.planning.batch_planner import (
 )
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
-from pyspark_kafka_direct.planning.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    OffsetSpec,
-    SpecificOffsets,
-    SpecificTimestamps,
-)
 from pyspark_kafka_direct.planning.pushed_filters import Comparison, push_filters
 
 if TYPE_CHECKING:

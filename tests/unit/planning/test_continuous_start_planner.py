@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
+from pyspark_kafka_direct.config.offset_specs import Earliest, Latest
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.offset_specs import Earliest, Latest
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafka_direct.config.offset_specs import OffsetOrigin, ResolvedOffset
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TruncatedError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
@@ -22,7 +23,6 @@ from pyspark_kafka_direct.planning.data_loss import (
     reread_offset,
 )
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.offset_specs import OffsetOrigin, ResolvedOffset
 
 PLANNED = OffsetRange("t", 3, 10, 50)
 TP = TopicPartition("t", 3)

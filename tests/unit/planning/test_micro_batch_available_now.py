@@ -7,18 +7,18 @@ from uuid import UUID
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.offset_specs import (
     Earliest,
     GlobalTimestamp,
     Latest,
     OffsetSpec,
     SpecificOffsets,
 )
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
+from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
+from pyspark_kafka_direct.config.offset_specs import Earliest
+from pyspark_kafka_direct.config.read_settings import ReadLimits
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_specs import Earliest
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

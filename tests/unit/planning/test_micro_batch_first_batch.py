@@ -8,24 +8,24 @@ from uuid import UUID
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
-from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
-from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.offset_specs import (
+    CommittedStart,
     Earliest,
     GlobalTimestamp,
     Latest,
     SpecificOffsets,
     SpecificTimestamps,
 )
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
+    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
+from pyspark_kafka_direct.config.offset_specs import Earliest, Latest, OffsetSpec
+from pyspark_kafka_direct.config.read_settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_specs import Earliest, Latest, OffsetSpec
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ from tests.unit.planning.fake_offset_reader import (
     without_ids,
 )
 
+from pyspark_kafka_direct.config.offset_specs import Earliest, OffsetSpec, SpecificOffsets
+from pyspark_kafka_direct.config.read_settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_specs import Earliest, OffsetSpec, SpecificOffsets
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster, without_ids
 
+from pyspark_kafka_direct.config.offset_specs import Earliest, GlobalTimestamp, OffsetSpec
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_specs import Earliest, GlobalTimestamp, OffsetSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -11,19 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.planning.offset_resolution import CommittedStart, StartingOffsetSpec, start_may_change
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.offset_specs import (
+    CommittedStart,
     Earliest,
     GlobalTimestamp,
     Latest,
     OffsetSpec,
     SpecificOffsets,
     SpecificTimestamps,
+    StartingOffsetSpec,
 )
-from pyspark_kafka_direct.planning.read_limits import ReadLimits
+from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.offset_resolution import start_may_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

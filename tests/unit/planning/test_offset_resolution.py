@@ -5,6 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
+from pyspark_kafka_direct.config.offset_specs import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    OffsetSpec,
+    ResolvedOffset,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
 from pyspark_kafka_direct.errors import InvalidOffsetsError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.offset_resolution import (
@@ -13,15 +22,6 @@ from pyspark_kafka_direct.planning.offset_resolution import (
     required_lookups,
     resolve_known_start_offsets,
     resolve_offsets,
-)
-from pyspark_kafka_direct.planning.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    OffsetSpec,
-    ResolvedOffset,
-    SpecificOffsets,
-    SpecificTimestamps,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.config.java_regex import translate_java_regex
 from pyspark_kafka_direct.errors import InvalidOffsetsError, PatternTimeoutError
-from pyspark_kafka_direct.planning.java_regex import translate_java_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.test_java_patterns import HANDWRITTEN, RECORD, recorded_result
 
+from pyspark_kafka_direct.config import topic_pattern
+from pyspark_kafka_direct.config.subscription import parse_subscribe_pattern
+from pyspark_kafka_direct.config.topic_pattern import TopicPattern
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, PatternTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning import topic_pattern
-from pyspark_kafka_direct.planning.subscription import parse_subscribe_pattern, select_partitions
-from pyspark_kafka_direct.planning.topic_pattern import TopicPattern
+from pyspark_kafka_direct.planning.subscription import select_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.offset_specs import (
+from pyspark_kafka_direct.config.offset_specs import (
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -18,6 +16,8 @@ from pyspark_kafka_direct.planning.offset_specs import (
     parse_offset_spec,
     parse_timestamps_by_partition,
 )
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt, listed
+from pyspark_kafka_direct.config.hints import did_you_mean, is_misspelt, listed
 
 WORDS = ["earliest", "latest", "Committed"]
 

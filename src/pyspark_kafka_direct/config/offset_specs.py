@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from pyspark_kafka_direct.config.hints import did_you_mean, listed
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import (
     EARLIEST,
@@ -24,7 +25,6 @@ from pyspark_kafka_direct.offsets import (
     partition_values_from_json,
     topics_from_json,
 )
-from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +78,16 @@ class GlobalTimestamp:
 
 
 OffsetSpec: TypeAlias = Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedStart:
+    """The committed offsets of the query's consumer group."""
+
+    fallback: Earliest | Latest | None = None  # for partitions without a committed offset; None: they are an error
+
+
+StartingOffsetSpec: TypeAlias = OffsetSpec | CommittedStart
 
 
 def parse_offset_spec(text: str, option: str) -> OffsetSpec:
