@@ -178,9 +178,9 @@ def _delete(servers: str, topics: list[str]) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": servers})
-    for deletion in admin.delete_topics(topics, operation_timeout=30).values():
+    for deletion in admin.delete_topics(topics, operation_timeout=180).values():
         with contextlib.suppress(KafkaException):  # the test has deleted it
-            deletion.result(60)
+            deletion.result(180)
 
 
 @pytest.fixture(scope="session")
@@ -248,10 +248,10 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
     deadline = time.monotonic() + 60
     while topics:
         rejected = []
-        futures = admin.create_topics(topics, operation_timeout=60)
+        futures = admin.create_topics(topics, operation_timeout=180)
         for topic in topics:
             try:
-                futures[topic.topic].result(timeout=60)
+                futures[topic.topic].result(timeout=180)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
                     raise
@@ -271,8 +271,8 @@ def _wait_until_leaders_respond(admin: AdminClient, topics: list[str], partition
     deadline = time.monotonic() + 60
     while True:
         try:
-            for listed in admin.list_offsets(wanted, request_timeout=30).values():
-                listed.result(timeout=60)
+            for listed in admin.list_offsets(wanted, request_timeout=180).values():
+                listed.result(timeout=180)
             return
         except KafkaException:
             if time.monotonic() > deadline:
@@ -283,7 +283,7 @@ def _wait_until_leaders_respond(admin: AdminClient, topics: list[str], partition
 def _wait_until_described(admin: AdminClient, topics: list[str], partitions: int) -> None:
     deadline = time.monotonic() + 60
     while topics:
-        found = admin.list_topics(timeout=30).topics
+        found = admin.list_topics(timeout=180).topics
         topics = [topic for topic in topics if not _has_leaders(found.get(topic), partitions)]
         assert time.monotonic() < deadline, f"topics {topics} have no leaders after 60 s"
         if topics:

@@ -226,7 +226,7 @@ def _fill(kafka: EmbeddedKafka) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(180)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(_RECORDS):
         producer.produce(TOPIC, str(number).encode())

@@ -188,15 +188,15 @@ def mixed(bench: Workbench) -> str:
     producer = new_transactional_producer(bench, topic)
     bench.write(topic, [b"plain-0", b"plain-1"])
     write_open_transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     write_open_transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
     wait_until_stable(bench.bootstrap_servers, topic, 10)  # or else the marker may come after what others write
     bench.write(topic, [b"plain-10"])
     write_open_transaction(producer, topic, [b"committed-11"])
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     write_open_transaction(producer, topic, [b"aborted-13", b"aborted-14"])
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
     wait_until_stable(bench.bootstrap_servers, topic, 16)
     return topic
 

@@ -11,7 +11,7 @@ from kafka import TopicPartition as ClientPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_DEADLINE = 60  # seconds
+_DEADLINE = 180  # seconds
 
 
 class Consumed(NamedTuple):

@@ -70,7 +70,7 @@ def main(options_file: str, folder: str) -> None:
     context.sc().listenerBus().waitUntilEmpty(60_000)  # the pages show events that the listener bus has delivered
     for number, page in enumerate(PAGES):
         address = f"{spark.sparkContext.uiWebUrl}/{page.format(app=spark.sparkContext.applicationId)}"
-        with urllib.request.urlopen(address, timeout=120) as response:
+        with urllib.request.urlopen(address, timeout=900) as response:
             Path(folder, f"page{number}").write_bytes(response.read())
     spark.stop()
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     TopicsOn = Callable[[str], MakeTopic]
 
 NOT_WRITTEN = "The records were not written."
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 CLOSED = "The producer was closed, and the record was not acknowledged within {} s."  # of a waiting record
 CLOSED_WHILE_SENDING = "The producer is closed. The records "
 

@@ -180,7 +180,7 @@ def java_results(folder: Path, texts: list[str]) -> list[str]:
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
     command = ["java", "-cp", jars, str(source)]
     lines = "".join(f"{text}\n" for text in texts)
-    done = subprocess.run(command, input=lines, capture_output=True, timeout=240, check=True, encoding="utf-8")
+    done = subprocess.run(command, input=lines, capture_output=True, timeout=900, check=True, encoding="utf-8")
     results = done.stdout.split("\n")[:-1]
     assert len(results) == len(texts)
     return results

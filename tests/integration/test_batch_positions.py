@@ -40,7 +40,7 @@ def delete_records(kafka: EmbeddedKafka, topic: str, partition: int, before: int
     """Make ``before`` the log start offset, as retention would."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
-        assert deleted.result(30).low_watermark == before
+        assert deleted.result(180).low_watermark == before
 
 
 @pytest.fixture(scope="module")
@@ -281,16 +281,16 @@ def test_transactions(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -
         assert producer.flush(30) == 0
 
     transaction([b"committed", b"too"])
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     transaction([b"aborted"])
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
     transaction([b"open"])
     uncommitted = {0: [0, 1, 3, 5]}  # 2 and 4 are transaction markers
     wait_until_stable(kafka.bootstrap_servers, name, 5)
     assert offsets(read(name)) == uncommitted
     assert offsets(read(name, **{"kafka.isolation.level": "read_uncommitted"})) == uncommitted
     assert offsets(read(name, **{"kafka.isolation.level": "read_committed"})) == {0: [0, 1]}
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     wait_until_stable(kafka.bootstrap_servers, name, 7)
     assert offsets(read(name, **{"kafka.isolation.level": "read_committed"})) == {0: [0, 1, 5]}
 

@@ -226,7 +226,7 @@ def test_a_topic_that_is_deleted_ends_the_write(bench: Workbench, kafka: Embedde
     for batch in batches(topic, numbered_rows(100)):
         producer.send(topic, batch)
     producer.flush()
-    bench.admin.delete_topics([topic])[topic].result(30)
+    bench.admin.delete_topics([topic])[topic].result(180)
 
     def keep_writing() -> None:
         while True:
@@ -342,7 +342,7 @@ def test_several_producers_at_once(kafka: EmbeddedKafka, make_topic: MakeTopic, 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert failures == []
     assert by_key(read_back(kafka.bootstrap_servers, topic, 4)) == {
         b"%d" % number: [b"%d" % value for value in range(1_500)] for number in range(4)

@@ -51,7 +51,7 @@ class Writing:
     def stop(self) -> list[tuple[bytes | None, bytes | None]]:
         """The rows that were written and acknowledged."""
         self._enough.set()
-        self._thread.join(180)
+        self._thread.join(600)
         if self._error is not None:
             raise self._error
         return numbered_rows(self.rows)

@@ -127,9 +127,9 @@ def test_recreated_topic_has_another_id(kafka: EmbeddedKafka, cluster: ClusterCl
     name = make_topic()
     first = cluster.topics([name])[name].topic_id
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([name], operation_timeout=60)[name].result(60)
+    admin.delete_topics([name], operation_timeout=180)[name].result(180)
     wait_until(lambda: name not in cluster.topics([name]))
-    admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=60)[name].result(60)
+    admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=180)[name].result(180)
     wait_until(lambda: name in cluster.topics([name]))
     assert cluster.topics([name])[name].topic_id not in (None, first)
 
@@ -171,7 +171,7 @@ def test_the_end_follows_the_isolation_level(
     cluster = ClusterClient(settings)
     uncommitted = cluster.offsets({partition: LATEST}, isolation_level="read_uncommitted")
     committed = cluster.offsets({partition: LATEST}, isolation_level="read_committed")
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
     assert (uncommitted, committed) == ({partition: 2}, {partition: 1})
 
 
@@ -233,7 +233,7 @@ def test_cluster_client_is_thread_safe(cluster: ClusterClient, make_topic: MakeT
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive()
     assert results == [4] * 160
 

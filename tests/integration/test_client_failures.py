@@ -185,7 +185,7 @@ def test_a_topic_without_permission_is_named(secured_kafka: EmbeddedKafka, topic
         AclOperation.READ,
         AclPermissionType.ALLOW,
     )
-    admin.create_acls([rule])[rule].result(30)
+    admin.create_acls([rule])[rule].result(180)
     cluster = ClusterClient(with_sasl(secured_kafka))
     wait_until(lambda: allowed in cluster.all_topics())
     assert set(cluster.topics([allowed])) == {allowed}

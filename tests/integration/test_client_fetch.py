@@ -238,6 +238,6 @@ def test_read_committed_ends_at_an_open_transaction(
     producer.produce(topic, b"open", partition=0)
     assert producer.flush(30) == 0
     fetched = fetch_once(open_channel(topic, replace(settings.fetch, isolation_level="read_committed")), 0)
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
     assert (fetched.high_watermark, fetched.last_stable_offset) == (2, 1)
     assert b"open" not in bytes(fetched.records)

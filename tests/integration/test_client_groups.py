@@ -30,7 +30,7 @@ def group(servers: str, name: str, **more: str) -> ConsumerGroup:
 def listed_by_admin_client(servers: str, name: str) -> dict[tuple[str, int], int]:
     """Return what kafka-consumer-groups and similar tools show."""
     admin = AdminClient({"bootstrap.servers": servers})
-    response = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(60)
+    response = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(180)
     return {(tp.topic, tp.partition): tp.offset for tp in response.topic_partitions}
 
 

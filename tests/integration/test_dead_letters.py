@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 APP = Path(__file__).with_name("dead_letters_app.py")
-DEADLINE = 240  # seconds for a driver to start, on a busy machine
+DEADLINE = 600  # seconds for a driver to start, on a busy machine
 FIELDS = "n int, _corrupt_record binary"
 COLUMNS: dict[str, str | None] = {
     "key": "binary",

@@ -31,7 +31,7 @@ def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, mak
 
     app = [sys.executable, str(APP), kafka.bootstrap_servers, *topics]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    run = subprocess.run(app, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    run = subprocess.run(app, capture_output=True, text=True, timeout=900, check=False, env=environment)
 
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "done"

@@ -46,7 +46,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in consumer.consume(count, timeout=60)]
+        return [message.value() for message in consumer.consume(count, timeout=180)]
     finally:
         consumer.close()
 
@@ -63,7 +63,7 @@ def broker_of(program: subprocess.Popen[str]) -> psutil.Process:
 def config_of(kafka: EmbeddedKafka, kind: ResourceType, name: str) -> dict[str, str]:
     resource = ConfigResource(kind, name)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # it must outlive its futures
-    described = admin.describe_configs([resource])[resource].result(60)
+    described = admin.describe_configs([resource])[resource].result(180)
     return {key: entry.value for key, entry in described.items()}
 
 
@@ -100,7 +100,7 @@ def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTop
 
 def test_topics_get_the_requested_partitions_and_settings(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(5, cleanup_policy="compact")
-    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=60)
+    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=180)
     assert sorted(metadata.topics[topic].partitions) == [0, 1, 2, 3, 4]
     assert config_of(kafka, ResourceType.TOPIC, topic)["cleanup.policy"] == "compact"
 
@@ -151,7 +151,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: Embedde
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
     def leader() -> int:
-        return int(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].leader)
+        return int(admin.list_topics(topic, timeout=180).topics[topic].partitions[0].leader)
 
     def another_leader() -> bool:
         try:
@@ -165,7 +165,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: Embedde
     wait_until(another_leader, "another leader")
     write(kafka.bootstrap_servers, topic, [b"two"])
     kafka.start_broker(first)
-    wait_until(lambda: len(admin.list_topics(timeout=60).brokers) == 3, "three brokers again")
+    wait_until(lambda: len(admin.list_topics(timeout=180).brokers) == 3, "three brokers again")
     assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
     assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
 
@@ -218,7 +218,7 @@ def test_acls_are_enforced_and_properties_are_applied(secured: EmbeddedKafka, to
     topic = topics_on(secured.bootstrap_servers)()  # clients of the PLAINTEXT listener are super users
     bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": secured.users[1].password}
     servers = {"bootstrap.servers": secured.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
-    metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=60)
+    metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=180)
     assert "TOPIC_AUTHORIZATION_FAILED" in str(metadata.topics[topic].error)
 
 
@@ -282,10 +282,10 @@ def test_the_program_runs_in_the_foreground_until_interrupted() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
-        assert len(admin.list_topics(timeout=60).brokers) == 1
+        assert len(admin.list_topics(timeout=180).brokers) == 1
         broker = broker_of(program)
         program.send_signal(signal.SIGINT)
-        _, stderr = program.communicate(timeout=120)
+        _, stderr = program.communicate(timeout=900)
     assert program.returncode == 0
     assert stderr.endswith("Stopped.\n")
     assert "Traceback" not in stderr
@@ -301,7 +301,7 @@ def test_the_program_creates_topics_and_produces_a_sample_until_it_is_terminated
         assert program.stdout is not None
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         servers = {"bootstrap.servers": f"localhost:{port}"}
-        topics = AdminClient(servers).list_topics(timeout=60).topics
+        topics = AdminClient(servers).list_topics(timeout=180).topics
         assert {name: len(topics[name].partitions) for name in topics} == {"flights": 2, "copies": 2, "late": 1}
 
         consumer = Consumer({**servers, "group.id": "none", "auto.offset.reset": "earliest"})
@@ -319,7 +319,7 @@ def test_the_program_creates_topics_and_produces_a_sample_until_it_is_terminated
         consumer.close()
         broker = broker_of(program)
         program.send_signal(signal.SIGTERM)
-        _, stderr = program.communicate(timeout=120)
+        _, stderr = program.communicate(timeout=900)
     assert has_exited(broker.pid)
     assert sorted(flights) == list(range(len(flights)))
     assert example_code(f"127.0.0.1:{port}", "flights") in stderr

@@ -189,7 +189,7 @@ def java_results(folder: Path, cases: list[tuple[str, list[str]]]) -> list[str]:
 
     lines = "".join(f"-{word(pattern)} {' '.join(map(word, topics))}\n" for pattern, topics in cases)
     done = subprocess.run(
-        ["java", "-Xss8m", str(source)], input=lines, capture_output=True, text=True, timeout=240, check=True
+        ["java", "-Xss8m", str(source)], input=lines, capture_output=True, text=True, timeout=900, check=True
     )
     results = done.stdout.split("\n")[:-1]
     assert len(results) == len(cases)

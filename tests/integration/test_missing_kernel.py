@@ -59,7 +59,7 @@ def test_other_sources_work_and_this_one_says_what_to_install(tmp_path: Path) ->
     data.write_text("5\n")
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     command = [sys.executable, "-c", APPLICATION, str(data)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert run.returncode == 0, run.stderr
     csv, other, error = run.stdout.splitlines()
     assert csv == "csv [Row(_c0='5')]"

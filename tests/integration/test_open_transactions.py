@@ -69,7 +69,7 @@ def blocked(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Iterator[Blocked]:
     assert writer.flush(60) == 0
     produce(kafka.bootstrap_servers, topic, range(500))
     yield Blocked(kafka.bootstrap_servers, topic, other)
-    writer.abort_transaction(60)
+    writer.abort_transaction(120)
 
 
 @pytest.mark.smoke

@@ -63,7 +63,7 @@ def test_spark_shows_no_secret(
         [sys.executable, Path(__file__).with_name("secrets_app.py"), tmp_path / "options.json", tmp_path],
         capture_output=True,
         check=False,
-        timeout=240,
+        timeout=900,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         cwd=tmp_path,
     )
@@ -101,7 +101,7 @@ def _allow_all(servers: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     principal, allow = f"User:{CAROL.username}", AclPermissionType.ALLOW
     acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, allow)
-    admin.create_acls([acl])[acl].result(60)
+    admin.create_acls([acl])[acl].result(180)
 
 
 def _login(password: str) -> str:

@@ -60,7 +60,7 @@ def test_the_simulated_broker_responds_as_a_real_one(name: str, servers: str, tr
 
     def delete_records(topic: str, partition: int, offset: int) -> None:
         (result,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-        result.result(timeout=60)
+        result.result(timeout=180)
 
     real = run_case(
         label,
@@ -82,7 +82,7 @@ def _disable_transaction_v2(servers: str) -> None:
     jars = kafka_jars(_VERSION, None)[0].parent
     tool = [str(find_java()), "-Xmx128m", "-cp", f"{jars}/*", "org.apache.kafka.tools.FeatureCommand"]
     command = [*tool, "--bootstrap-server", servers, "downgrade", "--feature", "transaction.version=0"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=180)
 
 
 def _is_ready(servers: str, transaction_version: int) -> bool:

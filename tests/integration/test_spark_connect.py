@@ -38,7 +38,7 @@ def results(kafka: EmbeddedKafka, topics: tuple[str, str], tmp_path_factory: pyt
     app = Path(__file__).with_name("connect_app.py")
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, str(app), kafka.bootstrap_servers, *topics, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr[-5000:]
     loaded: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
     assert loaded["session"].startswith("pyspark.sql.connect.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 APP = Path(__file__).with_name("first_batch_app.py")
-DEADLINE = 240  # seconds for a driver to start, on a busy machine
+DEADLINE = 600  # seconds for a driver to start, on a busy machine
 YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.records import EncodedBatch
 
-DEADLINE = 60
+DEADLINE = 180
 
 Permission: TypeAlias = tuple[ResourceType, str, AclOperation]
 

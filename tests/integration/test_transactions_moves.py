@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
 
 TOO_FEW_REPLICAS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 @pytest.fixture(scope="module", params=["4.4.0", pytest.param("3.9.2", marks=pytest.mark.soak)])

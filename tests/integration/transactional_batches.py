@@ -57,7 +57,7 @@ def batch_of(values: Iterable[bytes], partition: int = 0) -> EncodedBatch:
 
 
 def committed(
-    servers: str, topic: str, partitions: int = 1, *, seconds: float = 60, in_progress: bool = False
+    servers: str, topic: str, partitions: int = 1, *, seconds: float = 180, in_progress: bool = False
 ) -> list[bytes]:
     """Return the values that librdkafka reads with read_committed up to the current ends, by partition.
 

@@ -178,11 +178,11 @@ class Workbench:
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         """Moves the log start offset, as retention does."""
         place = ClientPartition(topic, partition, before)
-        self.admin.delete_records([place])[place].result(30)
+        self.admin.delete_records([place])[place].result(180)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; returns when the brokers no longer know it."""
-        self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+        self.admin.delete_topics([topic], operation_timeout=180)[topic].result(180)
         self.wait_until(lambda: topic not in ClusterClient(self.settings().connection).topics([topic]), "topic deleted")
 
     def alter_topic(self, topic: str, **config: object) -> None:
@@ -192,18 +192,18 @@ class Workbench:
             for name, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        self.admin.incremental_alter_configs([resource])[resource].result(180)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Raises the number of partitions of a topic."""
-        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(180)
 
     def recreate_topic(self, topic: str, **config: object) -> None:
         """Deletes a topic and creates it again under the same name."""
         named = {name.replace("_", "."): str(value) for name, value in config.items()}
         before = self.topic_id(topic)
         self.delete_topic(topic)
-        self.admin.create_topics([NewTopic(topic, 1, 1, config=named)], operation_timeout=30)[topic].result(30)
+        self.admin.create_topics([NewTopic(topic, 1, 1, config=named)], operation_timeout=180)[topic].result(180)
         cluster = ClusterClient(self.settings().connection)
 
         def is_there() -> bool:
@@ -273,7 +273,7 @@ class Workbench:
 
         def is_told() -> bool:
             try:
-                found.append(int(self.admin.list_offsets({place: spec})[place].result(30).offset))
+                found.append(int(self.admin.list_offsets({place: spec})[place].result(180).offset))
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_YET:
                     raise

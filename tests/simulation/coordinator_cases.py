@@ -187,7 +187,10 @@ class Caller:
             "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
         }
         self._send(messages.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 30_000})
-        self._pause(0.3)
+        partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": name, "partitions": [partition]}]}
+        while self._send(messages.LIST_OFFSETS, 7, request).topics[0].partitions[0].error_code:
+            self._pause(0.05)  # the broker does not lead the partition yet
         return name
 
     def txn_commit(

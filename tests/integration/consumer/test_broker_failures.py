@@ -75,9 +75,9 @@ def secured(stoppable_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
         AclPermissionType.ALLOW,
     )
     acl = AclBinding(*permission)
-    bench.admin.create_acls([acl])[acl].result(30)
+    bench.admin.create_acls([acl])[acl].result(180)
     # The broker learns of it a moment after the controller.
-    bench.wait_until(lambda: bench.admin.describe_acls(AclBindingFilter(*permission)).result(30) == [acl], "the ACL")
+    bench.wait_until(lambda: bench.admin.describe_acls(AclBindingFilter(*permission)).result(180) == [acl], "the ACL")
     return {
         "bootstrap_servers": stoppable_kafka.listener("SASL_SSL"),
         "security_protocol": "SASL_SSL",
@@ -184,7 +184,7 @@ def read_rest_during_restart(kafka: EmbeddedKafka, reads: list[Iterator[pa.Recor
     try:
         return [rest_of(batches) for batches in reads]
     finally:
-        start.join(240)
+        start.join(600)
 
 
 # Damage on the broker's disk.

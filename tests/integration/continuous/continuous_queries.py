@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous import ContinuousQuery, ContinuousQueryBuilder
     from pyspark_kafka_direct.errors import KafkaDirectError
 
-TIMEOUT = 120.0  # seconds; only a limit for hangs
+TIMEOUT = 300.0  # seconds; only a limit for hangs
 STOP_TIMEOUT = 30.0  # seconds; for a query that is stopped and must not wait for the leases of its tasks
 LONG_LEASE = 60.0  # seconds; longer than STOP_TIMEOUT
 SHORT_INTERVALS = {"epochInterval": 0.1, "discoveryInterval": 0.2}

@@ -79,7 +79,7 @@ class App(NamedTuple):
 
     def finish(self) -> tuple[int, list[str]]:
         """End the process, and return its exit code and the lines of its output."""
-        output, _ = self.process.communicate("\n", timeout=120)
+        output, _ = self.process.communicate("\n", timeout=900)
         return self.process.returncode, output.splitlines()
 
     def epochs(self, query: str) -> list[str]:

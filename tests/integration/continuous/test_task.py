@@ -153,9 +153,9 @@ class TestReadingAndWriting:
         source, sink = bench.make_topic(), RecordingSink()
         producer = new_transactional_producer(bench, source)
         write_open_transaction(producer, source, numbers(0, 3))
-        producer.commit_transaction(30)
+        producer.commit_transaction(120)
         write_open_transaction(producer, source, numbers(3, 3))
-        producer.abort_transaction(30)
+        producer.abort_transaction(120)
         committed = {"isolation_level": "read_committed"}
         with ThreadedRun(
             bench, offsets_of(source, 0), custom_writer_factory(lambda _: sink), kafka=committed
@@ -164,7 +164,7 @@ class TestReadingAndWriting:
             write_open_transaction(producer, source, numbers(6, 3))
             time.sleep(0.3)
             assert run.positions == offsets_of(source, 8)  # the transaction is open
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
             run.until_at(offsets_of(source, 12))
             run.stop()
         assert sink.values == [*numbers(0, 3), *numbers(6, 3)]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
-TIMEOUT = 60.0  # seconds; only a limit for hangs
+TIMEOUT = 180.0  # seconds; only a limit for hangs
 
 _CHILD = """
 import pickle, sys

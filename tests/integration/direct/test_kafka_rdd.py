@@ -257,7 +257,7 @@ def test_a_task_waits_for_an_open_transaction_up_to_the_poll_timeout(
     rdd = rdd_of((topic, 0, 0, 1), params=params)
     with pytest.raises(Exception, match=r"BrokerTimeoutError: .*1 s \(option kafkaConsumer\.pollTimeoutMs\)"):
         rdd.collect()
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     assert rdd_of((topic, 0, 0, 1), params={"isolation.level": "read_committed"}).count() == 1
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import DirectKafkaInputDStream, KafkaRDD
 
-DEADLINE = 120  # seconds
+DEADLINE = 300  # seconds
 
 
 class Batches:
@@ -259,7 +259,7 @@ def test_an_offset_after_an_open_transaction_is_in_the_log(
     group.commit({partition: 4})
     assert resolve_starting_offsets({partition: None}, cluster, "read_committed", group, "earliest") == {partition: 4}
     assert resolve_new_partition_offsets([partition], cluster, "read_committed", group, "earliest") == {partition: 4}
-    producer.abort_transaction(60)
+    producer.abort_transaction(120)
 
 
 def test_invalid_strategies_are_rejected_immediately(

@@ -158,7 +158,7 @@ def test_read_committed_ends_before_an_open_transaction(kafka: EmbeddedKafka, ma
     strategy = ConsumerStrategies.Subscribe([topic], parameters(kafka, isolation_level="read_committed"))
     stream = GeneratedBatches(strategy)
     assert [each.until_offset for each in stream.generate(1000)] == [3]
-    producer.commit_transaction(60)
+    producer.commit_transaction(120)
 
     times_ms = iter(range(2000, 10**9, 1000))
     wait_until(

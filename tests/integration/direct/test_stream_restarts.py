@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct import KafkaRDD
 
 APP = Path(__file__).with_name("stream_app.py")
-DEADLINE = 240  # seconds
+DEADLINE = 600  # seconds
 
 
 @dataclass
@@ -56,7 +56,7 @@ class App:
     def kill(self) -> None:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)  # including its JVM and its workers
-        self.process.wait(30)
+        self.process.wait(180)
 
     def terminate(self) -> None:
         """Send SIGTERM, and wait until the application has ended."""

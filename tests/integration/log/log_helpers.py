@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
 """API keys of requests that a network may disturb."""
 
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 """Seconds after which a wait counts as hung."""
 
 

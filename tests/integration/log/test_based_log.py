@@ -66,7 +66,7 @@ def test_existing_records_are_read_at_the_start(bench: Workbench) -> None:
         for partition in (0, 1):
             producer.produce(topic, b"%d" % number, partition=partition)
         assert producer.flush(30) == 0
-        producer.commit_transaction(30) if number % 5 == 0 else producer.abort_transaction(30)
+        producer.commit_transaction(120) if number % 5 == 0 else producer.abort_transaction(120)
     seen = Recorder()
     properties = params(bench.bootstrap_servers, isolation_level="read_committed", max_partition_fetch_bytes=1)
     with KafkaBasedLog(topic, properties, on_record=seen) as log:
@@ -251,7 +251,7 @@ def test_the_topic_is_created_compacted(bench: Workbench) -> None:
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), create=create) as log:
         assert log.partition_count == 3
     configs = bench.admin.describe_configs([_resource(topic)])
-    found = next(iter(configs.values())).result(30)
+    found = next(iter(configs.values())).result(180)
     assert found["cleanup.policy"].value == "compact"
     assert found["segment.ms"].value == "1000000"
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), create={"partitions": 5}) as log:

@@ -45,7 +45,7 @@ def test_a_pending_read_survives_a_leader_change(bench: Workbench) -> None:
         log.send(b"k", b"b")
         with pytest.raises(TimeoutError):
             end.result(1)
-        producer.commit_transaction(60)
+        producer.commit_transaction(120)
         wait_result(end)
         wait_result(log.read_to_end())
         assert seen.values() == [b"a", b"b"]

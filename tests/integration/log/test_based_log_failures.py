@@ -93,7 +93,7 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
             end.result(1)
         stoppable_kafka.kill_broker(1)
         stopped.send(b"k", b"v")
-        with at_most(10):
+        with at_most(25):
             stopped.stop(2)
         wait_for_no_thread(stopped_topic)
         with pytest.raises(TimeoutError):
@@ -101,7 +101,7 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
         stoppable_kafka.start_broker(1)
         with pytest.raises(TimeoutError):
             end.result(1)
-        producer.commit_transaction(60)
+        producer.commit_transaction(120)
         wait_result(end)
         assert seen.values() == [b"a", b"b"]
         sent = wait_result(log.send_with_receipt(b"k", b"after"))
@@ -116,7 +116,7 @@ def test_stopping_with_a_frozen_broker(stoppable_kafka: EmbeddedKafka, bench: Wo
         sent = log.send_with_receipt(b"k", b"v")
         end = log.read_to_end()
         time.sleep(0.5)
-        with at_most(10):
+        with at_most(25):
             log.stop(2)
         assert isinstance(end.exception(TIMEOUT), IllegalLogStateError)
         assert isinstance(sent.exception(TIMEOUT), KafkaDirectError)
@@ -130,9 +130,9 @@ def test_stopping_while_end_offsets_are_fetched(stoppable_kafka: EmbeddedKafka, 
     with frozen(stoppable_kafka):
         end = log.read_to_end()
         time.sleep(0.5)
-        with at_most(3.5):  # the request times out after five
-            log.stop(0.5)
-        assert isinstance(end.exception(3), IllegalLogStateError)
+        log.stop(0.5)
+        assert threads_of(topic)  # the request times out after five seconds
+        assert isinstance(end.exception(TIMEOUT), IllegalLogStateError)
         wait_for_no_thread(topic)
 
 
@@ -148,7 +148,7 @@ def test_stopping_while_a_callback_hangs(bench: Workbench, topic: str, caplog: p
     bench.write(topic, [b"x"])
     assert inside.wait(TIMEOUT)
     ends = [log.read_to_end() for _ in range(2)]
-    with at_most(10):
+    with at_most(25):
         log.stop(1)
     assert "did not stop within the timeout" in caplog.text
     for end in ends:
@@ -166,7 +166,7 @@ def test_a_stop_completes_reads_behind_a_hanging_callback(bench: Workbench, topi
     second = log.read_to_end()
     wait_result(first)
     third = log.read_to_end()
-    with at_most(10):
+    with at_most(25):
         log.stop(1)
     assert second.done()
     assert isinstance(third.exception(0), IllegalLogStateError)
@@ -243,7 +243,7 @@ def test_stopping_while_all_callbacks_hang(bench: Workbench, topic: str) -> None
         log.send(b"k", b"%d" % number, hang)
         sent_futures.append(log.send_with_receipt(b"k", b"x"))
         log.read_to_end(hang)
-    with at_most(10):
+    with at_most(25):
         log.stop(1)
     release.set()
     for sent in sent_futures:
@@ -277,7 +277,19 @@ def test_an_error_of_on_record(bench: Workbench, topic: str, caplog: pytest.LogC
         bench.write(topic, [b"bad", b"d"])
         wait_until(lambda: seen.values() == [b"x", b"bad", b"d"])
         wait_result(log.read_to_end())  # no read was pending when it was raised
-        producer.abort_transaction(30)
+        producer.abort_transaction(120)
+
+
+def start_timeout_error(cause: str, topic: str, properties: dict[str, object], **options: Any) -> BrokerTimeoutError:
+    """Return the error of the first start that had enough time to find the cause."""
+    for start_timeout in (1, 4, 16, 64):  # busy machines need longer for the first requests
+        with pytest.raises(BrokerTimeoutError) as caught:
+            KafkaBasedLog(topic, properties, start_timeout=start_timeout, **options).start()
+        assert f"not read within {start_timeout} s (start_timeout)" in str(caught.value)
+        if cause in str(caught.value):
+            break
+    assert cause in str(caught.value)
+    return caught.value
 
 
 def test_a_start_timeout_names_the_open_transaction(bench: Workbench, topic: str) -> None:
@@ -286,17 +298,12 @@ def test_a_start_timeout_names_the_open_transaction(bench: Workbench, topic: str
     write_open_transaction(producer, topic, [b"b", b"c"])
     properties = params(bench.bootstrap_servers, isolation_level="read_committed")
     seen = Recorder()
-    log = KafkaBasedLog(topic, properties, on_record=seen, start_timeout=2)
-    with at_most(20), pytest.raises(BrokerTimeoutError) as caught:
-        log.start()
-    message = str(caught.value)
-    assert "not read within 2 s (start_timeout)" in message
-    assert "the next offset to read is 1, the end offset 3, the last stable offset 1" in message
-    assert "The log waits for an open transaction" in message
-    assert (caught.value.topic, caught.value.partition) == (topic, 0)
-    assert seen.values() == [b"a"]
+    error = start_timeout_error("The log waits for an open transaction", topic, properties, on_record=seen)
+    assert "the next offset to read is 1, the end offset 3, the last stable offset 1" in str(error)
+    assert (error.topic, error.partition) == (topic, 0)
+    assert set(seen.values()) == {b"a"}
     wait_for_no_thread(topic)
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
 
 
 def test_a_start_timeout_with_an_unresponsive_broker(
@@ -311,9 +318,8 @@ def test_a_start_timeout_with_an_unresponsive_broker(
 
 
 def test_a_start_timeout_names_a_missing_topic_once(bench: Workbench) -> None:
-    with pytest.raises(BrokerTimeoutError, match=r"not read within 1 s .* Last error: .*") as caught:
-        KafkaBasedLog("missing-topic", params(bench.bootstrap_servers), start_timeout=1).start()
-    assert str(caught.value).count("[topic missing-topic]") == 1
+    error = start_timeout_error("Last error: ", "missing-topic", params(bench.bootstrap_servers))
+    assert str(error).count("[topic missing-topic]") == 1
 
 
 def test_only_read_committed_logs_wait_for_open_transactions(bench: Workbench, topic: str) -> None:
@@ -409,19 +415,19 @@ def deny(bench: Workbench, topic: str, operation: AclOperation) -> Iterator[None
     """Deny Alice an operation on a topic."""
     rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation)
     acl = AclBinding(*rule, AclPermissionType.DENY)
-    bench.admin.create_acls([acl])[acl].result(30)
+    bench.admin.create_acls([acl])[acl].result(180)
     wait_for_acls(bench, rule, [acl])
     try:
         yield
     finally:
         acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
-        bench.admin.delete_acls([acl_filter])[acl_filter].result(30)
+        bench.admin.delete_acls([acl_filter])[acl_filter].result(180)
         wait_for_acls(bench, rule, [])
 
 
 def wait_for_acls(bench: Workbench, rule: Any, expected: list[AclBinding]) -> None:
     acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
-    wait_until(lambda: bench.admin.describe_acls(acl_filter).result(30) == expected, "the ACL")
+    wait_until(lambda: bench.admin.describe_acls(acl_filter).result(180) == expected, "the ACL")
 
 
 @pytest.fixture
@@ -430,7 +436,7 @@ def alice(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[
     for operation in (AclOperation.READ, AclOperation.WRITE):
         allowed = ("User:alice", "*", operation, AclPermissionType.ALLOW)
         acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *allowed)
-        bench.admin.create_acls([acl])[acl].result(30)
+        bench.admin.create_acls([acl])[acl].result(180)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return params(
         stoppable_kafka.listener("SASL_PLAINTEXT"),

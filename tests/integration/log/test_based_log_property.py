@@ -75,9 +75,9 @@ class Writer(threading.Thread):
                 if self.transactional:
                     time.sleep(self._chance.random() * 0.3)
                     if self._chance.random() < 0.4:
-                        self._producer.abort_transaction(60)
+                        self._producer.abort_transaction(120)
                         continue
-                    self._producer.commit_transaction(60)
+                    self._producer.commit_transaction(120)
                     self.aborted.difference_update([each for each in self.aborted if each[1] >= min(numbers.values())])
                 self.committed.update(numbers)
                 time.sleep(self._chance.random() * 0.05)

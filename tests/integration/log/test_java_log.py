@@ -31,7 +31,7 @@ Pair: TypeAlias = tuple[bytes | None, bytes | None]
 CONNECT = tuple(f"org.apache.kafka:connect-{part}:{DEFAULT_VERSION}" for part in ("runtime", "api"))
 """Jars of the class that the broker does not have: 1 MB."""
 
-_DEADLINE = 120.0
+_DEADLINE = 300.0
 
 
 class Seen(NamedTuple):
@@ -238,7 +238,7 @@ def test_both_wait_for_an_open_transaction(
     assert [done() for done in reads_done] == [False, False]
     assert java.seen() == ours.seen() == before
 
-    producer.commit_transaction(30) if ending == "commit" else producer.abort_transaction(30)
+    producer.commit_transaction(120) if ending == "commit" else producer.abort_transaction(120)
     for log in (java, ours):
         log.read_to_end()
     assert [done() for done in reads_done] == [True, True]

@@ -27,7 +27,7 @@ STEPS = (
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_no_read_of_a_table_completes_early(tmp_path: Path) -> None:
     with EmbeddedKafka(3, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
         run = LogRun(iter(STEPS), Brokers(kafka), tmp_path / "log", print, writers=5, tables=4)

@@ -182,7 +182,7 @@ def test_of_concurrent_runs_one_remains(make: MakeStore) -> None:
 
     def start() -> None:
         store = make()
-        barrier.wait(30)
+        barrier.wait(180)
         try:
             opened.append(store.open())
         except BrokerError as error:
@@ -192,7 +192,7 @@ def test_of_concurrent_runs_one_remains(make: MakeStore) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert len(opened) + len(failed) == 4
     saved = []
     for number, store in enumerate(opened):
@@ -228,7 +228,7 @@ def test_open_waits_for_transactions_of_other_queries(make: MakeStore) -> None:
     waiting.join(1)
     assert waiting.is_alive()
     assert make("other").load() == {}  # aborts the transaction
-    waiting.join(60)
+    waiting.join(600)
     assert loaded == [{A0: 1}]
 
 
@@ -377,7 +377,7 @@ def test_threads_save_one_at_a_time(make: MakeStore) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(600)
     assert make().load() == {A0: 10, A1: 10, B0: 10}
 
 

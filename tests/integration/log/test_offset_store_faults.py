@@ -139,19 +139,19 @@ def test_a_successor_that_is_opening_the_store_is_not_fenced(
     def commit(session: TransactionalProducer) -> Any:
         if threading.current_thread() is opening_thread:
             reached.set()
-            assert release.wait(60)
+            assert release.wait(180)
         return real(session)
 
     def start_successor() -> None:
         opening_thread.start()
-        assert reached.wait(60)
+        assert reached.wait(180)
 
     monkeypatch.setattr(TransactionalProducer, "commit", commit)
     faults.lose_response(received=False, meanwhile=start_successor)
     with pytest.raises(ProducerFencedError, match=f"acquired by run {second._run_id}"):
         first.save({PARTITION: 2})
     release.set()
-    opening_thread.join(60)
+    opening_thread.join(600)
     assert second.load() == {PARTITION: 1}
     second.save({PARTITION: 7})
     assert make().load() == {PARTITION: 7}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 APP = Path(__file__).with_name("store_app.py")
 STEPS = Path(__file__).with_name("store_steps.py")
-DEADLINE = 240  # seconds
+DEADLINE = 600  # seconds
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Job:
     def kill(self) -> None:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)  # its JVM and its workers as well
-        self.process.wait(30)
+        self.process.wait(180)
 
     def stop(self) -> None:
         assert self.process is not None
@@ -145,7 +145,7 @@ def test_a_killed_run_keeps_saved_offsets(kafka: EmbeddedKafka, operation: str, 
         [sys.executable, str(STEPS), servers, topic, operation, step],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     not_reached = operation == "save" and step in ("init", "read")  # a save does neither

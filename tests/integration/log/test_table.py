@@ -94,7 +94,7 @@ def test_waiting_counts_offsets_without_visible_records(bench: Workbench) -> Non
     properties = params(bench.bootstrap_servers, isolation_level="read_committed")
     with KafkaTable(topic, properties) as table:
         write_open_transaction(producer, topic, [b"x", b"y"], key=b"k")
-        producer.abort_transaction(30)
+        producer.abort_transaction(120)
         table.wait_for({0: 2}, TIMEOUT)  # the control record
         table.wait_for({tp(topic): 1}, 0)
         assert dict(table) == {}
