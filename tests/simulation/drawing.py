@@ -228,6 +228,37 @@ def draw_aimed_crash(rng: random.Random, apis: Sequence[str], *, long: bool) -> 
     return Event(rng.choice(CRASHES), args=args)
 
 
+def draw_late_request(rng: random.Random, apis: Sequence[str], before: Sequence[str], *, occurrences: int) -> Event:
+    """Draw a request that the broker handles just before a later one is sent; its sender has retried it meanwhile."""
+    args = {
+        "api": rng.choice(tuple(apis)),
+        "occurrence": rng.randrange(occurrences),
+        "repeats": 1,
+        "before_next": [rng.choice(tuple(before)), rng.randint(0, 2)],  # 0: the next one of the API
+    }
+    return Event("late_request", args=args)
+
+
+def draw_change_between_requests(
+    rng: random.Random,
+    kind: str,
+    topics: Mapping[str, int],
+    apis: Sequence[str],
+    *,
+    occurrences: int,
+    seconds: float,
+) -> Event:
+    """Draw a change of the cluster just before one of the first requests of an API is sent."""
+    args = {
+        "api": rng.choice(tuple(apis)),
+        "occurrence": rng.randrange(occurrences),
+        "repeats": 1,
+        "change": kind,
+        "args": draw_event(rng, kind, topics, seconds),
+    }
+    return Event("change_before_request", args=args)
+
+
 def draw_outdated_broker(rng: random.Random, partitions: Mapping[str, int], seconds: float) -> list[Event]:
     """Draw a broker whose metadata, or whose log as a leader, is outdated for most of the history."""
     topic = rng.choice(tuple(partitions))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
 from tests.simulation.cluster.events import apply_event, heal
 from tests.simulation.errors import ViolationError
-from tests.simulation.faults import CONNECT_FAULTS, CRASHES, PAUSES, REQUEST_FAULTS, RequestFault
+from tests.simulation.faults import CHANGES, CONNECT_FAULTS, CRASHES, PAUSES, REQUEST_FAULTS, RequestFault
 from tests.simulation.network import Network
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.record_attributes import headers_of
@@ -150,6 +150,11 @@ class Environment:
         if self.network.mixed_client_ids:
             raise ViolationError(self.network.mixed_client_ids[0])
 
+    def check_timeouts(self) -> None:
+        """Check that no connection was used again that was idle when another one to its broker timed out."""
+        if self.network.late_reuses:
+            raise ViolationError(self.network.late_reuses[0])
+
     def check_released(self, processes: Sequence[SimulatedProcess]) -> None:
         """Check that no connection remains after the pools are cleared."""
         for process in processes:
@@ -183,13 +188,14 @@ class Environment:
                 assert event.request is not None
                 self.network.connect_faults[event.request] = fault
                 continue
-            assert event.kind in (*REQUEST_FAULTS, *CRASHES, *PAUSES), event.kind
+            assert event.kind in (*REQUEST_FAULTS, *CRASHES, *PAUSES, *CHANGES), event.kind
             if event.request is not None:
                 self.network.request_faults[event.request] = fault
             else:
                 first, api = event.args["occurrence"], event.args["api"]
                 for occurrence in range(first, first + event.args["repeats"]):
                     self.network.aimed_faults.setdefault((api, occurrence), fault)
+        self.network.on_change = lambda change: self._apply(change["change"], change["args"])
         self.network.faults_end = self.quiet_at
         self.world.at(self.quiet_at, self.heal)
 

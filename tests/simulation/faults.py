@@ -36,6 +36,7 @@ CRASHES: Final = (
     "crash_before_request",  # the process dies instead of sending it
     "crash_after_request",  # the broker handles the request, and the process dies before the response
 )
+CHANGES: Final = ("change_before_request",)  # the cluster changes just before it is sent: between two requests
 PAUSES: Final = ("pause_before_request",)  # the thread that sends it sleeps some seconds first, as in a stopped process
 CLOSES_CONNECTION: Final = frozenset({"lose_request", "lose_response", "truncate_response", "late_request"})
 

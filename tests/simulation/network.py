@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.cluster.replies import Delayed
 from tests.simulation.errors import ProcessKilled
 from tests.simulation.faults import (
+    CHANGES,
     PARTITION_ERRORS,
     RequestFault,
     error_response,
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct(">i")
 _MIN_LATENCY = 0.0002  # seconds, one way
 _MAX_LATENCY = 0.003
+_UNRECORDED = frozenset(CHANGES)  # the change of the cluster is recorded itself
+_TIMEOUT_SECONDS = 0.9  # without a response, after which a client closes a connection because of a timeout
+_REUSE_SECONDS = 0.1
+_PARALLEL_APIS = frozenset(("ApiVersions", "Metadata", "ListOffsets", "Fetch", "Produce"))  # may be given up earlier
 _OF_SENDER = ("crash_before_request", "pause_before_request")
 
 
@@ -45,25 +50,30 @@ class Network:
         self.world = world
         self.brokers: dict[tuple[str, int], SimulatedBroker] = {}  # by host and port; the cluster fills it
         self.request_faults: dict[int, RequestFault] = {}  # by the number of the request in the history
-        self.aimed_faults: dict[tuple[str, int], RequestFault] = {}  # by API and number among its requests
+        self.aimed_faults: dict[tuple[str, int], RequestFault] = {}  # by API, or role of processes and API, and number
         self.lasting_faults: dict[tuple[SimulatedProcess, str], RequestFault] = {}  # of a process's requests of an API
         self.following_faults: dict[SimulatedProcess, list[RequestFault]] = {}  # of the next requests of a process
         self.faults_end = math.inf  # quotas end then
         self.connect_faults: dict[int, RequestFault] = {}  # by the number of the connect
         self.sent_requests: list[tuple[str, str]] = []  # process and API of each request
+        self.on_change: Callable[[Mapping[str, Any]], None] = _ignore  # applies a change of the cluster
         self.on_pause: Callable[[SimulatedProcess], None] = _ignore  # before a fault pauses a process
         self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
+        self.late_reuses: list[str] = []  # of connections that were idle when another one to the broker timed out
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.connect_count = 0
         self.peers = PeerNetwork(self)
         self._rng = world.rng("network")
+        self._timed_out_at: dict[tuple[SimulatedProcess, int], float] = {}  # by broker
         self._counts: Counter[str] = Counter()  # of requests, by API
         self._next_descriptor = 3
         self._readable: dict[int, Callable[[], bool]] = {}
         self._waiting: dict[int, list[Task]] = {}
         self._connections: list[_Connection] = []
         self._delayed: list[_DelayedResponse] = []
-        self._late_frames: dict[int, list[Callable[[], None]]] = {}  # by the number of the request that they precede
+        self._late_frames: dict[
+            int | tuple[str, int], list[Callable[[], None]]
+        ] = {}  # by the request that they precede
 
     # Descriptors.
 
@@ -155,9 +165,10 @@ class Network:
 
     def next_fault(self, number: int, api: str, process: SimulatedProcess) -> RequestFault | None:
         """Return the fault of a request that a process sends now."""
-        occurrence = self._counts[api]
-        self._counts[api] += 1
-        fault = self.request_faults.get(number) or self.aimed_faults.get((api, occurrence))
+        fault = self.request_faults.get(number)
+        for name in (api, f"{process.name.partition('-')[0]}:{api}"):
+            fault = fault or self.aimed_faults.get((name, self._counts[name]))
+            self._counts[name] += 1
         following = self.following_faults.get(process)
         if fault is None and following:
             return following.pop()
@@ -166,6 +177,14 @@ class Network:
             kind, count = fault.arguments["following"]
             self.following_faults[process] = [RequestFault(kind)] * count
         return fault
+
+    def place_of(self, late: RequestFault) -> int | tuple[str, int]:
+        """Return the request that a late one precedes: its number in the history, or its API and number."""
+        if "before_next" not in late.arguments:
+            number: int = late.arguments["before_request"]
+            return number
+        api, number = late.arguments["before_next"]
+        return api, self._counts[api] + number
 
     def aim_at_next(self, api: str, number: int, fault: RequestFault) -> None:
         """Let a fault happen to a later request of a kind; 0 is the next one."""
@@ -256,6 +275,9 @@ class _Connection:
         self._last_arrival = 0.0
         self._last_delivery = 0.0
         self._muted_until = 0.0  # by a quota (KIP-219)
+        self._is_answered = True  # at least in part
+        self._last_api = ""
+        self._used_at = 0.0  # when a request was sent, or a part of a response arrived
 
     def send(self, data: bytes) -> None:
         """Send bytes; a complete frame is a request, which may have a fault."""
@@ -278,7 +300,11 @@ class _Connection:
 
     def closed_by_client(self) -> None:
         # Requests that have arrived, or are on their way, are still handled: the broker notices the end afterwards.
+        now = self.network.world.now
         self.network.world.trace("closed", self.process.name, self.broker.id, self.number)
+        is_late = not self._is_answered and now >= self._used_at + _TIMEOUT_SECONDS
+        if is_late and self._last_api not in _PARALLEL_APIS and not self.socket.was_reset:
+            self.network._timed_out_at[self.process, self.broker.id] = now
 
     def process_next(self) -> None:
         """Let the broker handle the next request, if it is idle."""
@@ -338,15 +364,30 @@ class _Connection:
         world.request_count += 1
         api = api_of_frame(frame)
         network.sent_requests.append((self.process.name, api))
+        timed_out_at = network._timed_out_at.get((self.process, self.broker.id), -1.0)
+        if self._used_at < timed_out_at < world.now - _REUSE_SECONDS and self._is_answered and self._used_at:
+            network.late_reuses.append(
+                f"connection {self.number} to broker {self.broker.id} was idle since {self._used_at:.3f}, is used at "
+                f"{world.now:.3f}, and another one timed out at {timed_out_at:.3f}"
+            )
+        self._is_answered = False
+        self._last_api = api
+        self._used_at = world.now
         fault = network.next_fault(number, api, self.process)
-        for handle in network._late_frames.pop(number, ()):
+        occurrence = (api, network._counts[api] - 1)
+        for handle in (*network._late_frames.pop(number, ()), *network._late_frames.pop(occurrence, ())):
             handle()
         if fault is not None:
             world.trace("fault", number, fault.kind, api)
             # What happens to a request that never arrives has no effect, except on its process. The broker has an error
             # only for some requests, and may not respond, so that the process does not crash.
-            if fault.kind in _OF_SENDER or not (self._stalled or fault.kind in ("error", "crash_after_request")):
+            is_recorded = fault.kind not in _UNRECORDED
+            if fault.kind in _OF_SENDER or (
+                is_recorded and not (self._stalled or fault.kind in ("error", "crash_after_request"))
+            ):
                 world.record_fault(fault.kind, api, self.process)
+        if fault is not None and fault.kind in CHANGES:
+            network.on_change(fault.arguments)
         if fault is not None and fault.kind == "pause_before_request":
             network.on_pause(self.process)
             world.block("the end of a pause", fault.arguments["seconds"])
@@ -365,8 +406,8 @@ class _Connection:
                 self._stalled = True
                 if fault.kind == "late_request":
                     world.at(arrival, self.reset, "request late")
-                if "before_request" in fault.arguments:
-                    late_frames = network._late_frames.setdefault(fault.arguments["before_request"], [])
+                if "before_request" in fault.arguments or "before_next" in fault.arguments:
+                    late_frames = network._late_frames.setdefault(network.place_of(fault), [])
                     late_frames.append(lambda: self._handle_late(number, frame))
                 else:
                     world.after(fault.arguments["seconds"], self._handle_late, number, frame)
@@ -442,6 +483,8 @@ class _Connection:
 
     def _receive(self, data: bytes) -> None:
         if not self.socket.closed and not self.socket.was_reset and not self._stalled:
+            self._is_answered = True
+            self._used_at = self.network.world.now
             self.socket.received += data
             self.socket.wake()
 

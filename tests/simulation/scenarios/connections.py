@@ -113,6 +113,7 @@ def run(world: World, plan: Plan) -> None:
     world.run(threads)
     environment.raise_errors()
     environment.check_client_ids()
+    environment.check_timeouts()
     if calls.violations:
         raise ViolationError(calls.violations[0])
     idle = environment.network.open_connections(driver)

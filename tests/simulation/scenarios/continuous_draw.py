@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster.coordinator_events import draw_coordinator_event
 from tests.simulation.cluster.events import draw_event
-from tests.simulation.drawing import READ_APIS, draw_appends, draw_events, draw_log, draw_transactional_cluster
+from tests.simulation.drawing import (
+    READ_APIS,
+    draw_appends,
+    draw_events,
+    draw_log,
+    draw_transactional_cluster,
+)
 from tests.simulation.faults import CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS
@@ -38,6 +44,9 @@ _APIS: Final = (
     "TxnOffsetCommit",
     "EndTxn",
 )
+
+_CHANGE_SECONDS: Final = 8.0
+_DRIVER_APIS: Final = ("driver:TxnOffsetCommit", "driver:TxnOffsetCommit", "driver:EndTxn")
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
@@ -128,11 +137,41 @@ def draw(rng: random.Random, size: Size) -> Plan:
     events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=kinds, apis=_APIS)
     events = tuple(each for each in events if each.args.get("topic") not in outputs or each.kind not in _SOURCE_EVENTS)
     events += tuple(_draw_more_events(rng, partitions, seconds, requests, scale, lossy))
+    if guarantee == "exactly-once" and not long and rng.random() < 0.25:
+        seconds = _CHANGE_SECONDS
+        events += _draw_crash_in_a_change(rng, parameters)
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
     expansions = [each for each in events if each.kind == "expand_topic"][_MAX_EXPANSIONS:]
     events = tuple(each for each in events if each not in expansions)
     return Plan("continuous", parameters, events, quiet_after=seconds)
+
+
+def _draw_crash_in_a_change(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a change of partitions that a new driver finds, and its crash between a request and a file of that epoch."""
+    partitions = parameters["partitions"]
+    topic = rng.choice(tuple(partitions))
+    parameters |= {
+        "fail_on_data_loss": False,
+        "selections": [list(partitions)],
+        "kills": [[1.5, "driver", 0]],
+        "restart_seconds": 2.0,
+        "micro_batches": [],
+        "recoveries": [],
+    }
+    parameters["appends"] += [
+        {"partition": number % 4, "records": 1 + number % 3, "keys": 0, "producer": 0, "transaction": None, "at": at}
+        for number, at in enumerate((0.5, 0.6, 0.7, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1, 2.2, 2.3, 2.4))
+    ]
+    if rng.random() < 0.3:
+        changes = [Event("expand_topic", 2.6, args={"topic": topic, "count": 1})]
+    else:
+        changes = [
+            Event("delete_records", 2.6, args={"topic": topic, "partition": each, "fraction": 1.0})
+            for each in range(partitions[topic])
+        ]
+    crash = {"api": rng.choice(_DRIVER_APIS), "occurrence": 0, "repeats": 1}
+    return (*changes, Event(rng.choice(CRASHES), args=crash))
 
 
 def _draw_selections(rng: random.Random, topics: list[str]) -> list[list[str]]:

@@ -60,9 +60,21 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
             Event(rng.choice(CRASHES), request=rng.randrange(1500 if long else 60)) for _ in range(rng.randint(1, 3))
         ]
         events = (*events, *kills)
+    crashes = [
+        {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
+        for _ in range(crash_count)
+    ]
+    checkpoint_seconds = 0.2
+    if lives and not long and not has_outdated_broker and rng.random() < 0.12:
+        # The driver dies after results and commits of a new partition, and before the checkpoint that has it.
+        checkpoint_seconds, seconds = rng.choice((2.0, 6.0)), 12.0
+        added, crash = _add_partition_before_a_checkpoint(rng, application, lives, partitions)
+        events, crashes = (*(each for each in events if each.at is None), added), [crash]
+        appends += [_batch(number, 0.7 * number) for number in range(12)]
     parameters = {
         **cluster,
         **application,
+        "checkpoint_seconds": checkpoint_seconds,
         "partitions": partitions,
         "log": log,
         "append_list": appends,
@@ -71,11 +83,8 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         "late": len(late),
         "life_list": lives,
         "lives": life_count,
-        "crash_list": [
-            {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
-            for _ in range(crash_count)
-        ],
-        "crashes": crash_count,
+        "crash_list": crashes,
+        "crashes": len(crashes),
         "failure_list": [
             {
                 "life": rng.randrange(life_count + 1),
@@ -172,6 +181,24 @@ def _make_busy(
         for place in ("transform", "foreachRDD")
         for count in range(8)
     ]
+
+
+def _add_partition_before_a_checkpoint(
+    rng: random.Random,
+    application: dict[str, Any],
+    lives: Sequence[dict[str, Any]],
+    partitions: Mapping[str, int],
+) -> tuple[Event, dict[str, Any]]:
+    """Let a stream with slow checkpoints find a new partition; return that event, and the crash after it."""
+    application |= {"mode": "checkpoint", "interval_ms": 1000}
+    for output in application["outputs"]:
+        if output["window"] == 1 and output["slide"] == 1:
+            output |= {"commits": True, "sync": rng.random() < 0.6, "order": "one range"}
+    lives[0] |= {"seconds": 9.0, "end": "kill", "patient": True}
+    topic = next(iter(partitions))
+    added = Event("expand_topic", at=round(1.0 + 2.0 * rng.random(), 3), args={"topic": topic, "count": 1})
+    step = rng.choice(("after the results", "after the commit", "after the commit"))
+    return added, {"life": 0, "step": step, "count": rng.randint(2, 7)}
 
 
 def _batch(partition: int, at: float) -> dict[str, Any]:

@@ -136,7 +136,9 @@ class _ApplicationHistory(Observer):
         self._cluster.oracle = TruthAndOracle(self._truth, oracle)  # type: ignore[assignment]
         self._writer = RecordWriter(self._environment, list(parameters["partitions"]))
         self._checker = ResultChecker(parameters, self._truth, oracle, self._cluster)
-        self._checkpoint = CheckpointStore() if parameters["mode"] == "checkpoint" else None
+        self._checkpoint = (
+            CheckpointStore(parameters.get("checkpoint_seconds", 0.2)) if parameters["mode"] == "checkpoint" else None
+        )
         self.lives: list[DirectStreamLife] = []
         self._epochs: list[Epoch] = []
         self._lineage = Lineage(len(parameters["streams"]))

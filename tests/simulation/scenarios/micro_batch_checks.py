@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.spark_tasks import TaskRead
 
 _START = "(start)"  # the prefix of the keys with which the end of a first batch records the batch's start
+_AGED_OUT = re.compile(r"data loss \(aged out\): offsets \[(\d+), (\d+)\) of (\S+) were removed by retention")
 
 Offsets = dict[tuple[str, int], int]
 
@@ -205,12 +206,13 @@ class SinkChecker:
     def check(self, options: Mapping[str, str]) -> None:
         """Check the whole history; ``options`` are those of the last run."""
         self._check_reports()
+        self._check_repeated_reports()
         self._check_first_start()
         self._check_offset_log()
         for read in self._checkpoint.reads:
             self._check_read(read)
         self._check_repeated_reads()
-        rows = self._check_rows(options)
+        rows = self._check_rows()
         self._check_coverage(rows, options)
 
     # Reports.
@@ -225,6 +227,19 @@ class SinkChecker:
                 self._has_reason(topic, report) for topic in topics or self._truth.generations
             ):
                 raise ViolationError(f"nothing was lost, but run {report.run} reports: {report.text}")
+
+    def _check_repeated_reports(self) -> None:
+        """Check that no task reports the loss of offsets that the planner of its run has reported."""
+        planned: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for report in self._reports:
+            found = _AGED_OUT.search(report.text)
+            if found is None or self._truth.generations[found[3].rpartition("-")[0]] > 1:
+                continue
+            span, losses = (int(found[1]), int(found[2])), planned.setdefault((report.run, found[3]), [])
+            if "before they were read; they are skipped" in report.text:
+                losses.append(span)
+            elif any(span[0] < end and first < span[1] for first, end in losses):
+                raise ViolationError(f"the planner has reported this loss before: {report.text}")
 
     def _has_reason(self, topic: str, report: Report) -> bool:
         runs = self._runs[: report.run + 1]
@@ -416,11 +431,12 @@ class SinkChecker:
 
     # Rows.
 
-    def _check_rows(self, options: Mapping[str, str]) -> dict[bytes, _Row]:
+    def _check_rows(self) -> dict[bytes, _Row]:
         """Check that each row of the sink is a record, and there once; return the rows by value."""
-        committed = self._isolation(options) == READ_COMMITTED
+        levels = {run.number: self._isolation(run.options) for run in self._runs}
         rows: dict[bytes, _Row] = {}
         for batch in range(self._checkpoint.committed):
+            committed = levels[self._checkpoint.sink[batch].run] == READ_COMMITTED
             for task in self._checkpoint.sink[batch].reads:
                 partition = (task.offsets.topic, task.offsets.partition)
                 for offset, value in task.rows:

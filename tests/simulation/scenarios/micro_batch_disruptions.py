@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.cluster.events import draw_event
 from tests.simulation.history import Event
+from tests.simulation.scenarios.micro_batch_options import LIMITS
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-DISRUPTIONS: Final = ("change after a crash", "crash after a change", "changed selection", "new partition at the start")
+DISRUPTIONS: Final = (
+    "change after a crash",
+    "crash after a change",
+    "changed selection",
+    "new partition at the start",
+    "changed isolation level",
+)
 RUNS: Final = 3
 SECONDS: Final = 8.0  # of the history
 _UNFINISHED: Final = ("after the offset log", "after planning", "while tasks run", "before the sink")
@@ -41,6 +48,8 @@ def draw_disruption(
             return _crash_after_a_change(rng, partitions, runs)
         case "changed selection":
             return _change_selection(rng, partitions, runs)
+        case "changed isolation level":
+            return _change_isolation(rng, runs)
     return _add_partition_at_the_start(rng, partitions, runs)
 
 
@@ -89,6 +98,17 @@ def _change_selection(rng: random.Random, partitions: Mapping[str, int], runs: S
     runs[1] |= {"trigger": "processing time", "triggers": 3, "interval": _INTERVAL}
     _set_options(runs, _SKIP_LOSS)
     return Disruption(appends=[_append(rng, number, 0.1) for number in range(4)], crashes=[_crash(rng, run=1)])
+
+
+def _change_isolation(rng: random.Random, runs: Sequence[dict[str, Any]]) -> Disruption:
+    """The second run reads committed records only, and the first one has read those of open transactions."""
+    runs[0] |= {"triggers": 6, "pause": 0.0}
+    runs[1] |= {"trigger": "processing time", "triggers": 12, "interval": _INTERVAL}
+    for run, level in zip(runs, ("read_uncommitted", "read_committed", "read_committed"), strict=True):
+        options = {name: value for name, value in run["options"].items() if name not in LIMITS}
+        run["options"] = {**options, "kafka.isolation.level": level}
+    transactions = [{**_append(rng, each, 0.3), "producer": 1, "transaction": "open"} for each in range(3)]
+    return Disruption(appends=transactions + [_append(rng, each % 3, 0.2 * each + 2.0) for each in range(12)])
 
 
 def _add_partition_at_the_start(

@@ -12,6 +12,7 @@ from tests.simulation.drawing import (
     READ_APIS,
     draw_aimed_crash,
     draw_events,
+    draw_late_request,
     draw_spread_faults,
     draw_transactional_cluster,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
 NAME = "producers"
-SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1, "missing": ()}
+SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1, "missing": (), "reopened": ()}
 _SAFE_EVENTS = (
     "expand_topic",
     "elect_leader",
@@ -62,6 +63,7 @@ _SAFE_EVENTS = (
     "pause_broker",
 )
 _MISSING_PARTITION = 100
+_CLOSE_SECONDS = 10.0
 _SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
 
 
@@ -79,18 +81,21 @@ def draw(rng: random.Random, size: Size) -> Plan:
         cluster["cluster"]["transaction_version"] = 0  # has more requests
     missing_share = rng.choice((0.0, 0.0, 0.1, 0.5)) if mode == "idempotent" else 0.0
     offsets_share = rng.choice((0.0, 0.7, 1.0)) if mode != "idempotent" else 0.0
+    threads = rng.randint(1, 2)
+    reopened_share = rng.choice((0.0, 0.3)) if mode == "idempotent" and threads == 1 else 0.0
     parameters = {
         **cluster,
         "mode": mode,
         **topics,
         "attributes": rng.random() < 0.5,
-        "threads": rng.randint(1, 2),
+        "threads": threads,
         "sends": sends,
         "send_list": [
             [draw_place(rng, counts), round(rng.choice((0.0, 0.0, seconds / sends, 1.0)) * rng.random(), 3)]
             for _ in range(sends)
         ],
         "missing": [number for number in range(sends) if rng.random() < missing_share],
+        "reopened": [number for number in range(1, sends) if rng.random() < reopened_share],
         "transactions": transactions,
         "transaction_list": [
             [
@@ -120,6 +125,14 @@ def draw(rng: random.Random, size: Size) -> Plan:
     # More at requests that fewer histories have.
     own_apis += 2 * [each for each in apis if "Offset" in each] + [each for each in apis if each.startswith("Add")]
     events += tuple(draw_spread_faults(rng, own_apis, count=count, occurrences=occurrences))
+    if mode != "idempotent" and rng.random() < 0.4:
+        # Requests of one transaction that arrive in the next one.
+        late_apis = [each for each in own_apis if each in ("EndTxn", "TxnOffsetCommit")]
+        before = [*own_apis, "EndTxn", "EndTxn", "EndTxn"]
+        late = [
+            draw_late_request(rng, late_apis, before, occurrences=4 * scale) for _ in range(rng.randint(1, 3) * scale)
+        ]
+        events += tuple(late)
     events += tuple(_draw_open_outcome(rng, mode) for _ in range(rng.choice((0, 0, 1, 2)) * scale))
     if rng.random() < 0.25:
         kind = "move_transaction_coordinators"
@@ -173,7 +186,7 @@ class _Send:
 
     __slots__ = ("completed_at", "completions", "future", "partition", "sent_at", "thread", "value")
 
-    def __init__(self, value: bytes, partition: TopicPartition, thread: int, sent_at: float) -> None:
+    def __init__(self, value: bytes, partition: TopicPartition, thread: tuple[int, int], sent_at: float) -> None:
         self.value = value
         self.partition = partition
         self.thread = thread
@@ -197,19 +210,20 @@ class _IdempotentRun:
         self._counts = partition_counts(TOPICS, self._parameters)
         self._process = environment.process("writer")
         self._sends: list[_Send] = []
+        self._session = 0
         self._paused = sum(each.args["seconds"] for each in environment.plan.events if each.kind in PAUSES)
 
     def run(self) -> None:
         environment = self._environment
-        client = environment.client(self._process, request_timeout_ms=self._parameters["request_timeout_ms"])
-        producer = AsyncProducer(client, settings(self._parameters), linger=self._parameters["linger"])
+        self._client = environment.client(self._process, request_timeout_ms=self._parameters["request_timeout_ms"])
+        self._producer = self._new_producer()
         threads = [
-            self._process.spawn(f"thread {number}", partial(self._send_all, producer, number))
+            self._process.spawn(f"thread {number}", partial(self._send_all, number))
             for number in range(self._parameters["threads"])
         ]
         environment.world.run(threads)
         if not self._process.dead:
-            environment.world.run([self._process.spawn("close", partial(self._finish, producer))])
+            environment.world.run([self._process.spawn("close", self._finish)])
         environment.raise_errors()
         if not self._process.dead:
             environment.check_released([self._process])
@@ -217,23 +231,36 @@ class _IdempotentRun:
         environment.world.run_for(100.0)  # late requests arrive
         self._check()
 
-    def _send_all(self, producer: AsyncProducer, thread: int) -> None:
+    def _new_producer(self) -> AsyncProducer:
+        return AsyncProducer(self._client, settings(self._parameters), linger=self._parameters["linger"])
+
+    def _send_all(self, thread: int) -> None:
         threads = self._parameters["threads"]
         for number, (place, pause) in enumerate(self._parameters["send_list"][: self._parameters["sends"]]):
             if number % threads == thread:
                 self._process.sleep(pause)
+                if number in self._parameters.get("reopened", ()):
+                    self._reopen()
                 partition = partition_at(self._counts, place)
-                self._send(producer, partition, thread)
+                self._send(partition, thread)
                 if number in self._parameters.get("missing", ()):
-                    self._send(producer, partition._replace(partition=_MISSING_PARTITION), thread)
+                    self._send(partition._replace(partition=_MISSING_PARTITION), thread)
 
-    def _send(self, producer: AsyncProducer, partition: TopicPartition, thread: int) -> _Send:
+    def _reopen(self) -> None:
+        began = self._environment.world.now
+        self._producer.close(_CLOSE_SECONDS)
+        if self._environment.world.now > began + _CLOSE_SECONDS - 0.1:
+            self._session += 1  # the next one may have another producer id, so that no order is defined
+        self._process.sleep(0.1)
+        self._producer = self._new_producer()
+
+    def _send(self, partition: TopicPartition, thread: int) -> _Send:
         world = self._environment.world
-        send = _Send(b"r-%d" % len(self._sends), partition, thread, world.now)
+        send = _Send(b"r-%d" % len(self._sends), partition, (self._session, thread), world.now)
         self._sends.append(send)
         operation = world.start_operation(self._process)  # until the outcome is known
         attributes = attributes_of(send.value) if self._parameters["attributes"] else NO_ATTRIBUTES
-        send.future = producer.send(
+        send.future = self._producer.send(
             partition.topic,
             attributes.key,
             send.value,
@@ -249,15 +276,15 @@ class _IdempotentRun:
         send.completed_at = self._environment.world.now
         self._environment.world.end_operation(operation, "completed" if send.error is None else "failed")
 
-    def _finish(self, producer: AsyncProducer) -> None:
+    def _finish(self) -> None:
         environment = self._environment
         self._process.sleep(max(0.0, environment.quiet_at - environment.world.now) + 100.0)
-        sends = [self._send(producer, partition_at(self._counts, place), 0) for place in all_places(self._counts)]
-        producer.flush(300.0)
+        sends = [self._send(partition_at(self._counts, place), 0) for place in all_places(self._counts)]
+        self._producer.flush(300.0)
         for send in sends:
             if send.error is not None:
                 raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error
-        producer.close(10.0)
+        self._producer.close(_CLOSE_SECONDS)
 
     def _check(self) -> None:
         partitions = visible_records(self._environment, READ_UNCOMMITTED)
@@ -312,7 +339,7 @@ class _IdempotentRun:
 
     def _check_order(self, partition: TopicPartition, values: list[bytes | None]) -> None:
         sent = [send for send in self._sends if send.partition == partition and send.value in values]
-        for thread in range(self._parameters["threads"]):
+        for thread in sorted({send.thread for send in sent}):
             of_thread = [send for send in sent if send.thread == thread]
             acknowledged = [values.index(send.value) for send in of_thread if send.completions and not send.error]
             if acknowledged != sorted(acknowledged):

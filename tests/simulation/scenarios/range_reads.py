@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
-from tests.simulation.drawing import draw_appends, draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
-from tests.simulation.history import Plan
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.record_attributes import arrow_headers
-from tests.simulation.scenarios.several_topics import draw_topics, partition_counts
+from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
+from tests.simulation.scenarios.several_topics import partition_counts
 
 from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
 from pyspark_kafka_direct.consumer.range_counter import count_range
@@ -30,89 +28,41 @@ from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping
     from uuid import UUID
 
     import pyarrow as pa
-    from tests.simulation.history import Size
+    from tests.simulation.history import Plan
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scheduler import World
 
     from pyspark_kafka_direct.client.metadata import PartitionLeader
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
 
+__all__ = ["NAME", "SHRINKABLE", "draw", "run"]
+
 NAME = "range_reads"
 SHRINKABLE = {"reads": 1, "topics": 1, "log": (), "append_list": (), "read_list": ()}
-_TOPICS = ("flights", "trains", "ships")
-_ALL_COLUMNS = ("headers", "key", "value", "topic", "partition", "offset", "timestamp")
 _UNPROVEN_GAP_SECONDS = 60.0
-_SHORT_POLL_TIMEOUT = 0.512  # seconds: it ends before most confirmations of a loss, and before an election
 _CONFIRMATION_SECONDS = _UNPROVEN_GAP_SECONDS + 5.0  # the longest one while all brokers respond
 _CONNECT_SECONDS = 30.0  # socket.connection.setup.timeout.max.ms
 _RECOVERY_SECONDS = 6.0  # within which a read finds the leader, and confirms that a partition is missing
+_FROZEN_EVENTS = frozenset(("pause_broker", "delete_topic"))
+_NEVER = 1e9
 _ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 _EVENTS_WITHOUT_ELECTION = frozenset(("delete_records", "expire_records", "compact_log", "throttle_broker"))
 _SLACK = 2.0  # seconds by which an error may come late: the connects and responses on the way
 
 
-def draw(rng: random.Random, size: Size) -> Plan:
-    long = size == "long"
-    # A focused history has one partition with several replicas, and appends, plans and reads between its events.
-    focused = not long and rng.random() < 0.6
-    cluster = draw_cluster(rng, brokers=3 if focused and rng.random() < 0.8 else None)
-    if focused and rng.random() < 0.8:
-        cluster["cluster"]["replication_factor"] = cluster["brokers"]
-    topics = {"partitions": 1, "topics": 1} if focused else draw_topics(rng)
-    counts = partition_counts(_TOPICS, topics)
-    seconds = rng.choice((1.0, 5.0, 30.0)) * (4 if long else 1)
-    requests = 1500 if long else 50
-    themed = 0.9 if focused else 0.5
-    events = draw_events(rng, counts, seconds=seconds, requests=requests, long=long, themed=themed)
-    times = [event.at for event in events if event.at is not None]
-    count = rng.randint(40, 80) if long else rng.randint(2, 4) if focused else rng.randint(1, 3)
-    reads = [_draw_read(rng, counts) for _ in range(count)]
-    appends = draw_appends(rng, batches=rng.choice((0, 3, 40 if long else 5)), seconds=seconds)
-    if focused:
-        phases = list(pairwise((0.0, *sorted(times), max((seconds, *times)) + 5.0)))
-        appends = _draw_phased_appends(rng, phases)
-        schedules = [_draw_phased_schedule(rng, phases) for _ in reads]
-    else:
-        schedules = [_draw_schedule(rng, seconds, times) for _ in reads]
-    if any(event.kind in ("expand_topic", "recreate_topic") for event in events):
-        for read in reads:
-            read["partition"] = rng.choice((read["partition"], rng.randrange(counts[_TOPICS[read["topic"]]] + 2)))
-    if any(event.kind == "reuse_address" for event in events):
-        for read in reads:
-            read["has_leader"] = True  # otherwise a task does not know its cluster
-    fetch_bytes = rng.choice((150, 400, 4_194_304))
-    batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
-    parameters = {
-        **cluster,
-        **topics,
-        "log": draw_log(rng, batches=batches),
-        "append_list": appends,
-        "seconds": seconds,
-        "reads": len(reads),
-        "read_list": [{**read, **schedule} for read, schedule in zip(reads, schedules, strict=True)],
-        "processes": rng.randint(1, 2),
-        "has_driver": rng.random() < 0.7,  # a process that plans; otherwise each plans what it reads
-        "api_timeout_ms": rng.choice((2_000, 10_000, 60_000)),
-        "request_timeout_ms": rng.choice((1_000, 30_000)),
-        "fetch_bytes": fetch_bytes,
-    }
-    return Plan(NAME, parameters, events, quiet_after=seconds)
-
-
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    counts = partition_counts(_TOPICS, parameters)
+    counts = partition_counts(TOPICS, parameters)
     for number, (topic, partitions) in enumerate(counts.items()):
         environment.cluster.create_topic(topic, partitions)
         environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
     for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
-        topic = _TOPICS[number % len(counts)]
+        topic = TOPICS[number % len(counts)]
         world.at(environment.started_at + batch["at"], _append, environment, topic, batch, number)
     processes = [environment.process(f"executor-{number}") for number in range(parameters["processes"])]
     driver = environment.process("driver") if parameters["has_driver"] else None
@@ -131,73 +81,6 @@ def _append(environment: Environment, name: str, batch: Mapping[str, Any], numbe
     topic = environment.cluster.topics.get(name)
     if topic is not None:
         environment.write_log(name, len(topic.partitions), [batch], first_number=number)
-
-
-def _draw_read(rng: random.Random, counts: Mapping[str, int]) -> dict[str, Any]:
-    topic = rng.randrange(len(counts))
-    return {
-        "topic": topic,
-        "plans_all": rng.random() < 0.4,  # the driver requests the offsets of all partitions of all topics
-        "pause_after": rng.choice((0, 1, 1, 2)),  # Arrow batches; 0: no pause
-        "partition": rng.randrange(counts[_TOPICS[topic]]),
-        "from": rng.choice((0.0, 0.0, rng.random())),
-        "until": rng.choice((1.0, 1.0, rng.random())),
-        "committed": rng.random() < 0.5,
-        "fail_on_data_loss": rng.random() < 0.5,
-        "from_earliest": rng.random() < 0.3,
-        "has_leader": rng.random() < 0.5,
-        # Bootstrap servers that are asked first: an address may stand for several brokers.
-        "planned_by": rng.randrange(3),
-        "read_by": rng.randrange(3),
-        "has_topic_id": rng.random() < 0.8,
-        "count": rng.random() < 0.25,
-        "stop_after": rng.choice((0, 0, 0, 1, 3)),  # Arrow batches, as LIMIT does; 0: read all
-        "poll_timeout": rng.choice((_SHORT_POLL_TIMEOUT, 12.0, 12.0, 30.0, 120.0)),
-        "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"), _ALL_COLUMNS)),
-        "max_rows": rng.choice((1, 3, 32_768)),
-    }
-
-
-def _draw_schedule(rng: random.Random, seconds: float, times: Sequence[float]) -> dict[str, float]:
-    at = rng.random() * seconds
-    wait = rng.choice((0.0, 0.01, 1.0, 20.0)) * rng.random()
-    pause = rng.choice((0.0, 1.0, 20.0)) * rng.random()
-    if times and rng.random() < 0.5:  # planned, and perhaps begun, before an event of the cluster
-        event = rng.choice(times)
-        at = max(0.0, event - rng.choice((0.01, 0.1, 1.0)) * rng.random())
-        passed = event - at + rng.choice((0.01, 0.1, 1.0, 10.0)) * rng.random()
-        wait, pause = rng.choice(((passed, 0.0), (0.0, passed)))
-    return _schedule(at, wait, pause)
-
-
-def _draw_phased_schedule(rng: random.Random, phases: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Plan in a phase between two events; read, or continue to read, in the same phase, in the next or a later one."""
-    first = rng.randrange(len(phases))
-    last = min(first + rng.choice((0, 1, 1, 2)), len(phases) - 1)
-    at = _draw_time(rng, phases[first])
-    passed = max(0.0, _draw_time(rng, phases[last]) - at)
-    if rng.random() < 0.5:
-        return _schedule(at, passed, 0.0)
-    return _schedule(at, 0.0, passed) | {"pause_after": rng.randint(1, 2), "max_rows": rng.choice((1, 3))}
-
-
-def _draw_phased_appends(rng: random.Random, phases: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
-    """Draw batches that are appended in most phases."""
-    share, most = rng.choice((0.3, 0.9)), rng.choice((1, 5))
-    times = sorted(
-        _draw_time(rng, phase) for phase in phases if rng.random() < share for _ in range(rng.randint(1, most))
-    )
-    return [{**batch, "at": round(at, 3)} for batch, at in zip(draw_log(rng, batches=len(times)), times, strict=True)]
-
-
-def _draw_time(rng: random.Random, phase: tuple[float, float]) -> float:
-    first, end = phase
-    return first + min(end - first, rng.choice((0.05, 1.0, end - first))) * rng.random()
-
-
-def _schedule(at: float, wait: float, pause: float) -> dict[str, float]:
-    """``wait`` is between plan and read, ``pause`` after a batch, as of a query that is slower than the broker."""
-    return {"at": round(at, 3), "wait": round(wait, 3), "pause": round(pause, 3)}
 
 
 def _timeouts(plan: Plan) -> dict[str, int]:
@@ -255,7 +138,7 @@ class _Read:
         self.process = process
         self.planner = process if driver is None else driver
         self._read_parameters = read
-        counts = partition_counts(_TOPICS, environment.plan.parameters)
+        counts = partition_counts(TOPICS, environment.plan.parameters)
         self._topics = tuple(counts)
         self._topic = self._topics[read["topic"] % len(counts)]
         self._partition = TopicPartition(self._topic, read["partition"])
@@ -292,6 +175,7 @@ class _Read:
             except TRANSIENT_ERRORS as error:
                 if self._is_gap_unproven(planned, error):
                     return
+                self._check_frozen(planned, started, error)
                 if self._must_succeed(started):
                     raise ViolationError(f"a read fails though no fault is left: {error!r}") from error
                 self.process.sleep(1.0)
@@ -305,12 +189,24 @@ class _Read:
             and self._may_be_unproven(planned, error.offset)
         )
 
+    def _check_frozen(self, planned: _Planned, started: float, error: KafkaDirectError) -> None:
+        """Check that the loss of a topic is confirmed although one broker does not respond."""
+        environment = self.environment
+        kinds = {event.kind for event in environment.plan.events}
+        deleted_at = environment.oracle.deleted_at.get((self._topic, planned.generation), _NEVER)
+        passed = environment.world.now - max(started, deleted_at)
+        seconds = 2 * environment.plan.parameters["request_timeout_ms"] / 1000 + CONFIRMATION_SECONDS + _SLACK
+        if kinds <= _FROZEN_EVENTS and len(environment.plan.events) <= 2 and passed > seconds:
+            raise ViolationError(
+                f"the topic was deleted {passed:.1f} s ago, but one broker that does not respond hides that: {error!r}"
+            ) from error
+
     def _must_succeed(self, started: float) -> bool:
         """Return whether a read has no reason to fail: no fault since its start, or for long enough to recover."""
         oracle, environment = self.environment.oracle, self.environment
         if oracle.created_at[self._topic, oracle.generations[self._topic]] >= started:
             return False
-        is_short = self._read_parameters["poll_timeout"] == _SHORT_POLL_TIMEOUT
+        is_short = self._read_parameters["poll_timeout"] == SHORT_POLL_TIMEOUT
         if started >= environment.quiet_at and not is_short:
             return True
         plan = environment.plan
@@ -551,8 +447,19 @@ class _Read:
                     oracle.loss_reasons(self._partition, first, until, since=planned.began_at, generation=generation)
                 )
             )
+            if is_justified and planned.topic_id is not None and not (has_older_offsets or seems_truncated):
+                self._check_cause(planned, error)
         if not is_justified:
             raise ViolationError(f"nothing was lost, but the read says: {error!r}") from error
+
+    def _check_cause(self, planned: _Planned, error: DataLossError) -> None:
+        """Check that the bounds of a topic that was recreated are not taken for those of the planned one."""
+        first, until = planned.offsets.from_offset, planned.offsets.until_offset
+        reasons = self.environment.oracle.loss_reasons(
+            self._partition, first, until, since=planned.began_at, generation=planned.generation
+        )
+        if set(reasons) == {"the topic was deleted"}:
+            raise ViolationError(f"the topic was deleted, but the read says: {error!r}") from error
 
     def _may_seem_truncated(self, planned: _Planned) -> bool:
         """Return whether a deposed leader may look like that of a topic that was recreated with a shorter log."""

@@ -18,6 +18,7 @@ from tests.simulation.scenarios.shared_log_writers import SingleWriters, draw_si
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from tests.simulation.history import Size
     from tests.simulation.scheduler import Task, World
@@ -44,7 +45,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     steps = rng.randint(20, 40) if long else rng.randint(1, 4)
     disruption = rng.choice(_DISRUPTIONS) if cluster["brokers"] > 1 and not long and rng.random() < 0.5 else None
     if disruption is not None:
-        seconds, steps = rng.choice((4.0, 8.0)), rng.randint(3, 6)
+        seconds, steps = rng.choice((4.0, 8.0)), rng.randint(4, 6)
     members = [_draw_member(rng, seconds, steps) for _ in range(rng.randint(2, 4) if long else rng.choice((1, 1, 2)))]
     keys = rng.choice((1, 3, 20))
     log = [{**each, "keys": keys} for each in draw_log(rng, batches=rng.randint(0, 40 if long else 5))]
@@ -57,6 +58,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if disruption is not None:
         changes, more = _draw_disruption(rng, disruption, partitions, seconds, cluster)
         events, appends = (*events, *changes), appends + [{**each, "keys": keys} for each in more]
+        if disruption == "truncated" and rng.random() < 0.4:
+            events = (*changes, _let_tables_wait_while_they_reload(rng, members, changes))
     parameters = {
         **cluster,
         "partitions": partitions,
@@ -123,6 +126,27 @@ def _draw_disruption(
             recreated = {"topic": _TOPIC, "partitions": rng.randint(1, partitions), "seconds": 0.0}
             events = [Event("recreate_topic", at=second, args=recreated)]
     return events, appends
+
+
+def _let_tables_wait_while_they_reload(
+    rng: random.Random, members: Sequence[dict[str, Any]], changes: Sequence[Event]
+) -> Event:
+    """Let tables wait for their writes while they are read again; return the pause of a broker that delays that."""
+    truncated_at = changes[-1].at
+    assert truncated_at is not None
+    step = {"records": 1, "keys": 1, "tombstones": False, "timeout": 10.0, "again": False, "as_future": True}
+    for member in members:
+        member |= {"at": 0.0, "table": True, "reread": False, "fails_at": None, "stop_at": None, "linger": 0.0}
+        member["threads"] = [
+            [
+                {**step, "kind": kind, "pause": pause}
+                for first in (truncated_at + 0.1 * rng.random(), 0.2 * rng.random(), 0.5 * rng.random())
+                for kind, pause in (("send", round(first, 3)), ("wait_for", 0.05))
+            ]
+            for _ in range(2)
+        ]
+    pause = {"broker": rng.randrange(3), "seconds": rng.choice((0.5, 2.0))}
+    return Event("pause_broker", at=round(truncated_at + 0.3 * rng.random(), 3), args=pause)
 
 
 def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:

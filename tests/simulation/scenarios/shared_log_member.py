@@ -309,6 +309,8 @@ class LogMember:
         except KafkaDirectError as error:
             write.error = error
             return
+        if self._log._worker.truncation_suspected and not self._truth.was_changed:
+            self._violations.append(f"a write suspects a truncation that did not happen: {write.offsets}")
         if step["as_future"]:
             visible = self._truth.visible_ends()
             ends = {partition: offset + 1 for partition, offset in write.offsets.items()}
@@ -356,6 +358,10 @@ class LogMember:
         finally:
             self._check_time("wait_for()", started, step["timeout"] + _STOP_SLACK)
         ends = {metadata.partition: metadata.offset + 1}
+        if self._table is not None:
+            self.view.violations += find_missing_keys(
+                self._table.snapshot(), self.view, visible._replace(ends=ends), cause="wait_for returned early"
+            )
         if self._table is None and not self._truth.was_recreated:
             for index, entry in self._truth.required(visible._replace(ends=ends)):
                 if entry.offset == metadata.offset and entry.offset not in self.view.delivered.get(index, {}):

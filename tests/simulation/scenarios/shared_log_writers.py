@@ -51,6 +51,9 @@ def draw_single_writers(
     apis = ["FindCoordinator", "InitProducerId", "Produce", "EndTxn"]
     apis += ["AddPartitionsToTxn"] if cluster["transaction_version"] < 2 else []
     events = [*events, *draw_spread_faults(rng, apis, count=rng.choice((0, 0, 1, 3)), occurrences=6)]
+    if rng.random() < 0.6:  # a record may be read before its writer has the response
+        late = {"api": "EndTxn", "occurrence": rng.randrange(4), "repeats": 1, "seconds": rng.choice((0.02, 0.5, 5.0))}
+        events.append(Event("delay_response", args=late))
     scale = 8 if long else 1
     events += [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.choice((0, 0, 1, 1, 2)) * scale)]
     if rng.random() < 0.3:

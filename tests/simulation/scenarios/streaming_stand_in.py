@@ -49,8 +49,9 @@ class StoredCheckpoint(NamedTuple):
 class CheckpointStore:
     """The checkpoint directory; as with Spark's files, the last one written counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, write_seconds: float = 0.2) -> None:
         self.stored: StoredCheckpoint | None = None
+        self.write_seconds = write_seconds  # at most
 
 
 class Job(NamedTuple):
@@ -289,9 +290,9 @@ class StreamingStandIn:
         rng = self._world.rng(f"writer of {self._driver.name}")
         while (write := self._writes.take()) is not None:
             stored, is_processed = write
-            self._driver.sleep(0.001 + 0.2 * rng.random() ** 4)
-            self._graph.reach("before the checkpoint is written")
             assert self._store is not None
+            self._driver.sleep(0.001 + self._store.write_seconds * rng.random() ** 4)
+            self._graph.reach("before the checkpoint is written")
             self._store.stored = stored
             self._world.trace("checkpoint", stored.time_ms, stored.pending)
             self._graph.reach("after the checkpoint is written")

@@ -182,3 +182,15 @@ def test_a_table_with_more_partitions_rejects_writes(cluster: LogCluster, table:
         with pytest.raises(IllegalLogStateError, match="has 3 partitions, and the table was made for 2"):
             write()
     assert cluster.log(tp(0)).end == end
+
+
+def test_a_write_that_is_read_before_its_response_arrives_is_no_truncation(
+    cluster: LogCluster, table: KafkaTable[Any, Any]
+) -> None:
+    cluster.fault("EndTxn", "delay_response", seconds=2)
+    offsets = table.write({b"a": b"1", b"b": b"1"})
+    assert table.snapshot() == {b"a": b"1", b"b": b"1"}  # the consumer was faster than the response
+    start = cluster.now
+    table.wait_for(offsets, 1)
+    table.read_to_end().result(5)
+    assert cluster.now - start < 1
