@@ -175,6 +175,8 @@ def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     for topic, partitions in partition_counts(TOPICS, plan.parameters).items():
         environment.cluster.create_topic(topic, partitions)
+    for broker in environment.cluster.brokers.values():
+        broker.apply_image(environment.cluster.image)  # a broker that lacked a topic would say that it does not exist
     if plan.parameters["mode"] == "idempotent":
         _IdempotentRun(environment).run()
     else:
