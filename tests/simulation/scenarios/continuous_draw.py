@@ -154,22 +154,35 @@ def _draw_crash_in_a_change(rng: random.Random, parameters: dict[str, Any]) -> t
     parameters |= {
         "fail_on_data_loss": False,
         "selections": [list(partitions)],
-        "kills": [[1.5, "driver", 0]],
+        "kills": [[2.5, "driver", 0]],
         "restart_seconds": 2.0,
         "micro_batches": [],
         "recoveries": [],
     }
+    index, count = tuple(partitions).index(topic), len(partitions)
     parameters["appends"] += [
-        {"partition": number % 4, "records": 1 + number % 3, "keys": 0, "producer": 0, "transaction": None, "at": at}
-        for number, at in enumerate((0.5, 0.6, 0.7, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1, 2.2, 2.3, 2.4))
+        {
+            "partition": number,
+            "records": (index - number - 1) % count + 1,  # so that `RecordWriter` appends to the topic
+            "keys": 0,
+            "producer": 0,
+            "transaction": None,
+            "at": at,
+        }
+        for at in (0.5, 0.8, 1.2, 1.4, 1.6, 2.6, 2.8)
+        for number in range(partitions[topic])
     ]
-    if rng.random() < 0.3:
-        changes = [Event("expand_topic", 2.6, args={"topic": topic, "count": 1})]
-    else:
-        changes = [
-            Event("delete_records", 2.6, args={"topic": topic, "partition": each, "fraction": 1.0})
-            for each in range(partitions[topic])
-        ]
+    change = rng.choice(("expand_topic", "delete_records", _UNCLEAN))
+    each_partition = [{"topic": topic, "partition": number} for number in range(partitions[topic])]
+    if change == "expand_topic":
+        changes = [Event(change, 3.0, args={"topic": topic, "count": 1})]
+    elif change == "delete_records":
+        changes = [Event(change, 3.0, args={**each, "fraction": 1.0}) for each in each_partition]
+    else:  # the logs become shorter than what was committed
+        parameters |= {"brokers": 2, "cluster": {**parameters["cluster"], "replication_factor": 2}}
+        stuck = {"seconds": 2.2, "in_sync": False}
+        changes = [Event("stick_follower", 0.9, args={**each, **stuck}) for each in each_partition]
+        changes += [Event(change, 3.0, args={**each, "shortest": True}) for each in each_partition]
     crash = {"api": rng.choice(_DRIVER_APIS), "occurrence": 0, "repeats": 1}
     return (*changes, Event(rng.choice(CRASHES), args=crash))
 
