@@ -38,6 +38,8 @@ _PLANS = Path(__file__).parent / "plans"
         # A direct stream found a partition in a batch that no checkpoint has, and committed its records. When the batch
         # was generated again, it lacked them.
         "direct-stream-partition-without-checkpoint",
+        # A driver found no partitions, and hung. When they existed, it fenced its successor before it had cores itself.
+        "driver-that-fences-before-it-has-cores",
         # Without topic ids a task named a new leader's epoch to the planned leader, which returned lost records.
         "epoch-with-another-leader",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.

@@ -212,9 +212,9 @@ class ContinuousExecution:
         try:
             partitions = self._offset_reader.assigned(strict=False).partitions
             tasks = self._task_count(len(partitions))
-            committed = self._logs.state().committed
-            committed_offsets = None if committed is None else self._logs.offset_entry(committed).offsets
             self._definition.delivery.check(self._state.query_info.id)
+            committed = self._logs.state().committed  # read last, because another driver may run since
+            committed_offsets = None if committed is None else self._logs.offset_entry(committed).offsets
             self._is_waiting_for_brokers = False
             if tasks:
                 self._run_tasks(tasks)
@@ -304,6 +304,8 @@ class ContinuousExecution:
         """
         # Missing topics are no error here: initial_offsets() waits for them, and resume_offsets() reports them as lost.
         partitions = self._offset_reader.assigned(strict=False).partitions
+        if partitions and not tasks:
+            return None  # they were created just now, and a run needs cores before it fences others
         for _ in range(_MAX_PREPARE_ATTEMPTS):
             self._definition.delivery.prepare(self._state.query_info.id, partitions, tasks)
             state, delivery = self._logs.state(), self._definition.delivery
