@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.read_options import ReadOptions
 
 FieldValues = dict[str, Any]
-"""The path of a field, for example ``ConnectionSettings.security.tls.key``, to its value."""
+"""The path of a field, for example ``connection.security.tls.key``, to its value.
+
+Names of classes are no part of it, so that the record does not change if settings move to other classes.
+"""
 
 # `source_option_strings` holds the strings as given, including secrets. Warnings are recorded separately.
 # The last four are the names of options in errors of connections.
@@ -68,22 +71,14 @@ def _stream(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
 
 def _read_option_values(options: ReadOptions, warnings: list[str]) -> FieldValues:
     warnings += options.warnings
-    return {
-        **_field_values(type(options).__name__, options, without=("connection", "fetch")),
-        **_field_values("FetchSettings", options.fetch),
-        **_field_values("ConnectionSettings", options.connection),
-    }
+    return _field_values("", options)
 
 
 def _direct(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
     params = parse_kafka_params(given)
-    driver = _field_values("connection", params.connection)
-    executors = _field_values("connection", params.executor_connection)
-    values = _field_values("KafkaParameters", params)
-    values["KafkaParameters.executor_connection"] = {
-        path: value for path, value in executors.items() if driver.get(path) != value
-    }
-    return values
+    driver, executors = (_field_values("", each) for each in (params.connection, params.executor_connection))
+    differences = {path: value for path, value in executors.items() if driver.get(path) != value}
+    return {**_field_values("", params), "executor_connection": differences}
 
 
 def _rdd(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
@@ -97,7 +92,7 @@ def _rdd(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
         params.fail_on_data_loss,
         params.max_record_batch_bytes,
     )
-    return _field_values("ReadConfig", config)
+    return _field_values("", config)
 
 
 def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
@@ -139,20 +134,34 @@ class _WarningCollector(logging.Handler):
         self.warnings.append(record.getMessage())
 
 
-def _field_values(path: str, value: Any, without: tuple[str, ...] = ()) -> FieldValues:
-    """The fields of a dataclass, and of the dataclasses in its fields."""
+def _field_values(path: str, value: Any) -> FieldValues:
+    """The fields of a value of a class of this package, and of such values in its fields."""
     names = _field_names(value.__class__)
     if names is None:
-        return {path: value}
-    values: FieldValues = {path: type(value).__name__}
+        return {path: _without_classes(value)}
+    values: FieldValues = {}
     for name in names:
-        if name not in without:
-            values.update(_field_values(f"{path}.{name}", getattr(value, name)))
+        values.update(_field_values(f"{path}.{name}" if path else name, getattr(value, name)))
     return values
+
+
+def _without_classes(value: Any) -> Any:
+    """The value, in which tuples and mappings have fields in place of values of our classes."""
+    if isinstance(value, tuple):
+        return tuple(_without_classes(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _without_classes(each) for key, each in value.items()}
+    if _field_names(value.__class__) is None:
+        return value
+    return _field_values("", value)
 
 
 @functools.cache
 def _field_names(value_class: type) -> tuple[str, ...] | None:
-    if not dataclasses.is_dataclass(value_class):
-        return None
-    return tuple(field.name for field in dataclasses.fields(value_class) if field.name not in _EXCLUDED_FIELDS)
+    if dataclasses.is_dataclass(value_class):
+        names = tuple(field.name for field in dataclasses.fields(value_class))
+    else:
+        names = getattr(value_class, "_fields", ())
+    if value_class.__module__.partition(".")[0] != "pyspark_kafka_direct" or not names:
+        return None  # a value without fields is known by its class only, such as Earliest()
+    return tuple(name for name in names if name not in _EXCLUDED_FIELDS)

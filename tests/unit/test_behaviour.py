@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.behaviour import (
     collected_tests,
@@ -23,6 +25,13 @@ def test_secrets_are_recorded_masked() -> None:
     outcomes = list(option_outcomes.recorded_outcomes())
     assert any("********" in outcome for outcome in outcomes)
     assert not [outcome for outcome in outcomes if SECRET in outcome]
+
+
+def test_values_are_recorded_without_the_classes_of_settings() -> None:
+    values = [outcome for outcome in option_outcomes.recorded_outcomes() if outcome.startswith("=")]
+    assert not [
+        value for value in values if re.search(r"(?<![a-z])[A-Z]\w*(Settings|Options|Config|Parameters)\b", value)
+    ]
 
 
 def test_requests() -> None:

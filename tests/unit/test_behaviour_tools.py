@@ -26,21 +26,14 @@ LINE = {
     "context": "plain",
     "spelled": "k n",
     "apis": "batch direct",
-    "seen": {
-        "= FetchSettings.fetch_min_bytes=5": "batch",
-        "= KafkaParameters.fetch.fetch_min_bytes=5": "direct",
-    },
+    "seen": {"= fetch.fetch_min_bytes=5": "*"},
 }
 
 
 def test_an_option_with_another_outcome_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(option_outcomes, "FILE", tmp_path / "options.jsonl")
     monkeypatch.setattr(option_outcomes, "all_cases", lambda: [Case("client.id", "plain", ("x",), "k", "batch")])
-    seen = {
-        "= FetchSettings.fetch_min_bytes=5": "batch",
-        "= KafkaParameters.fetch.fetch_min_bytes=5": "direct:k",
-        "= as without": "direct:n",
-    }
+    seen = {"= fetch.fetch_min_bytes=5": "batch direct:k", "= as without": "direct:n"}
     option_outcomes.FILE.write_text(json.dumps({**LINE, "seen": seen}) + "\n", "utf-8")
     differences = option_outcomes.compare()
     assert list(differences) == ["fetch.min.bytes (plain) '5' n at direct", "client.id (plain) 'x'"]
