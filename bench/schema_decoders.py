@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.formats.avro.schema import AvroSchema
+    from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
 
 AVRO_ALL, AVRO_FEW, PROTOBUF_ALL, ONE_WRITER, TWO_WRITERS, ONE_PERCENT, NO_DATUM, UPB, HOSTILE_US = (
     "Avro, 14 fields",
@@ -61,10 +61,10 @@ class _Writers:
 def measure_decoders() -> dict[str, float]:
     """Return the records per second of each case, and the microseconds in which hostile bytes are rejected."""
     from pyspark_kafka_direct.config.payload_settings import ProtobufSource
-    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
-    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-    from pyspark_kafka_direct.formats.framing import ConfluentFraming
-    from pyspark_kafka_direct.formats.protobuf.protobuf_column import ProtobufColumn
+    from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings
+    from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.payloads.framing import ConfluentFraming
+    from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
 
     rows = list(flights(_DECODED))
     clean = [PREFIX + datum for datum in avro_datums(rows, avro_schema())]
@@ -94,9 +94,9 @@ def measure_decoders() -> dict[str, float]:
 def _avro_decoder(names: Sequence[str]) -> Callable[[pa.Array], object]:
     import pyarrow as pa
 
-    from pyspark_kafka_direct.formats.avro.resolution import resolve
-    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-    from pyspark_kafka_direct.records.avro_values import AvroDecoder
+    from pyspark_kafka_direct.payloads.avro.avro_values import AvroDecoder
+    from pyspark_kafka_direct.payloads.avro.resolution import resolve
+    from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 
     fields, root = arrow_fields(names), parse_avro_schema(avro_schema()).root
     decoder = AvroDecoder(fields)
@@ -119,9 +119,9 @@ def _hostile_microseconds() -> float:
     """Return the median processor time for a value, of batches of such values."""
     import pyarrow as pa
 
-    from pyspark_kafka_direct.formats.avro.avro_column import AvroColumn, AvroSettings
-    from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-    from pyspark_kafka_direct.formats.framing import ConfluentFraming
+    from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings
+    from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+    from pyspark_kafka_direct.payloads.framing import ConfluentFraming
 
     schema = parse_avro_schema(HOSTILE_SCHEMA)
     writers = _Writers({1: schema})

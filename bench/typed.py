@@ -210,7 +210,7 @@ def measure_decoder() -> dict[str, float]:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.records import JsonDecoder
+    from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 
     chosen = list(islice(flights(), _DECODED))
     shuffle = random.Random(1)

@@ -44,7 +44,7 @@ PRELOADED_MODULES: Final = (
     "pyspark_kafka_direct.config.read_options",
     "pyspark_kafka_direct.datasource.kafka_batch_reader",
     "pyspark_kafka_direct.datasource.writers",
-    "pyspark_kafka_direct.spark.reader_schemas",
+    "pyspark_kafka_direct.payloads.spark.reader_schemas",
     "pyspark_kafka_direct.datasource.source_provider",
 )
 

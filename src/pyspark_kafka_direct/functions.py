@@ -10,17 +10,18 @@ from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, REGISTRY_TABLE, parse_payload_arguments
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.records import arrow_schema
-from pyspark_kafka_direct.spark.avro_functions import (
+from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
+from pyspark_kafka_direct.payloads.spark.avro_functions import (
     from_avro_function,
     parse_from_avro,
     parse_to_avro,
     to_avro_function,
 )
-from pyspark_kafka_direct.spark.json_inference import infer_fields
-from pyspark_kafka_direct.spark.protobuf_functions import from_protobuf_function, to_protobuf_function
-from pyspark_kafka_direct.spark.session_time_zone import session_time_zone
-from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, arrow_udf
+from pyspark_kafka_direct.payloads.spark.json_inference import infer_fields
+from pyspark_kafka_direct.payloads.spark.protobuf_functions import from_protobuf_function, to_protobuf_function
+from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_zone
+from pyspark_kafka_direct.records import arrow_schema
+from pyspark_kafka_direct.spark.spark_versions import arrow_udf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
-    from pyspark_kafka_direct.records import JsonDecoder
+    from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 
 __all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro", "to_protobuf"]
 
@@ -225,7 +226,7 @@ def infer_schema(
     Raises:
         OptionError: No sampled value is a JSON object with a field, or a framing is not one of JSON.
     """
-    from pyspark_kafka_direct.formats.json_column import json_framing, without_header
+    from pyspark_kafka_direct.payloads.json.json_column import json_framing, without_header
 
     if sample < 1:
         raise OptionError(f"infer_schema: sample must be at least 1, got {sample}")
@@ -281,7 +282,7 @@ def _struct_type(schema: StructType | str) -> StructType:
 
 
 def _check_fields(fields: pa.Schema, corrupt_record: str) -> None:
-    from pyspark_kafka_direct.records.json_values import check_json_fields
+    from pyspark_kafka_direct.payloads.json.json_values import check_json_fields
 
     try:
         check_json_fields(fields, corrupt_record)
@@ -297,8 +298,8 @@ def _decode_function(
 
     def from_json(values: pa.Array) -> pa.Array:
         nonlocal decoder
-        from pyspark_kafka_direct.formats.whole_column import decode_all
-        from pyspark_kafka_direct.records import JsonDecoder
+        from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+        from pyspark_kafka_direct.payloads.whole_column import decode_all
 
         decoder = decoder or JsonDecoder(fields, corrupt_record, time_zone)
         return decode_all(decoder, values, "JSON", failing=failing)

@@ -12,7 +12,7 @@ import sys
 import time
 
 from tests.integration.from_avro_cases import DIFFERENCES, EVOLUTIONS, TYPES
-from tests.unit.formats.avro_data import decode, malformed
+from tests.unit.payloads.avro_data import decode, malformed
 
 REPORT_SECONDS = 30.0
 CASES = [

@@ -10,14 +10,18 @@ import argparse
 import random
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from tests.golden.plain_values import plain
-from tests.unit.records import test_decoded_size as sizes
-from tests.unit.records import test_json_decoders as structs
-from tests.unit.records import test_json_types as types
+from tests.unit.payloads import test_decoded_size as sizes
+from tests.unit.payloads import test_json_decoders as structs
+from tests.unit.payloads import test_json_types as types
 
-from pyspark_kafka_direct.records import DecodedValues, JsonDecoder
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 
 REPORT_SECONDS = 30.0
 KEYS = (

@@ -9,39 +9,39 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.fuzz.fuzz_avro import CASES, damaged
 from tests.golden.plain_values import decoded, optional_bytes, optional_text
-from tests.unit.formats import avro_data, protobuf_data
-from tests.unit.formats.protobuf_data import ALL_TYPES, CLOSED, PROTO2
-from tests.unit.formats.random_messages import random_message, unknown_symbols
-from tests.unit.formats.test_protobuf_decoders import mutated
-from tests.unit.records import test_json_types as json_types
-from tests.unit.records.random_json import RandomJson
-from tests.unit.records.test_decoded_size import FIELDS as SIZED_FIELDS
-from tests.unit.records.test_json_decoders import FIELDS as JSON_FIELDS
+from tests.unit.payloads import avro_data, protobuf_data
+from tests.unit.payloads import test_json_types as json_types
+from tests.unit.payloads.protobuf_data import ALL_TYPES, CLOSED, PROTO2
+from tests.unit.payloads.random_json import RandomJson
+from tests.unit.payloads.random_messages import random_message, unknown_symbols
+from tests.unit.payloads.test_decoded_size import FIELDS as SIZED_FIELDS
+from tests.unit.payloads.test_json_decoders import FIELDS as JSON_FIELDS
+from tests.unit.payloads.test_protobuf_decoders import mutated
 
-from pyspark_kafka_direct.formats.avro import encoder_program as avro_encoder
-from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, RecordType
-from pyspark_kafka_direct.formats.avro.resolution import resolve
-from pyspark_kafka_direct.formats.protobuf import encoder_program as protobuf_encoder
-from pyspark_kafka_direct.formats.protobuf.program import make_program
-from pyspark_kafka_direct.formats.protobuf.proto_types import ProtobufSchemaError
-from pyspark_kafka_direct.formats.protobuf.schema import parse_protobuf_schema
-from pyspark_kafka_direct.records import JsonDecoder
-from pyspark_kafka_direct.records.avro_values import AvroDecoder
-from pyspark_kafka_direct.records.encoded_values import (
+from pyspark_kafka_direct.payloads.avro import encoder_program as avro_encoder
+from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError, RecordType
+from pyspark_kafka_direct.payloads.avro.avro_values import AvroDecoder
+from pyspark_kafka_direct.payloads.avro.resolution import resolve
+from pyspark_kafka_direct.payloads.encoded_values import (
     AvroEncoder,
     InvalidValueError,
     PayloadEncoding,
     ProtobufEncoder,
 )
-from pyspark_kafka_direct.records.json_types import encodable, encode_json
-from pyspark_kafka_direct.records.protobuf_values import ProtobufDecoder
+from pyspark_kafka_direct.payloads.json.json_types import encodable, encode_json
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+from pyspark_kafka_direct.payloads.protobuf import encoder_program as protobuf_encoder
+from pyspark_kafka_direct.payloads.protobuf.program import make_program
+from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
+from pyspark_kafka_direct.payloads.protobuf.protobuf_values import ProtobufDecoder
+from pyspark_kafka_direct.payloads.protobuf.schema import parse_protobuf_schema
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark_kafka_direct.records import DecodedValues
-    from pyspark_kafka_direct.records.encoded_values import PayloadEncoder
+    from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
+    from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder
 
 _JSON: Final = {"plain": JSON_FIELDS, "types": json_types.FIELDS, "variant": None, "sized": SIZED_FIELDS}
 _PROTOBUF: Final = {

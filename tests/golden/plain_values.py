@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.records import DecodedValues
+    from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 
 
 def text(data: bytes | bytearray | memoryview) -> str:

@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.unit.formats.protobuf_data import message_class
+from tests.unit.payloads.protobuf_data import message_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable

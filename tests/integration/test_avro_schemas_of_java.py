@@ -9,10 +9,10 @@ from typing import Any
 
 import pyspark
 
-from pyspark_kafka_direct.formats.avro.avro_types import AvroSchemaError, RecordType
-from pyspark_kafka_direct.formats.avro.canonical_form import canonical_form
-from pyspark_kafka_direct.formats.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.formats.avro.spark_types import logical_type
+from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError, RecordType
+from pyspark_kafka_direct.payloads.avro.canonical_form import canonical_form
+from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.payloads.avro.spark_types import logical_type
 
 # Reads a schema from each line. Prints its Parsing Canonical Form and the decimal of its first field, or E.
 JAVA = """

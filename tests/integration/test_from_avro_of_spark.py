@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from tests.integration.from_avro_cases import DIFFERENCES, EVOLUTIONS, REJECTED, TYPES, Case
-from tests.unit.formats.avro_data import encode, records
+from tests.unit.payloads.avro_data import encode, records
 
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.functions import from_avro

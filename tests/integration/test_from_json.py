@@ -12,8 +12,8 @@ from tests.integration.from_json_cases import DIFFERENCES, SCHEMA, VALUES
 
 from pyspark_kafka_direct import MalformedPayloadError, error_of, functions
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
-from pyspark_kafka_direct.records import JsonDecoder
-from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

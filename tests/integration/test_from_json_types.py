@@ -12,7 +12,7 @@ from pyspark.sql.functions import col, from_json
 from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import functions
-from pyspark_kafka_direct.records import JsonDecoder
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType, VariantVal
 from tests.integration.parse_json_cases import DIFFERENCES, STRUCT_DIFFERENCES, STRUCT_SCHEMA, STRUCT_VALUES, VALUES
 
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
-from pyspark_kafka_direct.records import JsonDecoder
-from pyspark_kafka_direct.records.json_values import HALF_PAIR
-from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc, spark_features
+from pyspark_kafka_direct.payloads.json.json_values import HALF_PAIR, JsonDecoder
+from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
+from pyspark_kafka_direct.spark.spark_versions import spark_features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
-    from pyspark_kafka_direct.records import DecodedValues
+    from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 
 
 def read_by_spark(spark: SparkSession, values: Sequence[bytes], read: Column) -> tuple[list[Any], DataType]:

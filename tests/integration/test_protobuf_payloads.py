@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, timestamp_pb2
 from tests.fake_registry import FakeRegistry
-from tests.unit.formats.protobuf_data import file_descriptor, message_class
+from tests.unit.payloads.protobuf_data import file_descriptor, message_class
 
 from pyspark_kafka_direct import MalformedPayloadError, error_of
 from pyspark_kafka_direct.functions import from_protobuf

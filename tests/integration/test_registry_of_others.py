@@ -11,9 +11,9 @@ from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, R
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.config.sink_payloads import SinkColumn, SinkPayloads
 from pyspark_kafka_direct.errors import SchemaNotFoundError, SchemaRegistryError
-from pyspark_kafka_direct.registry.registered_schema import Schema, SchemaReference
-from pyspark_kafka_direct.registry.registry_client import RegistryClient
-from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
+from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, SchemaReference
+from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
+from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import Row
-from tests.unit.formats.avro_data import encode
+from tests.unit.payloads.avro_data import encode
 
 from pyspark_kafka_direct import OptionError, error_of
 from pyspark_kafka_direct.functions import from_avro

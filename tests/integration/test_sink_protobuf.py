@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from tests.integration.exactly_once import PARTITIONS, Pipe
 from tests.integration.read_back import consume
 from tests.integration.transactional_batches import committed
-from tests.unit.formats.protobuf_data import file_descriptor, message_class
+from tests.unit.payloads.protobuf_data import file_descriptor, message_class
 
 from pyspark_kafka_direct import ColumnError, OptionError, SchemaNotFoundError, error_of, foreach_batch_writer
 from pyspark_kafka_direct.functions import from_protobuf, to_protobuf

@@ -13,7 +13,7 @@ from pyspark.sql.functions import col, to_json
 from pyspark.sql.pandas.types import to_arrow_type
 from tests.integration.sessions import setting
 
-from pyspark_kafka_direct.records.json_types import encode_json
+from pyspark_kafka_direct.payloads.json.json_types import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

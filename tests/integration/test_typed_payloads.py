@@ -11,7 +11,7 @@ from tests.integration.sessions import setting
 
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, error_of
 from pyspark_kafka_direct.functions import infer_schema
-from pyspark_kafka_direct.spark.json_inference import infer_fields
+from pyspark_kafka_direct.payloads.spark.json_inference import infer_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

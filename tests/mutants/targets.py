@@ -66,12 +66,17 @@ TARGETS = {
         ),
     ),
     "records": MutationTarget(("records",), ("records", "test_golden.py")),
-    "formats": MutationTarget(
-        ("formats",),
-        ("formats", "config/test_payload_options.py", "config/test_sink_payloads.py", "spark/test_writer_schemas.py"),
-    ),
-    "registry": MutationTarget(
-        ("registry",), ("registry", "formats/test_registry_schemas.py", "config/test_registry_options.py")
+    "payloads": MutationTarget(
+        ("payloads",),
+        (
+            "payloads",
+            "config/test_payload_options.py",
+            "config/test_registry_options.py",
+            "config/test_sink_payloads.py",
+            "datasource/test_payload_schema.py",
+            "test_functions.py",
+            "test_golden.py",
+        ),
     ),
     "config": MutationTarget(
         ("config",), ("config", "direct/test_conf.py", "planning/test_subscription.py", "planning/test_backpressure.py")

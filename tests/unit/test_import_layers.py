@@ -22,28 +22,31 @@ PACKAGE = "pyspark_kafka_direct"
 SOURCE = ROOT / "src" / PACKAGE
 MAX_LINES = 600
 
-PURE = frozenset({"_version", "errors", "offsets", "planning", "config"})
+PURE = frozenset({"_version", "errors", "offsets", "atomic_file", "planning", "config"})
 PROTOCOL = PURE | {"protocol"}
 CLIENT_AND_RECORDS = PROTOCOL | {"client", "records"}
 BELOW_SPARK = CLIENT_AND_RECORDS | {"consumer", "producer"}
-BELOW_APIS = BELOW_SPARK | {"registry", "formats", "spark"}
+PAYLOADS = frozenset({"payloads", "payloads.registry", "payloads.spark"})
+BELOW_APIS = BELOW_SPARK | PAYLOADS | {"spark"}
 APIS = ("datasource", "direct", "continuous", "log", "monitor")
 
 ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "_version": frozenset(),
     "errors": frozenset(),
     "offsets": frozenset({"errors"}),
+    "atomic_file": frozenset(),
     "config": frozenset({"errors", "offsets"}),
     "planning": frozenset({"errors", "offsets", "config"}),
     "protocol": PURE,
     "client": PROTOCOL,
-    "registry": PROTOCOL | {"client"},
     "records": PURE,
-    "formats": PURE | {"records", "registry"},
+    "payloads.registry": PROTOCOL | {"client"},
+    "payloads": PURE | {"records", "payloads.registry"},
+    "payloads.spark": PURE | {"records", "payloads.registry", "payloads"},
     "consumer": CLIENT_AND_RECORDS,
     # An exactly-once write reads the last sink state record before it continues.
     "producer": CLIENT_AND_RECORDS | {"consumer"},
-    "spark": BELOW_SPARK | {"registry", "formats"},
+    "spark": BELOW_SPARK | PAYLOADS,
     **dict.fromkeys(APIS, BELOW_APIS),
     "broker": frozenset({"errors"}),
     "cli": BELOW_APIS | {*APIS, "broker"},
@@ -52,14 +55,16 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     # The package itself: names of the pure packages at once, everything else lazily (tested below).
     "__init__": BELOW_APIS | {*APIS},
 }
-"""Package to the packages that it may import, apart from itself."""
+"""Package, or a part of one with rules of its own, to the packages that it may import, apart from itself."""
 
 ALLOWED_LIBRARIES: dict[str, frozenset[str]] = {
     "kafka": frozenset(),
     "confluent_kafka": frozenset(),
-    "pyarrow": frozenset({"records", "formats", "consumer", "producer", "spark", *APIS, "cli", "functions"}),
+    "pyarrow": frozenset(
+        {"records", "payloads", "payloads.spark", "consumer", "producer", "spark", *APIS, "cli", "functions"}
+    ),
     # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
-    "pyspark": frozenset({"spark", *APIS, "broker", "cli", "daemon", "functions"}),
+    "pyspark": frozenset({"payloads.spark", "spark", *APIS, "broker", "cli", "daemon", "functions"}),
     "py4j": frozenset({*APIS, "broker", "cli"}),
 }
 """Heavy library to the packages that may import it."""
@@ -68,7 +73,13 @@ ALLOWED_LIBRARIES: dict[str, frozenset[str]] = {
 def package_of(file: Path) -> str:
     if file == SOURCE / "broker" / "__main__.py":  # a program: it also makes topics, and writes a sample to one
         return "cli"
-    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return layer_of(file.relative_to(SOURCE).with_suffix("").parts)
+
+
+def layer_of(parts: tuple[str, ...]) -> str:
+    """The package of a module below our own, or its part that has rules of its own."""
+    part = ".".join(parts[:2])
+    return part if part in ALLOWED_PACKAGES else parts[0]
 
 
 @functools.cache  # two tests parse each file
@@ -108,7 +119,7 @@ def violations(package_name: str, source: str, package: str) -> list[str]:
         if parts[0] in ALLOWED_LIBRARIES and package_name not in ALLOWED_LIBRARIES[parts[0]]:
             found.append(f"{package_name} imports {name}")
         if parts[0] == PACKAGE and len(parts) > 1:
-            target = parts[1]
+            target = layer_of(tuple(parts[1:]))
             if target in ALLOWED_PACKAGES and target != package_name and target not in ALLOWED_PACKAGES[package_name]:
                 found.append(f"{package_name} imports {name}")
     return found
@@ -143,18 +154,23 @@ def test_packages_import_only_what_is_below_them(file: Path) -> None:
         ("config", f"from {PACKAGE} import records"),
         ("client", f"from {PACKAGE}.records import COLUMNS"),
         ("client", "import pyspark"),
-        ("client", f"from {PACKAGE}.registry import registry_client"),
-        ("registry", "import pyarrow"),
-        ("registry", f"from {PACKAGE}.records import COLUMNS"),
+        ("client", f"from {PACKAGE}.payloads.registry import registry_client"),
+        ("payloads.registry", "import pyarrow"),
+        ("payloads.registry", f"from {PACKAGE}.records import COLUMNS"),
+        ("payloads.registry", f"from {PACKAGE}.payloads.framing import HEADER_NAMES"),
         ("protocol", f"from {PACKAGE}.client import connection"),
         ("records", f"from {PACKAGE}.protocol import codec"),
         ("client", "import pyarrow"),
         ("client", "import kafka.protocol"),
         ("records", f"from {PACKAGE}.client import pool"),
         ("records", "from kafka.record import x"),
-        ("formats", f"from {PACKAGE}.client import pool"),
-        ("formats", "from pyspark.sql import SparkSession"),
-        ("consumer", f"from {PACKAGE}.formats import payload_decoder"),
+        ("records", f"from {PACKAGE}.payloads.decoded_values import DecodedValues"),
+        ("config", f"from {PACKAGE}.payloads.avro import schema"),
+        ("payloads", f"from {PACKAGE}.client import pool"),
+        ("payloads", f"from {PACKAGE}.payloads.spark import payload_schema"),
+        ("payloads", "from pyspark.sql import SparkSession"),
+        ("payloads.spark", f"from {PACKAGE}.spark.spark_versions import spark_features"),
+        ("consumer", f"from {PACKAGE}.payloads import payload_decoder"),
         ("consumer", "from pyspark.sql import SparkSession"),
         ("consumer", f"from {PACKAGE}.datasource import batch"),
         ("consumer", f"from {PACKAGE}.spark import worker"),
@@ -185,6 +201,8 @@ def test_a_forbidden_import_is_found(package_name: str, line: str) -> None:
         ("client", f"from {PACKAGE}.config.security_settings import Secret"),
         ("consumer", f"from {PACKAGE}.client import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
         ("datasource", f"from {PACKAGE}.consumer import range_reader\nimport pyspark"),
+        ("payloads", f"from {PACKAGE}.payloads.registry import registry_client\nimport pyarrow"),
+        ("payloads.spark", f"from {PACKAGE}.payloads.avro import schema\nimport pyspark"),
         ("spark", f"from {PACKAGE}.config.read_options import ReadOptions"),
         (
             "continuous",

@@ -11,8 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "pyspark_kafka_direct"
 PACKAGES = (
     "client",
     "protocol",
-    "registry",
-    "formats",
+    "payloads",
     "consumer",
     "producer",
     "config",
@@ -73,7 +72,6 @@ ALLOWED = {
     "log/kafka_table.py": {"wait_for"},  # the log's own method, which waits through the system
     "spark/commit_offer.py": {"uuid.uuid4"},  # identifies a planner among the processes of a machine
     "spark/stop_at_signal.py": {"threading.Thread"},  # a thread that the interpreter waits for at its exit
-    "spark/listener_files.py": {"uuid.uuid4"},  # a file name that no other process uses
 }
 """Reviewed exceptions."""
 

@@ -14,7 +14,7 @@ use support::{Random, varint};
 
 const LIMIT: usize = 128 << 20;
 
-// The numbers of operations, as of `pyspark_kafka_direct.records.avro_values.Op`.
+// The numbers of operations, as of `pyspark_kafka_direct.payloads.avro.avro_values.Op`.
 const SKIP_LENGTH: i64 = 2;
 const SKIP_ITEMS: i64 = 5;
 const BOOLEAN: i64 = 6;

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.map_function import MapFunction
     from pyspark_kafka_direct.continuous.query_state import QueryState
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
-    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult, TaskAssignment
     from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 

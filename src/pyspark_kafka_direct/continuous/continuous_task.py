@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
     from pyspark_kafka_direct.continuous.map_function import MapFunction
-    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns, PayloadDecoder
+    from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns, PayloadDecoder
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 

@@ -14,10 +14,10 @@ from pyspark_kafka_direct.client.consumer_group import CommittedOffset, Consumer
 from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
 from pyspark_kafka_direct.continuous.group_offsets import EpochMetadata, offsets_group_id, transactional_id
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, KafkaDirectError, ProducerFencedError
-from pyspark_kafka_direct.spark.payload_encoders import NO_ENCODERS, PayloadEncoders
-from pyspark_kafka_direct.spark.write_rows import split_rows, stamp_headers, to_producer_rows
-from pyspark_kafka_direct.spark.write_schema import resolve_arrow_write_schema
-from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
+from pyspark_kafka_direct.payloads.spark.payload_encoders import NO_ENCODERS, PayloadEncoders
+from pyspark_kafka_direct.payloads.spark.write_rows import split_rows, stamp_headers, to_producer_rows
+from pyspark_kafka_direct.payloads.spark.write_schema import resolve_arrow_write_schema
+from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.sink_options import SinkOptions
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
-    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
     from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-    from pyspark_kafka_direct.spark.write_schema import WriteSchema
 
 _OFFSET_REFRESH_SECONDS: Final = 24 * 3600.0
 

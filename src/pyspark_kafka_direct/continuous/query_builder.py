@@ -305,8 +305,8 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.query import ContinuousQuery, active
         from pyspark_kafka_direct.continuous.query_run import new_id
         from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
-        from pyspark_kafka_direct.spark.payload_schema import decoded_columns
-        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+        from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
+        from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
         spark: Any = self._spark
         if self._read_options is None:

@@ -63,12 +63,12 @@ class ReadSchema:
         if self.payloads is None:
             yield from self.renamed(task_reader.read(task, self.columns))
             return
-        from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
-        from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+        from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
+        from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 
         decoded = DecodedColumns(self.payloads, self.columns, arrow_schema_in_utc(self.schema))
         if self.default_time_zone is not None:
-            from pyspark_kafka_direct.spark.session_time_zone import task_time_zone
+            from pyspark_kafka_direct.payloads.spark.session_time_zone import task_time_zone
 
             decoded = decoded._replace(time_zone=task_time_zone(self.default_time_zone))
         yield from task_reader.read_decoded(task, decoded)
@@ -78,7 +78,7 @@ class ReadSchema:
         if self.schema == StructType([StructField(name, _TYPES[name]) for name in self.columns]):
             yield from batches
             return
-        from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+        from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 
         arrow_schema = arrow_schema_in_utc(self.schema)
         for batch in batches:
@@ -105,28 +105,28 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
         if payloads.format_of(column) != "binary":
-            from pyspark_kafka_direct.spark.payload_schema import check_payload_type
+            from pyspark_kafka_direct.payloads.spark.payload_schema import check_payload_type
 
             check_payload_type(column, field, payloads)
         elif column != ERROR_COLUMN:
             _check_type(column, field)
         columns.append(column)
     if ERROR_COLUMN in columns:
-        from pyspark_kafka_direct.spark.payload_schema import check_error_column
+        from pyspark_kafka_direct.payloads.spark.payload_schema import check_error_column
 
         check_error_column(schema.fields[columns.index(ERROR_COLUMN)], columns, payloads)
     decodes = any(payloads.format_of(column) != "binary" for column in columns)
     if not decodes:
         return ReadSchema(schema, tuple(columns))
-    from pyspark_kafka_direct.spark.session_time_zone import host_time_zone
+    from pyspark_kafka_direct.payloads.spark.session_time_zone import host_time_zone
 
     return ReadSchema(schema, tuple(columns), payloads, host_time_zone() if _has_timestamps(schema, columns) else None)
 
 
 def _has_timestamps(schema: StructType, columns: list[str]) -> bool:
     """Return whether keys or values are decoded to timestamps."""
-    from pyspark_kafka_direct.records.json_values import has_timestamps
-    from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+    from pyspark_kafka_direct.payloads.json.json_values import has_timestamps
+    from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 
     payloads = [field for field, column in zip(schema.fields, columns, strict=True) if column in ("key", "value")]
     return any(has_timestamps(field.type) for field in arrow_schema_in_utc(StructType(payloads)))

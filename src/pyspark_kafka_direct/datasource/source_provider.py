@@ -52,8 +52,8 @@ class KafkaSourceProvider(DataSource):
         columns = kafka_schema(include_headers)
         if not payloads.settings.decodes:
             return columns
-        from pyspark_kafka_direct.spark.payload_schema import typed_schema
-        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+        from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
+        from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
         return typed_schema(columns, with_reader_schemas(payloads))  # type: ignore[return-value] # Spark accepts DDL
 
@@ -61,7 +61,7 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.config.option_messages import warn_once
         from pyspark_kafka_direct.config.read_options import parse_batch_options
         from pyspark_kafka_direct.datasource import kafka_batch_reader
-        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+        from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
         options = parse_batch_options(dict(self.options))
@@ -82,7 +82,7 @@ class KafkaSourceProvider(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pyspark_kafka_direct.config.read_options import parse_stream_options
-        from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+        from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
         options = parse_stream_options(dict(self.options))

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
-    from pyspark_kafka_direct.formats.column_encoder import WriteSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
     from pyspark_kafka_direct.producer.staging_location import StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
-    from pyspark_kafka_direct.spark.write_schema import WriteSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class WriteTaskContext:
 
     def stamp(self) -> dict[str, bytes]:
         """Return the headers of the option ``stampBatch``."""
-        from pyspark_kafka_direct.spark.write_rows import stamp_headers
+        from pyspark_kafka_direct.payloads.spark.write_rows import stamp_headers
 
         return stamp_headers(self.query_id, self.batch_id, self.partition, self.attempt)
 
@@ -131,9 +131,9 @@ class KafkaWriteTask:
         send: Callable[[str, EncodedBatch], None],
     ) -> None:
         """Encode all rows, and pass each record batch with its topic to ``send``."""
+        from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
+        from pyspark_kafka_direct.payloads.spark.write_rows import split_rows, to_producer_rows
         from pyspark_kafka_direct.producer.row_writer import RowWriter
-        from pyspark_kafka_direct.spark.payload_encoders import PayloadEncoders
-        from pyspark_kafka_direct.spark.write_rows import split_rows, to_producer_rows
 
         encoders = PayloadEncoders(self.encoders, self.topic)
         stamp = task.stamp() if self.stamp else None

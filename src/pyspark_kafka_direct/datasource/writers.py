@@ -25,12 +25,12 @@ from pyspark_kafka_direct.datasource.write_task import (
     TaskCommitMessage,
     WrittenCommitMessage,
 )
+from pyspark_kafka_direct.payloads.spark.write_schema import resolve_write_schema
+from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 from pyspark_kafka_direct.spark.listener_files import save_write_report
 from pyspark_kafka_direct.spark.spark_versions import arrow_stream_writer_class
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_process
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport, merge_write_reports
-from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
-from pyspark_kafka_direct.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
-    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
+    from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
 # The columns of the data source without includeHeaders.
 _DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -56,8 +56,8 @@ def arrow_columns(
         return ArrowColumns(names)
     from pyspark_kafka_direct.config.config_option import ConfigSource
     from pyspark_kafka_direct.config.payload_parser import REGISTRY_TABLE, parse_payload_arguments
-    from pyspark_kafka_direct.spark.payload_schema import decoded_columns
-    from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+    from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
+    from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
     for name in options or {}:
         if REGISTRY_TABLE.find(ConfigSource.OPTION, str(name)).option is None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
+from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.monitor.consumer_lag import (
     LagTracker,
     QueryLag,
@@ -21,7 +22,6 @@ from pyspark_kafka_direct.monitor.consumer_lag import (
 )
 from pyspark_kafka_direct.monitor.query_status import QueryHealth, QueryHealthTracker, SinkTotal, WriteTracker
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
-from pyspark_kafka_direct.spark.listener_files import write_atomically
 from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal, load_totals
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Kafka record batches to Arrow and back, and payloads to Arrow and back, by the native kernel (``rust/``).
+"""Kafka record batches to Arrow and back, by the native kernel (``rust/``).
 
 A decoder reads one offset range of one partition. It is fed the record bytes of fetch responses and returns Arrow
 record batches with exactly the wanted columns::
@@ -16,21 +16,11 @@ sequence number are written into a batch just before it is sent::
     for batch in (*encoder.add(rows), *encoder.flush()):
         set_producer_state(batch.data, producer_id, epoch, sequence, transactional=False)
         send(batch.partition, batch.data)
-
-A JSON decoder turns a column of values into a column of structs with the wanted fields::
-
-    decoder = JsonDecoder(pa.schema({"origin": pa.string(), "delay": pa.float64()}))
-    structs, malformed = decoder.decode(batch.column("value"))
-
-An Avro decoder does the same for datums, by a program for each writer schema (records/avro_values.py), and a Protobuf
-decoder for messages, by the program of their type (records/protobuf_values.py). Encoders write a column as datums
-(records/avro_encoding.py) or messages (records/protobuf_encoding.py).
 """
 
 from __future__ import annotations
 
 from pyspark_kafka_direct.records.columns import COLUMNS, arrow_schema
-from pyspark_kafka_direct.records.json_values import DecodedValues, JsonDecoder, MalformedValues
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
 from pyspark_kafka_direct.records.native_kernel import native
 from pyspark_kafka_direct.records.record_batches import (
@@ -47,10 +37,7 @@ __all__ = [
     "COLUMNS",
     "AbortedTransaction",
     "DecodeCounts",
-    "DecodedValues",
     "EncodedBatch",
-    "JsonDecoder",
-    "MalformedValues",
     "RecordDecoder",
     "RecordEncoder",
     "WritableBytes",

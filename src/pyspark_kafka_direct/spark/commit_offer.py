@@ -28,8 +28,8 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.offsets import partition_offsets_from_json, partition_offsets_to_json
-from pyspark_kafka_direct.spark.listener_files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport, merge_write_reports
 
 if TYPE_CHECKING:
@@ -49,16 +48,6 @@ def find_shared_folder(root: Path | None = None) -> Path | None:
     return next(
         (parent / SHARED_FOLDER_NAME for parent in (root, root.parent) if (parent / SHARED_FOLDER_NAME).is_dir()), None
     )
-
-
-def write_atomically(file: Path, text: str) -> None:
-    temporary_file = file.with_name(f"{file.name}.{uuid.uuid4().hex}.new")
-    try:
-        temporary_file.write_text(text)
-        os.replace(temporary_file, file)
-    except BaseException:
-        temporary_file.unlink(missing_ok=True)
-        raise
 
 
 def save_write_report(report: BatchWriteReport, name: str, folder: Path | None = None) -> None:

@@ -20,8 +20,9 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.client.system import SYSTEM, wait_until
-from pyspark_kafka_direct.spark.listener_files import find_shared_folder, write_atomically
+from pyspark_kafka_direct.spark.listener_files import find_shared_folder
 from pyspark_kafka_direct.spark.loss_counts import LossCounter, ReportedTotals, sum_totals
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dataclasses import astuple, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.spark.listener_files import find_shared_folder, write_atomically
+from pyspark_kafka_direct.atomic_file import write_atomically
+from pyspark_kafka_direct.spark.listener_files import find_shared_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

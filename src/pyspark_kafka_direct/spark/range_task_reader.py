@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
-    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
+    from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

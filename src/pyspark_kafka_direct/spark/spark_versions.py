@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import SparkVersionError
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
     from pyspark.sql.datasource import DataSourceStreamWriter
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 MIN_SPARK_VERSION: Final = (4, 0)
 
@@ -88,13 +87,6 @@ def arrow_stream_writer_class() -> type[DataSourceStreamWriter]:
         """Spark 4.0 passes Arrow batches to every ``DataSourceArrowWriter``."""
 
     return StreamArrowWriter
-
-
-def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark takes rows; timestamps are in UTC."""
-    convert: Any = import_module("pyspark.sql.pandas.types").to_arrow_schema
-    # Before 4.2, to_arrow_schema has no such parameter and uses UTC.
-    return convert(schema, timezone="UTC") if "timezone" in signature(convert).parameters else convert(schema)
 
 
 def arrow_udf(function: Callable[[pa.Array], pa.Array], return_type: DataType) -> Callable[[Column | str], Column]:

@@ -22,9 +22,9 @@ from tests.simulation.scenarios.several_topics import all_places, partition_at, 
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.errors import KafkaDirectError, OutcomeUnknownError, ProducerFencedError
+from pyspark_kafka_direct.payloads.spark.write_rows import HEADERS
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import RecordEncoder
-from pyspark_kafka_direct.spark.write_rows import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

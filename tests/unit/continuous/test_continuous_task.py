@@ -16,8 +16,8 @@ from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 from pyspark_kafka_direct.continuous.continuous_task import Losses, TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
-from pyspark_kafka_direct.formats.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.planning.batch_size import BatchSize
 from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause

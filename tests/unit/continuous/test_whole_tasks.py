@@ -18,8 +18,8 @@ from pyspark_kafka_direct.continuous.control_messages import EpochRequest, Start
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

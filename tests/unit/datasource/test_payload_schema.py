@@ -27,8 +27,8 @@ from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.spark.payload_schema import ERROR_TYPE, decoded_columns, typed_schema
-from pyspark_kafka_direct.spark.reader_schemas import with_reader_schemas
+from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE, decoded_columns, typed_schema
+from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
 JSON = PayloadSettings("string", "json")
 NODE = '{"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}'

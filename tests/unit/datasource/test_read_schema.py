@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.payloads.spark import session_time_zone
 from pyspark_kafka_direct.records import arrow_schema
-from pyspark_kafka_direct.spark import session_time_zone
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.formats.payload_decoder import DecodedColumns
+    from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 

@@ -21,9 +21,9 @@ from pyspark_kafka_direct.datasource.write_task import (
     WriteTaskContext,
 )
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.payloads.spark.write_schema import resolve_write_schema
 from pyspark_kafka_direct.planning.commit_decision import Ticket
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
-from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.spark.listener_files import (
     create_shared_folder,
     delete_write_reports,
     find_shared_folder,
     load_write_report,
     save_write_report,
-    write_atomically,
 )
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport
 

@@ -12,12 +12,8 @@ from pyspark.sql.pandas import types
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from pyspark_kafka_direct.errors import SparkVersionError
-from pyspark_kafka_direct.spark.spark_versions import (
-    arrow_schema_in_utc,
-    checkpointing_package,
-    require_spark,
-    spark_features,
-)
+from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
+from pyspark_kafka_direct.spark.spark_versions import checkpointing_package, require_spark, spark_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 use crate::values::OutOfMemory;
 
-/// In the order of the messages, and of `pyspark_kafka_direct.records.avro_values.Reason`.
+/// In the order of the messages, and of `pyspark_kafka_direct.payloads.avro.avro_values.Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Truncated,

@@ -1,7 +1,7 @@
 //! Arrow columns to Avro datums.
 //!
 //! A program, which Python compiles from the writer schema and the type of the column, says how each value is written;
-//! `pyspark_kafka_direct.records.avro_encoding` describes its numbers. It is checked against the columns of each batch,
+//! `pyspark_kafka_direct.payloads.avro.avro_encoding` describes its numbers. It is checked against the columns of each batch,
 //! which takes no longer than a few rows. Memory grows with the output.
 
 mod bind;

@@ -16,7 +16,7 @@ use super::time::{Zone, write_date, write_timestamp};
 
 const MAX_DEPTH: usize = 64;
 
-/// The key of a field's metadata, as in `pyspark_kafka_direct.records.json_types`.
+/// The key of a field's metadata, as in `pyspark_kafka_direct.payloads.json.json_types`.
 const WRITES_NULLS: &str = "writes_nulls";
 
 /// A column of any length; rows outside of it are not written.

@@ -2,7 +2,7 @@
 
 use crate::values::OutOfMemory;
 
-/// In the order of the messages, and of `pyspark_kafka_direct.records.protobuf_values.Reason`.
+/// In the order of the messages, and of `pyspark_kafka_direct.payloads.protobuf.protobuf_values.Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     Truncated,

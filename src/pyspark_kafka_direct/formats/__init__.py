@@ -1,1 +1,0 @@
-"""Payloads of records to Arrow: the formats that ``keyFormat`` and ``valueFormat`` name."""

@@ -1,0 +1,111 @@
+"""The Avro schemas of a registry: those of writers by id, and those that a query reads with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryError
+from pyspark_kafka_direct.payloads.avro.avro_column import AvroSettings
+from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.payloads.avro.schema_evolution import new_fields, new_values
+from pyspark_kafka_direct.payloads.framing import confluent_framing
+from pyspark_kafka_direct.payloads.new_parts import check_new_parts
+from pyspark_kafka_direct.payloads.registered_writers import fetch_writer_schema
+from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings
+    from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
+    from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
+
+_MAX_SHOWN_VERSIONS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSchema:
+    """The schema that a query reads with. It is resolved once and pickled into tasks."""
+
+    text: str
+    references: tuple[str, ...] = ()
+    source: str = ""  # where it is from, for errors
+
+    def parse(self) -> AvroSchema:
+        """Parse it; a process does so once."""
+        return _parse(self.text, self.references)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySchemas:
+    """A ``WriterSchemas``. With ``reader``, a writer schema that has what the reader's lacks fails the query."""
+
+    settings: RegistrySettings
+    reader: ReaderSchema | None = None
+
+    def writer_schema(self, schema_id: int | str) -> AvroSchema:
+        """Return the schema with an id or GUID, which a process requests once."""
+        schema = fetch_writer_schema(self.settings, schema_id, avro_schema)
+        if self.reader is not None:
+            self._check_evolution(schema_id, schema, self.reader)
+        return schema
+
+    def _check_evolution(self, schema_id: int | str, writer: AvroSchema, reader: ReaderSchema) -> None:
+        roots = writer.root, reader.parse().root
+        check_new_parts(
+            lambda: f"schema id {schema_id}{self._versions(schema_id)}",
+            reader.source,
+            new_fields(*roots),
+            new_values(*roots),
+        )
+
+    def _versions(self, schema_id: int | str) -> str:
+        """Return the subjects and versions of a schema for an error, or nothing if they are not available."""
+        if not isinstance(schema_id, int):
+            return ""
+        try:
+            versions = registry_client(self.settings).versions_of_id(schema_id)
+        except SchemaRegistryError:
+            return ""
+        return "".join(f", version {version} of {subject}" for subject, version in versions[:_MAX_SHOWN_VERSIONS])
+
+
+def registry_avro_settings(registry: RegistryPayloads, column: str, reader: ReaderSchema) -> AvroSettings:
+    """Return how a task decodes keys or values, whose writers' schemas are in a registry."""
+    framing = confluent_framing(column, registry.side(column).framing)
+    compared = reader if registry.evolution == "restart" else None
+    return AvroSettings(reader.parse(), framing, RegistrySchemas(registry.settings, compared), reader.source)
+
+
+def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) -> ReaderSchema:
+    """Return the schema of a subject's version, which may be ``latest``."""
+    resolved = registry_client(settings).schema_of_subject(subject, version)
+    registered = resolved.registered
+    avro_schema(resolved, f"subject {subject!r}")
+    return ReaderSchema(
+        resolved.text,
+        tuple(dependency.text for dependency in resolved.dependencies),
+        f"version {registered.version} of {subject}, schema id {registered.schema_id}",
+    )
+
+
+def fetch_reader_schema_by_id(settings: RegistrySettings, schema_id: int, source: str) -> ReaderSchema:
+    """Return the schema with an id that was resolved before."""
+    resolved = registry_client(settings).schema_by_id(schema_id)
+    avro_schema(resolved, source)
+    return ReaderSchema(resolved.text, tuple(dependency.text for dependency in resolved.dependencies), source)
+
+
+def avro_schema(resolved: ResolvedSchema, source: str) -> AvroSchema:
+    """Return the parsed schema; a SchemaError if it is not Avro."""
+    resolved.check_type("AVRO", "of Avro", source)
+    try:
+        return _parse(resolved.text, tuple(dependency.text for dependency in resolved.dependencies))
+    except AvroSchemaError as error:
+        raise SchemaError(f"{source} cannot be used: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _parse(text: str, references: tuple[str, ...]) -> AvroSchema:
+    return parse_avro_schema(text, references)

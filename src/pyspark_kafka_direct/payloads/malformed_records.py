@@ -1,0 +1,165 @@
+"""What is reported of records whose key or value is malformed: the column ``_error``, and the error of FAILFAST.
+
+If the schema of a value is at fault, the value may be valid. Then no message suggests a mode that discards it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafka_direct.errors import MalformedPayloadError, PayloadSchemaError, RecordTooLargeError
+from pyspark_kafka_direct.payloads.avro.avro_values import CONVERSION_MESSAGES
+from pyspark_kafka_direct.payloads.json.json_values import CONVERSION_REASONS
+from pyspark_kafka_direct.payloads.protobuf.protobuf_values import CONVERSION_MESSAGES as PROTOBUF_CONVERSION_MESSAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
+
+_MODES: Final = "Set mode=PERMISSIVE to read what cannot be decoded as null, or mode=DROPMALFORMED to drop the record."
+
+
+def is_malformed(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray:
+    """Return a mask of the rows of which a side is malformed; ``sides`` is not empty."""
+    return reduce(pc.or_, (malformed.reasons.is_valid() for malformed in sides.values()))
+
+
+def has_schema_error(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray | None:
+    """Return a mask of the rows of which a side has a schema that is at fault, or None if there are none."""
+    if all(malformed.advice is None for malformed in sides.values()):
+        return None
+    return reduce(pc.or_, map(_schema_errors, sides.values()))
+
+
+def error_column(sides: Mapping[str, MalformedValues], rows: int, error_type: pa.StructType) -> pa.StructArray:
+    """Return the error of each row, null if it is not malformed.
+
+    If both sides are, it is that of the side whose schema is at fault, or else that of the first one.
+    """
+    if not sides:
+        return pa.nulls(rows, error_type)
+    errors = [_side_errors(side, malformed, error_type) for side, malformed in sides.items()]
+    if len(errors) == 1:
+        return errors[0]
+    at_fault = [_schema_errors(malformed) for malformed in sides.values()]
+    use_second = pc.or_(errors[0].is_null(), pc.and_(at_fault[1], pc.invert(at_fault[0])))
+    return pc.if_else(use_second, errors[1], errors[0])
+
+
+class FirstMalformed(NamedTuple):
+    """The first row with a malformed value, and what an error says of it."""
+
+    row: int
+    is_valid: bool  # whether the value may be valid, because its schema is at fault
+    message: str
+
+    def error_class(self) -> type[MalformedPayloadError]:
+        """Return the class of the error."""
+        return PayloadSchemaError if self.is_valid else MalformedPayloadError
+
+
+def first_malformed(malformed: MalformedValues, *, schema_errors: bool = False) -> FirstMalformed | None:
+    """Return the first malformed value, or the first one whose schema is at fault."""
+    found = malformed.advice if schema_errors else malformed.reasons
+    row = -1 if found is None else pc.index(found.is_valid(), True).as_py()
+    if row < 0:
+        return None
+    has_advice = malformed.advice is not None and malformed.advice[row].is_valid
+    return FirstMalformed(row, has_advice, messages(malformed.slice(row, 1) or malformed)[0].as_py())
+
+
+def messages(malformed: MalformedValues) -> pa.StringArray:
+    """Return the reason of each value with its position, or with what to change if the schema is at fault."""
+    reasons = malformed.reasons.dictionary_decode()
+    texts = pc.binary_join_element_wise(reasons, malformed.positions.cast(pa.string()), ", at byte ")
+    if malformed.advice is None:
+        return texts
+    return pc.coalesce(pc.binary_join_element_wise(reasons, malformed.advice, ". "), texts)
+
+
+def first_error(
+    sides: Mapping[str, MalformedValues],
+    values: Mapping[str, pa.BinaryArray],
+    format_names: Mapping[str, str],
+    offsets: pa.Int64Array,
+    topic_partition: TopicPartition,
+) -> MalformedPayloadError:
+    """Return the error of the first malformed record; ``sides`` is not empty."""
+    found = [(first, side) for side, each in sides.items() if (first := first_malformed(each)) is not None]
+    first, side = min(found, key=lambda each: (each[0].row, not each[0].is_valid))
+    advice = "" if first.is_valid else _advice(side, first.row, sides, values[side])
+    return first.error_class()(
+        f"The {side} cannot be decoded as {format_names[side]}: {first.message}.{advice}",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        offset=offsets[first.row].as_py(),
+    )
+
+
+def _advice(side: str, row: int, sides: Mapping[str, MalformedValues], values: pa.BinaryArray) -> str:
+    """Return what to do about a malformed value; the mode may be changed if only single records are malformed."""
+    for each, malformed in sides.items():
+        other = first_malformed(malformed, schema_errors=True)
+        if other is not None:
+            return f" Records behind it have a {each} whose schema cannot be used: {other.message}."
+    from pyspark_kafka_direct.payloads.framing import NO_FRAMING, begins_with_id  # their imports are for few formats
+
+    hint = ""
+    if sides[side].reasons[row].as_py() in NO_FRAMING:
+        hint = f" If no {side} of the topic has a schema id, set {side}Framing=none."
+    elif sides[side].schema_ids is None and begins_with_id(values[row].as_py()):
+        hint = f" If the first bytes are a schema id, set {side}Framing=confluent."
+    advice = format_advice(sides[side], values, f"{side}Format, {side}Schema and {side}Framing fit the topic")
+    if advice:
+        return hint + advice
+    return f"{hint} Otherwise, s{_MODES[1:]}" if hint else f" {_MODES}"
+
+
+def format_advice(malformed: MalformedValues, values: pa.Array, condition: str) -> str:
+    """Return what to check if no value of a batch can be decoded, or nothing."""
+    count = len(values) - values.null_count
+    if count < 2 or len(values) - malformed.reasons.null_count < count:
+        return ""
+    return f" None of {count} values can be decoded, so check whether {condition}."
+
+
+def memory_error(columns: Sequence[str], topic_partition: TopicPartition) -> RecordTooLargeError:
+    """Return the error of a batch whose decoded keys and values do not fit into the memory of the worker."""
+    return RecordTooLargeError(
+        f"There is not enough memory to decode {' and '.join(columns)}. Give the Python workers more memory "
+        "(spark.executor.pyspark.memory), read fewer fields, or run fewer tasks at a time (spark.executor.cores).",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+    )
+
+
+def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructType) -> pa.StructArray:
+    rows = len(malformed.reasons)
+    reasons, at_fault = malformed.reasons.dictionary_decode(), _schema_errors(malformed)
+    # A payload of another format fails in the first stage, a field with a value of another type in the second one.
+    stages = pc.if_else(pc.is_in(reasons, _conversion_reasons()), "convert", "parse")
+    fields = {
+        "side": pa.repeat(side, rows),
+        "stage": pc.if_else(at_fault, "schema", stages),
+        "class": pc.if_else(at_fault, PayloadSchemaError.__name__, MalformedPayloadError.__name__),
+        "message": messages(malformed),
+        "schema_id": pa.nulls(rows, pa.int32()) if malformed.schema_ids is None else malformed.schema_ids,
+    }
+    arrays = [fields[field.name] for field in error_type]
+    return pa.StructArray.from_arrays(arrays, fields=list(error_type), mask=reasons.is_null())
+
+
+def _schema_errors(malformed: MalformedValues) -> pa.BooleanArray:
+    if malformed.advice is None:
+        return pa.repeat(pa.scalar(False), len(malformed.reasons))
+    return malformed.advice.is_valid()
+
+
+def _conversion_reasons() -> pa.StringArray:
+    return pa.array([*CONVERSION_REASONS, *CONVERSION_MESSAGES, *PROTOBUF_CONVERSION_MESSAGES])

@@ -1,0 +1,276 @@
+"""Decodes the keys and values of a task's record batches."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.payloads.malformed_records import (
+    error_column,
+    first_error,
+    has_schema_error,
+    is_malformed,
+    memory_error,
+)
+from pyspark_kafka_direct.payloads.schema_errors import SchemaErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
+    from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
+    from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
+    from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
+    from pyspark_kafka_direct.payloads.user_decoder import UserDecoder
+
+_log = logging.getLogger("pyspark_kafka_direct.payloads")
+
+_NULL = "were read as null (mode=PERMISSIVE)"
+_DROPPED = "were dropped (mode=DROPMALFORMED)"
+_OFFSET = "offset"
+_HEADERS = "headers"
+
+
+class DecodedColumns(NamedTuple):
+    """What tasks decode. Pickled into them."""
+
+    settings: PayloadSettings
+    columns: tuple[str, ...]  # the names in Kafka records, and perhaps _error
+    schema: pa.Schema  # of the decoded batches: these columns, perhaps with other names
+    time_zone: str = "UTC"  # of timestamps without an offset
+
+    def decoder(self) -> PayloadDecoder:
+        """Create a decoder, which a task uses for all its batches."""
+        return PayloadDecoder(*self)
+
+
+class PayloadDecoder:
+    """Replaces the columns ``key`` and ``value`` by decoded ones, and applies ``mode`` to malformed records."""
+
+    def __init__(
+        self,
+        settings: PayloadSettings,
+        columns: Sequence[str],  # the names in Kafka records, and perhaps _error
+        schema: pa.Schema,  # of the decoded batches: these columns, perhaps with other names
+        time_zone: str = "UTC",
+    ) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._schema = schema
+        self._decoded: Counter[TopicPartition] = Counter()
+        self._malformed: Counter[TopicPartition] = Counter()  # without those whose schema is at fault
+        self._with_schema_error: Counter[TopicPartition] = Counter()
+        self._schema_errors = SchemaErrors()
+        record_columns = [column for column in columns if column != ERROR_COLUMN]
+        if settings.mode == "FAILFAST" and _OFFSET not in columns:
+            record_columns.append(_OFFSET)  # error messages contain it
+        self._string_columns: list[str] = []
+        self._user_decoders: dict[str, UserDecoder] = {}
+        self._typed_columns: dict[str, PayloadColumn] = {}
+        for index, column in enumerate(columns):
+            data_type = schema.field(index).type
+            match settings.format_of(column):
+                case "binary":
+                    pass
+                case "string":
+                    self._string_columns.append(column)
+                case "json" | "avro" | "protobuf":
+                    self._typed_columns[column] = _typed_column(column, data_type, settings, time_zone)
+                case factory_name:
+                    from pyspark_kafka_direct.payloads.user_decoder import UserDecoder
+
+                    self._user_decoders[column] = UserDecoder(column, factory_name, data_type)
+        self._format_names = {column: typed.format_name for column, typed in self._typed_columns.items()}
+        self._shows_malformed = ERROR_COLUMN in columns or all(
+            typed_column.shows_malformed for typed_column in self._typed_columns.values()
+        )
+        needs_headers = any(typed_column.needs_headers for typed_column in self._typed_columns.values())
+        if needs_headers and _HEADERS not in columns:
+            record_columns.append(_HEADERS)
+        self.record_columns = tuple(record_columns)
+
+    def decode(self, batches: Iterable[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        """Decode batches that begin with ``record_columns``.
+
+        It yields several batches for one if the decoded keys or values would need too much memory together, and none if
+        all records are dropped.
+        """
+        for batch in batches:
+            try:
+                yield from self._decode_batch(batch, topic_partition)
+            except MemoryError:
+                columns = [f"{column}s to {name}" for column, name in self._format_names.items()]
+                columns += [f"{column}s with {self._settings.format_of(column)}" for column in self._user_decoders]
+                raise memory_error(columns, topic_partition) from None
+
+    def take_malformed(self) -> Counter[TopicPartition]:
+        """Return how many records were malformed since the last call, and log it unless a column shows some of them.
+
+        Those of ``take_schema_errors`` are not among them.
+        """
+        decoded, self._decoded = self._decoded, Counter()
+        malformed, self._malformed = self._malformed, Counter()
+        if self._settings.mode == "DROPMALFORMED":
+            effect = _DROPPED
+        else:
+            effect = _NULL if self._shows_malformed else f"{_NULL}; the column {ERROR_COLUMN} would say why"
+        for topic_partition, count in malformed.items():
+            is_every_one = 1 < count == decoded[topic_partition]
+            suffix = " (all that were read: check whether the format fits the topic)" if is_every_one else ""
+            if suffix or not self._shows_malformed:
+                _log.warning("%s: %d malformed records %s%s", topic_partition, count, effect, suffix)
+        return malformed
+
+    def take_schema_errors(self) -> Counter[TopicPartition]:
+        """Return how many records could not be decoded because of a schema since the last call, and log each schema."""
+        self._schema_errors.log(_DROPPED if self._settings.mode == "DROPMALFORMED" else _NULL)
+        counts, self._with_schema_error = self._with_schema_error, Counter()
+        return counts
+
+    def _decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
+        for column in self._string_columns:
+            arrays[column] = _as_string(arrays[column])
+        for column, decoder in self._user_decoders.items():
+            arrays[column] = decoder.decode(arrays[column])
+        for start, decoded in self._decode_columns(tuple(self._typed_columns), arrays, 0, batch.num_rows):
+            rows = len(next(iter(decoded.values())).values) if decoded else batch.num_rows
+            records = {column: array.slice(start, rows) for column, array in arrays.items()}
+            result = self._apply_mode(records, decoded, rows, topic_partition)
+            if result.num_rows:
+                yield result
+
+    def _decode_columns(
+        self, columns: Sequence[str], arrays: Mapping[str, pa.Array], start: int, end: int
+    ) -> Iterator[tuple[int, dict[str, DecodedValues]]]:
+        """Yield the decoded columns of some rows after others, each with the number of the first row.
+
+        A decoder may end before the last row (see ``DecodedValues``). Then the rows are those of the column that ends
+        first, and the other ones are sliced, not decoded again.
+        """
+        if not columns:
+            yield start, {}
+            return
+        column, *others = columns
+        headers = arrays.get(_HEADERS)
+        while start < end:
+            values = arrays[column].slice(start, end - start)
+            decoded = self._typed_columns[column].decode(
+                values, None if headers is None else headers.slice(start, end - start)
+            )
+            decoded_end = start + len(decoded.values)
+            if not others:
+                yield start, {column: decoded}
+            else:
+                for at, inner in self._decode_columns(others, arrays, start, decoded_end):
+                    rows = len(next(iter(inner.values())).values)
+                    yield at, {column: decoded.slice(at - start, rows), **inner}
+            start = decoded_end
+
+    def _apply_mode(
+        self,
+        arrays: dict[str, pa.Array],
+        decoded: Mapping[str, DecodedValues],
+        rows: int,
+        topic_partition: TopicPartition,
+    ) -> pa.RecordBatch:
+        """Return the wanted columns of some records, in which malformed ones are treated as ``mode`` says."""
+        malformed: dict[str, MalformedValues] = {}
+        originals = {column: arrays[column] for column in decoded}
+        for column, (values, malformed_values) in decoded.items():
+            arrays[column] = values
+            if malformed_values is not None:
+                malformed[column] = malformed_values
+        if malformed and self._settings.mode == "FAILFAST":
+            raise first_error(malformed, originals, self._format_names, arrays[_OFFSET], topic_partition)
+        self._decoded[topic_partition] += rows
+        malformed_rows = is_malformed(malformed) if malformed else None
+        for column, typed_column in self._typed_columns.items():
+            arrays[column] = typed_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
+        if ERROR_COLUMN in self._columns:
+            error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
+            arrays[ERROR_COLUMN] = error_column(malformed, rows, error_type)
+        result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
+        if malformed_rows is None:
+            return result
+        self._count(malformed, malformed_rows, topic_partition)
+        return result.filter(pc.invert(malformed_rows)) if self._settings.mode == "DROPMALFORMED" else result
+
+    def _count(
+        self, malformed: Mapping[str, MalformedValues], malformed_rows: pa.BooleanArray, topic_partition: TopicPartition
+    ) -> None:
+        count = malformed_rows.true_count
+        schema_rows = has_schema_error(malformed)
+        if schema_rows is not None and (with_schema_error := schema_rows.true_count):
+            self._with_schema_error[topic_partition] += with_schema_error
+            count -= with_schema_error
+            for column, values in malformed.items():
+                self._schema_errors.add(f"{topic_partition.topic}, {column}s", values)
+        if count:
+            self._malformed[topic_partition] += count
+
+
+def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings, time_zone: str) -> PayloadColumn:
+    # Only the modules of the format are imported.
+    if settings.format_of(column) == "json":
+        from pyspark_kafka_direct.payloads.json.json_column import JsonColumn, json_framing
+
+        return JsonColumn(data_type, settings.corrupt_record, time_zone, json_framing(column, settings))
+    if settings.format_of(column) == "protobuf":
+        from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
+
+        return ProtobufColumn(
+            data_type, settings.protobuf_of(column), settings.corrupt_record, writers=_writer_messages(column, settings)
+        )
+    from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, given_schema
+    from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+
+    text, references = settings.avro_schema_of(column) or "", settings.references_of(column)
+    if column in settings.single_object:
+        from pyspark_kafka_direct.payloads.avro.single_object import single_object
+
+        return AvroColumn(data_type, single_object(parse_avro_schema(text, references)), settings.corrupt_record)
+    given_id = settings.schema_id_of(column)
+    if given_id is not None:
+        from pyspark_kafka_direct.payloads.avro.avro_column import AvroSettings, GivenSchema
+        from pyspark_kafka_direct.payloads.framing import confluent_framing
+
+        schema, framing = parse_avro_schema(text, references), confluent_framing(column, given_id.framing)
+        avro = AvroSettings(schema, framing, GivenSchema(schema, given_id.schema_id))
+        return AvroColumn(data_type, avro, settings.corrupt_record)
+    if settings.registry is None or settings.registry.side(column).framing == "none":
+        return AvroColumn(data_type, given_schema(parse_avro_schema(text, references)), settings.corrupt_record)
+    from pyspark_kafka_direct.payloads.avro.registry_schemas import ReaderSchema, registry_avro_settings
+
+    reader = ReaderSchema(text, references, settings.registry.side(column).source)
+    return AvroColumn(data_type, registry_avro_settings(settings.registry, column, reader), settings.corrupt_record)
+
+
+def _writer_messages(column: str, settings: PayloadSettings) -> GivenMessage | WriterMessages | None:
+    given_id = settings.schema_id_of(column)
+    if given_id is not None:
+        from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
+
+        return GivenMessage(settings.protobuf_of(column), given_id.schema_id)
+    if settings.registry is None or settings.registry.side(column).framing == "none":
+        return None
+    from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
+
+    compares = settings.registry.evolution == "restart"
+    source = settings.registry.side(column).source
+    return WriterMessages(
+        settings.registry.settings, settings.protobuf_of(column), source, fails_at_new_fields=compares
+    )
+
+
+def _as_string(column: pa.BinaryArray) -> pa.StringArray:
+    """Return bytes as strings without a copy or a check: as in Spark, a cast accepts invalid UTF-8."""
+    validity, offsets, data = column.buffers()
+    return pa.StringArray.from_buffers(len(column), offsets, data, validity, column.null_count, column.offset)

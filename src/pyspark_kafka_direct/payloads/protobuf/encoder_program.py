@@ -1,0 +1,165 @@
+"""Makes the programs that encode an Arrow type as messages (payloads/protobuf/protobuf_encoding.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram
+from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
+from pyspark_kafka_direct.payloads.protobuf.protobuf_encoding import CLOSED, NO_ONEOF, OPEN, Op, Range, Shape
+from pyspark_kafka_direct.payloads.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
+from pyspark_kafka_direct.payloads.struct_fields import UnmatchedFieldError, match_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoEnum, ProtoField, ProtoMessage
+
+_SIGNED: Final = ("int8", "int16", "int32", "int64")
+_TEXT: Final = ("string", "binary")
+
+# The operations of scalar types, and for integers the range of each Arrow type.
+_INTEGERS: Final = {
+    **dict.fromkeys(("int32", "int64", "uint32", "uint64"), Op.VARINT),
+    **dict.fromkeys(("sint32", "sint64"), Op.ZIGZAG),
+    **dict.fromkeys(("fixed32", "sfixed32"), Op.FIXED32),
+    **dict.fromkeys(("fixed64", "sfixed64"), Op.FIXED64),
+}
+_RANGES: Final = {
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), dict.fromkeys(_SIGNED, Range.INT32)),
+    **dict.fromkeys(("uint32", "fixed32"), dict.fromkeys(("int32", "int64"), Range.UINT32)),
+    **dict.fromkeys(("int64", "sint64", "sfixed64"), dict.fromkeys(_SIGNED, Range.ALL)),
+    **{name: {"int64": Range.ALL, "decimal128(20, 0)": Range.UINT64} for name in ("uint64", "fixed64")},
+}
+_OTHERS: Final = {
+    "bool": (Op.BOOL, ("bool",)),
+    "float": (Op.FLOAT, ("float",)),
+    "double": (Op.DOUBLE, ("double",)),
+    "string": (Op.STRING, _TEXT),
+    "bytes": (Op.BYTES, _TEXT),
+}
+_UNPACKED: Final = ("string", "bytes", "message")
+
+
+def compile_encoder(schema: ProtobufSchema, message: ProtoMessage, data_type: pa.DataType, path: str) -> EncoderProgram:
+    """Return the program that writes structs of a type; ``path`` is the name of the column."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(data_type):
+        raise ProtobufSchemaError(f"{path} is {data_type}, but a struct is written as the message {message.name}")
+    compiler = _Compiler(schema)
+    numbers = compiler.message(message, data_type, path)
+    return EncoderProgram(tuple(numbers), tuple(compiler.constants), tuple(compiler.paths))
+
+
+class _Compiler:
+    def __init__(self, schema: ProtobufSchema) -> None:
+        self._schema = schema
+        self.constants: dict[bytes, int] = {}
+        self.paths: list[str] = []
+
+    def message(self, message: ProtoMessage, data_type: pa.StructType, path: str) -> list[int]:
+        """Return the node of a message, whose fields are found by name."""
+        import pyarrow as pa
+
+        self.paths.append(path)
+        names = [field.name for field in data_type]
+        try:
+            children = match_fields(
+                [field.name for field in message.fields], names, path, f"the message {message.name}"
+            )
+        except UnmatchedFieldError as error:
+            raise ProtobufSchemaError(str(error)) from None
+        written = {name: child for name, child in children.items() if not pa.types.is_null(data_type.field(child).type)}
+        missing = next((field for field in message.fields if field.required and field.name not in written), None)
+        if missing is not None and missing.type == "group":
+            raise _group(f"{path}.{missing.name}", f", but required by the message {message.name}")
+        if missing is not None:
+            raise ProtobufSchemaError(
+                f"the struct lacks {path}.{missing.name}, which the message {message.name} requires: add it"
+            )
+        fields = sorted((field for field in message.fields if field.name in written), key=lambda field: field.number)
+        numbers = [int(Op.MESSAGE), len(fields)]
+        for field in fields:
+            child = written[field.name]
+            shape, nodes = self._field(field, message, data_type.field(child).type, f"{path}.{field.name}")
+            numbers += [field.number, shape, NO_ONEOF if field.oneof < 0 else field.oneof, child, *nodes]
+        return numbers
+
+    def _field(
+        self, field: ProtoField, message: ProtoMessage, data_type: pa.DataType, path: str
+    ) -> tuple[Shape, list[int]]:
+        """Return when a field is written, and the nodes of its values."""
+        import pyarrow as pa
+
+        if field.type == "group":
+            raise _group(path)
+        entry = self._schema.messages[field.type_name] if field.type == "message" else None
+        if entry is not None and entry.is_map_entry:
+            if not pa.types.is_map(data_type):
+                raise _misfit(field, path, data_type)
+            key, value = entry.fields
+            key_node = self._value(key, entry, data_type.key_type, f"{path}.key")
+            return Shape.MAP, [*key_node, *self._value(value, entry, data_type.item_type, f"{path}.value")]
+        if field.repeated:
+            if not pa.types.is_list(data_type):
+                raise _misfit(field, path, data_type)
+            is_packed = field.packed and field.type not in _UNPACKED
+            node = self._value(field, message, data_type.value_type, f"{path}.element")
+            return Shape.PACKED if is_packed else Shape.REPEATED, node
+        shape = Shape.OPTIONAL if field.has_presence else Shape.IMPLICIT
+        return Shape.REQUIRED if field.required else shape, self._value(field, message, data_type, path)
+
+    def _value(self, field: ProtoField, message: ProtoMessage, data_type: pa.DataType, path: str) -> list[int]:
+        """Return the node of a value, key or element."""
+        import pyarrow as pa
+
+        self._schema.check_known(field, path, "write without the field")
+        if field.type == "message":
+            inner = self._schema.messages[field.type_name]
+            if pa.types.is_struct(data_type):
+                return self.message(inner, data_type, path)
+            self.paths.append(path)
+            if field.type_name == TIMESTAMP and pa.types.is_timestamp(data_type) and data_type.tz is not None:
+                return [Op.MOMENT, 0]
+            if field.type_name == DURATION and pa.types.is_duration(data_type):
+                return [Op.MOMENT, 1]
+            if field.type_name in WRAPPERS:
+                return [Op.WRAPPED, *self._value(inner.fields[0], inner, data_type, path)]
+            raise _misfit(field, path, data_type)
+        self.paths.append(path)
+        type_name = str(data_type)
+        if field.type == "enum" and type_name in ("string", "int32"):
+            return self._enum(self._schema.enums[field.type_name], by_name=type_name == "string")
+        if type_name in _RANGES.get(field.type, ()):
+            return [_INTEGERS[field.type], _RANGES[field.type][type_name]]
+        operation, types = _OTHERS.get(field.type, (Op.BYTES, ()))
+        if type_name not in types:
+            raise _misfit(field, path, data_type)
+        return [Op.BYTES if operation is Op.STRING and not field.checks_strings else operation]
+
+    def _enum(self, enum: ProtoEnum, *, by_name: bool) -> list[int]:
+        if not by_name:
+            numbers = sorted({number for _, number in enum.values})
+            return [Op.ENUM_NUMBER, len(numbers), *numbers] if enum.closed else [Op.ENUM_NUMBER, OPEN]
+        prefix = CLOSED
+        if not enum.closed:
+            prefix = self._constant(f"UNKNOWN_ENUM_VALUE_{enum.name.rpartition('.')[2]}_".encode())
+        node = [int(Op.ENUM_NAME), prefix, len(enum.values)]
+        for name, number in enum.values:
+            node += [number, self._constant(name.encode())]
+        return node
+
+    def _constant(self, data: bytes) -> int:
+        return self.constants.setdefault(data, len(self.constants))
+
+
+def _group(path: str, more: str = "") -> ProtobufSchemaError:
+    return ProtobufSchemaError(f"{path} is a group, which is not written{more}")
+
+
+def _misfit(field: ProtoField, path: str, data_type: pa.DataType) -> ProtobufSchemaError:
+    kind = f"{'repeated ' if field.repeated else ''}{field.type_name or field.type}"
+    return ProtobufSchemaError(
+        f"{path} is {data_type}, which is not written as {kind} of the Protobuf schema: cast it in the query"
+    )

@@ -1,0 +1,1 @@
+"""What Spark's driver and tasks need to decode and encode the columns of a frame."""

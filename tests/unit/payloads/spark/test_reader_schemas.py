@@ -1,0 +1,129 @@
+"""The schemas that a query reads with, in processes that plan it while the registry is down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_kafka_direct.config.read_options import parse_batch_options
+from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
+from pyspark_kafka_direct.payloads.spark.avro_functions import parse_from_avro
+from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fake_registry import FakeRegistry
+
+    from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+
+NAME = '{"type": "record", "name": "Name", "fields": [{"name": "first", "type": "string"}]}'
+PERSON = '{"type": "record", "name": "Person", "fields": [{"name": "name", "type": "Name"}]}'
+NAME_PROTO = 'syntax = "proto3"; message Name { string first = 1; }'
+PERSON_PROTO = 'syntax = "proto3"; import "name.proto"; message Person { Name name = 1; }'
+
+
+@pytest.fixture(params=["avro", "protobuf"])
+def options(
+    request: pytest.FixtureRequest, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> dict[str, str]:
+    """Return the options of a query whose schema refers to another one."""
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    if request.param == "avro":
+        registry.add("name", NAME)
+        reference, schema = "Name", PERSON
+    else:
+        registry.add("name", NAME_PROTO, schemaType="PROTOBUF")
+        reference, schema = "name.proto", PERSON_PROTO
+    references = [{"name": reference, "subject": "name", "version": 1}]
+    registry.add("t-value", schema, references=references, schemaType=request.param.upper())
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": request.param}
+    return {**given, "schema.registry.url": registry.url}
+
+
+def parse(options: dict[str, str], **more: str) -> PayloadOptions:
+    return parse_batch_options({**options, **{name.replace("_", "."): value for name, value in more.items()}}).payloads
+
+
+def without_timeout(payloads: PayloadOptions) -> PayloadOptions:
+    """Return options that are equal apart from the timeout."""
+    registry = payloads.settings.registry
+    assert registry is not None
+    access = replace(registry.settings, api_timeout_ms=0)
+    return payloads._replace(settings=replace(payloads.settings, registry=replace(registry, settings=access)))
+
+
+def columns(comment: str) -> StructType:
+    return StructType([StructField("value", StructType(), metadata={"comment": comment})])
+
+
+def test_an_application_plans_queries_while_the_registry_is_down(
+    options: dict[str, str], registry: FakeRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = with_reader_schemas(parse(options))
+    comment = loaded.settings.registry.value.source if loaded.settings.registry else ""
+    assert comment == "version 1 of t-value, schema id 2"
+    registry.stop()
+    # The plan of the query is made in another process.
+    payloads = parse(options, schema_registry_api_timeout_ms="200")
+    for schema in (columns(comment), None):
+        assert without_timeout(with_reader_schemas(payloads, schema)) == without_timeout(loaded)
+    assert caplog.messages == [f"no schema registry is available; the last known schema is used: {comment}"] * 2
+
+
+def test_from_avro_takes_the_schema_of_a_subject_while_the_registry_is_down(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    monkeypatch.setattr("pyspark.sql.types.DataType.fromDDL", str)  # which needs a JVM
+    registry.add("name", NAME)
+    registry.add("s", PERSON, references=[{"name": "Name", "subject": "name", "version": 1}])
+    found = parse_from_avro(None, {}, "s", registry.url)
+    registry.stop()
+    outage = {"schema.registry.api.timeout.ms": "200"}
+    again = parse_from_avro(None, outage, "s", registry.url)
+    assert (again.data_type, again.settings.reader) == (found.data_type, found.settings.reader)
+
+
+def test_another_application_does_not(options: dict[str, str], registry: FakeRegistry) -> None:
+    registry.stop()
+    payloads = parse(options, schema_registry_api_timeout_ms="200")
+    for schema in (None, columns("version 1 of t-value, schema id 2")):
+        with pytest.raises(SchemaRegistryUnavailableError, match="Start the query again when a registry is available"):
+            with_reader_schemas(payloads, schema)
+
+
+TOKEN = {"schema.registry.bearer.auth.token": "token"}
+CLUSTER = "schema.registry.bearer.auth.logical.cluster"
+USER_INFO = "schema.registry.basic.auth.user.info"
+
+
+@pytest.mark.parametrize(
+    ("login", "other_login"),
+    [
+        ({USER_INFO: "one:secret"}, {USER_INFO: "other:secret"}),
+        (TOKEN, {"schema.registry.bearer.auth.token": "other"}),
+        ({**TOKEN, CLUSTER: "lsrc-1"}, {**TOKEN, CLUSTER: "lsrc-2"}),
+    ],
+)
+def test_a_query_with_another_login_may_have_another_registry(
+    options: dict[str, str], registry: FakeRegistry, login: dict[str, str], other_login: dict[str, str]
+) -> None:
+    # In Confluent Cloud, many registries have the same URL.
+    loaded = with_reader_schemas(parse({**options, **login}))
+    registry.stop()
+    again = with_reader_schemas(parse({**options, **login}, schema_registry_api_timeout_ms="200"))
+    assert without_timeout(again) == without_timeout(loaded)
+    with pytest.raises(SchemaRegistryUnavailableError):
+        with_reader_schemas(parse({**options, **other_login}, schema_registry_api_timeout_ms="200"))
+
+
+def test_a_given_schema_is_named_by_its_option(registry: FakeRegistry) -> None:
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "avro", "valueSchema": NAME}
+    loaded = with_reader_schemas(parse({**given, "schema.registry.url": registry.url})).settings.registry
+    assert loaded is not None
+    assert loaded.value.source == "valueSchema"
+    assert registry.requests == []

@@ -1,0 +1,110 @@
+"""Avro schemas that are rejected, and limits of those that come from other hosts."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from typing import Any
+
+import pytest
+
+from pyspark_kafka_direct.payloads.avro.avro_types import (
+    AvroSchemaError,
+    FixedType,
+    PrimitiveType,
+    RecordType,
+    UnionType,
+)
+from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+
+
+def fields(*types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": each} for n, each in enumerate(types)]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "JSON"),
+        ("[" * 100_000, "levels|JSON"),
+        ('"unknown"', "there is no such type: unknown"),
+        ("5", "this is no type: 5"),
+        ('["int", "int"]', "two branches of the type int"),
+        ('["int", ["null"]]', "may not contain a union"),
+        ('{"type":"array"}', "'items' is missing"),
+        ('{"type":"enum","name":"E","symbols":["A","A"]}', "a symbol twice"),
+        ('{"type":"enum","name":"E","symbols":["A"],"default":"B"}', "none of its symbols"),
+        ('{"type":"fixed","name":"F","size":-1}', "the size of a fixed type"),
+        ('{"type":"record","name":"1","fields":[]}', "no name of a type"),
+        ('{"type":"record","name":"R","fields":[{"name":"a`b","type":"int"}]}', "no name of a field"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}', "same name"),
+        ('{"type":"record","name":"int","fields":[]}', "a type of Avro has this name"),
+        (json.dumps(fields({"type": "fixed", "name": "R", "size": 1})), "two types have the same name"),
+        (json.dumps({"type": "fixed", "name": "F" * 1001, "size": 1}), "no name of a type"),
+        (json.dumps({"type": "fixed", "name": "F", "namespace": "n" * 1001, "size": 1}), "no namespace"),
+    ],
+)
+def test_no_schema(schema: str, message: str) -> None:
+    with pytest.raises(AvroSchemaError, match=message):
+        parse_avro_schema(schema)
+
+
+def test_a_name_may_have_a_thousand_characters() -> None:
+    name = "F" * 1000
+    schema = parse_avro_schema(json.dumps({"type": "fixed", "name": name, "namespace": "n" * 1000, "size": 1}))
+    assert schema.root == FixedType(f"{'n' * 1000}.{name}", (), 1, None)
+
+
+def test_a_record_may_contain_itself() -> None:
+    node = {"type": "record", "name": "org.Node", "fields": [{"name": "next", "type": ["null", "org.Node"]}]}
+    schema = parse_avro_schema(json.dumps(fields(node, "org.Node")))
+    assert isinstance(schema.root, RecordType)
+    inner = schema.root.fields[0].type
+    assert isinstance(inner, RecordType)
+    assert inner.is_recursive
+    assert not schema.root.is_recursive
+    assert inner.fields[0].type == UnionType((PrimitiveType("null"), inner))
+    assert repr(schema) == "AvroSchema(R)"
+    assert len(repr(inner)) < 200
+
+
+def test_comments_are_found_in_linear_time() -> None:
+    for text in ("/*" * 300_000, '"\\"' * 200_000, "//" * 300_000, "/* */" * 100_000):
+        started = time.process_time()
+        with pytest.raises(AvroSchemaError, match="JSON"):
+            parse_avro_schema(text)
+        assert time.process_time() - started < 1
+
+
+def test_depth_is_limited() -> None:
+    schema: Any = "int"
+    for _ in range(50):
+        schema = {"type": "array", "items": schema}
+    parse_avro_schema(json.dumps(schema))
+    for _ in range(10):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(AvroSchemaError, match="levels"):
+        parse_avro_schema(json.dumps(schema))
+
+
+def test_types_that_multiply_are_limited() -> None:
+    types: list[Any] = [{"type": "record", "name": "T0", "fields": [{"name": "x", "type": "int"}]}]
+    for number in range(1, 50):
+        inner = [{"name": side, "type": f"T{number - 1}"} for side in ("a", "b")]
+        types.append({"type": "record", "name": f"T{number}", "fields": inner})
+    with pytest.raises(AvroSchemaError, match="a named type counts as often as it is used"):
+        parse_avro_schema(json.dumps(fields(*types)))
+
+
+def test_size_is_limited() -> None:
+    with pytest.raises(AvroSchemaError, match="1 MiB"):
+        parse_avro_schema(json.dumps(fields("int")) + " " * (1 << 20))
+    with pytest.raises(AvroSchemaError, match="1 MiB"):
+        parse_avro_schema('"int"', ['"int"' + " " * (1 << 20)])
+
+
+def test_a_schema_is_pickled_as_its_text() -> None:
+    schema = parse_avro_schema(json.dumps(fields("int", {"type": "array", "items": "string"})))
+    assert pickle.loads(pickle.dumps(schema)) == schema
+    assert len(pickle.dumps(schema)) < 400

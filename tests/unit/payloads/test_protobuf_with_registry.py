@@ -1,0 +1,214 @@
+"""Protobuf values with Confluent's header, whose writers' schemas are in a registry."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.unit.payloads.protobuf_data import malformed, message_class
+
+from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
+from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages, fetch_source, fetch_source_by_id
+from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
+from pyspark_kafka_direct.payloads.registry import single_flight_cache
+
+if TYPE_CHECKING:
+    from tests.fake_registry import FakeRegistry
+
+OLD = 'syntax = "proto3"; package shop; message Order { int32 id = 1; message Item { int32 count = 1; } }'
+NEW = OLD.replace("int32 id = 1;", "int64 id = 1; string name = 2;")
+TYPE = pa.struct([("id", pa.int32())])
+
+
+def settings_of(registry: FakeRegistry) -> RegistrySettings:
+    return RegistrySettings((registry.url,), api_timeout_ms=3_000)
+
+
+def column(registry: FakeRegistry, text: str = OLD, data_type: pa.StructType = TYPE, **options: Any) -> ProtobufColumn:
+    source = ProtobufSource(text, "shop.Order")
+    writers = pickle.loads(pickle.dumps(WriterMessages(settings_of(registry), source, "version 1", **options)))
+    return ProtobufColumn(data_type, source, writers=writers)
+
+
+def framed(schema_id: int, indexes: bytes, data: bytes) -> bytes:
+    return b"\0" + struct.pack(">I", schema_id) + indexes + data
+
+
+def test_values_of_confluents_serializer(registry: FakeRegistry) -> None:
+    cls = message_class(OLD, "shop.Order")
+    serializer = ProtobufSerializer(cls, SchemaRegistryClient({"url": registry.url}))
+    context = SerializationContext("orders", MessageField.VALUE)
+    values = [serializer(cls(id=number), context) for number in (7, 300)]
+    decoded = column(registry).decode(pa.array([*values, None], pa.binary()))
+    assert decoded.malformed is None
+    assert decoded.values.to_pylist() == [{"id": 7}, {"id": 300}, None]
+    source, where = fetch_source(settings_of(registry), "orders-value", "latest", None)
+    assert source_schema(source).message(None).name == "shop.Order"
+    assert where.startswith("version 1 of orders-value, schema id ")
+
+
+def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
+    old, new = (registry.add("orders-value", text, schemaType="PROTOBUF") for text in (OLD, NEW))
+    zigzag = registry.add("zigzag", OLD.replace("int32 id", "sint32 id"), schemaType="PROTOBUF")
+    avro = registry.add("avro", '"int"')
+    guid = b"\1" + registry.guid_of(new).bytes + b"\0"
+    values = [
+        framed(old, b"\0", b"\x08\x01"),
+        framed(new, b"\2\0", b"\x08\x02\x12\x01x"),
+        guid + b"\x08\x03",
+        framed(old, b"\4\0\0", b"\x08\x04"),  # an Item
+        framed(old, b"\2\6", b"\x08\x05"),
+        framed(old, b"\x18" + b"\4" * 12, b"\x08\x05"),
+        framed(zigzag, b"\0", b"\x08\x06"),
+        framed(avro, b"\0", b"\x08\x07"),
+        framed(old, b"\0", b"\x08"),
+        b"\x08\x08",
+        framed(old, b"", b""),
+    ]
+    decoded = column(registry).decode(pa.array(values, pa.binary()))
+    assert decoded.values.field("id").to_pylist() == [1, 2, 3, *[None] * 8]
+    assert malformed(decoded) == [
+        None,
+        None,
+        None,
+        ("the value is a message shop.Order.Item, not shop.Order", 0),
+        (f"schema id {old} has no message with the indexes [3]", 0),
+        (f"schema id {old} has no message with the indexes [{'2, ' * 10}...]", 0),
+        (
+            f"schema id {zigzag}: field id of shop.Order is sint32, which cannot be read as the int32 of the schema of "
+            "the query",
+            0,
+        ),
+        (f"schema id {avro} is a schema of AVRO, not of Protobuf", 0),
+        ("the message is incomplete", 6),
+        ("the value does not begin with the magic byte of a schema id (0 or 1)", 0),
+        ("the value has no valid message indexes behind its schema id", 5),
+    ]
+    assert decoded.malformed is not None
+    assert decoded.malformed.schema_ids is not None
+    assert decoded.malformed.schema_ids.to_pylist()[3:9] == [old, old, old, zigzag, avro, old]
+
+
+def test_references_are_imports(registry: FakeRegistry) -> None:
+    registry.add("other", 'syntax = "proto3"; message Other { int32 x = 1; }', schemaType="PROTOBUF")
+    references = [{"name": "other.proto", "subject": "other", "version": 1}]
+    text = 'syntax = "proto3"; import "other.proto"; message M { Other other = 1; }'
+    schema_id = registry.add("m-value", text, schemaType="PROTOBUF", references=references)
+    source = fetch_source_by_id(settings_of(registry), schema_id, "M")
+    assert source_schema(source).message("M").fields[0].type_name == "Other"
+    with pytest.raises(SchemaError, match="cannot be used: the schema has no message type N; it has M"):
+        fetch_source(settings_of(registry), "m-value", "latest", "N")
+
+
+def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> None:
+    new = registry.add("orders-value", NEW, schemaType="PROTOBUF")
+    value = pa.array([framed(new, b"\0", b"\x08\x01")], pa.binary())
+    assert column(registry).decode(value).malformed is None
+    with pytest.raises(
+        SchemaError, match=r"has fields that the schema of the query \(version 1\) lacks: name\. To read"
+    ):
+        column(registry, fails_at_new_fields=True).decode(value)
+
+
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+@pytest.mark.parametrize(
+    ("writer", "reader", "expected"),
+    [
+        ("E v = 2; enum E { A = 0; B = 1; C = 2; }", "E v = 2; enum E { A = 0; B = 1; }", r"v \(symbol C\)"),
+        ("repeated E v = 2; enum E { A = 0; C = 2; }", "repeated E v = 2; enum E { A = 0; }", r"v \(symbol C\)"),
+        (
+            "map<int32, E> v = 2; enum E { A = 0; C = 2; }",
+            "map<int32, E> v = 2; enum E { A = 0; }",
+            r"v\.value \(symbol C\)",
+        ),
+        (
+            "oneof o { I v = 2; } message I { E e = 1; } enum E { A = 0; C = 2; }",
+            "oneof o { I v = 2; } message I { E e = 1; } enum E { A = 0; }",
+            r"v\.e \(symbol C\)",
+        ),
+        ("E v = 2; enum E { A = 0; }", "E v = 2; enum E { A = 0; B = 1; }", None),
+        ("E v = 2; enum E { OTHER = 0; }", "E v = 2; enum E { A = 0; }", None),
+        ("int64 v = 2;", "int32 v = 2;", r"v \(int64 instead of int32\)"),
+        ("int32 v = 2;", "int64 v = 2;", None),
+        ("int32 v = 2;", "uint32 v = 2;", r"v \(int32 instead of uint32\)"),
+        ("double v = 2;", "float v = 2;", r"v \(double instead of float\)"),
+        ("float v = 2;", "double v = 2;", r"v \(float instead of double\)"),
+        ("bytes v = 2;", "string v = 2;", r"v \(bytes instead of string\)"),
+        ("string v = 2;", "bytes v = 2;", None),
+        ("int32 v = 2;", "string v = 2;", r"v \(int32 instead of string\)"),
+        ("repeated int32 v = 2;", "int32 v = 2;", r"v \(repeated\)"),
+        ("int32 v = 2;", "repeated int32 v = 2;", None),
+    ],
+)
+def test_a_writer_with_new_values_may_fail_the_query(
+    registry: FakeRegistry, syntax: str, writer: str, reader: str, expected: str | None
+) -> None:
+    def text(fields: str) -> str:
+        if syntax == "proto2":
+            fields = re.sub(r"(^|\{ )(?=\w+ [ve] = )(?!message|repeated)", r"\1optional ", fields)
+            fields = fields.replace("oneof o { optional I", "oneof o { I")
+        return f'syntax = "{syntax}"; package shop; message Order {{ {fields} }}'
+
+    schema_id = registry.add("orders-value", text(writer), schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"")], pa.binary())
+    assert column(registry, text(reader)).decode(value).malformed is None
+    decoder = column(registry, text(reader), fails_at_new_fields=True)
+    if expected is None:
+        assert decoder.decode(value).malformed is None
+    else:
+        with pytest.raises(SchemaError, match=rf"values that .*\(version 1\) lacks: {expected}\. To read"):
+            decoder.decode(value)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("sint32", "int32"), ("int64", "sint32"), ("float", "sfixed32"), ("fixed32", "float")]
+)
+def test_a_wanted_field_with_new_values_may_fail_the_query(registry: FakeRegistry, written: str, read: str) -> None:
+    """Records that would be misread are malformed, but in this mode no record is read as null."""
+    schema_id = registry.add("orders-value", OLD.replace("int32 id", f"{written} id"), schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"")], pa.binary())
+    text = OLD.replace("int32 id", f"{read} id")
+    data_type = pa.struct([("id", pa.float32() if read == "float" else pa.int32())])
+    assert "cannot be read as" in str(malformed(column(registry, text, data_type).decode(value)))
+    with pytest.raises(SchemaError, match=rf"lacks: id \({written} instead of {read}\)\. To read"):
+        column(registry, text, data_type, fails_at_new_fields=True).decode(value)
+
+
+def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:
+    levels = "".join(f"message M{number} {{ M{number + 1} next = 2; }} " for number in range(2000))
+    order = 'syntax = "proto3"; package shop; message Order { int32 id = 1; M0 next = 2; } '
+    text, new = (f"{order}{levels} message M2000 {{ {fields} }}" for fields in ("", "int32 count = 3;"))
+    schema_id = registry.add("orders-value", new, schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"\x08\x01")], pa.binary())
+    assert column(registry, text).decode(value).values.to_pylist() == [{"id": 1}]
+    with pytest.raises(SchemaError, match=r"lacks: next\.next\..*\.count\. To read"):
+        column(registry, text, fails_at_new_fields=True).decode(value)
+
+
+def test_a_registry_that_is_not_available_fails_the_task(registry: FakeRegistry) -> None:
+    registry.stop()
+    with pytest.raises(SchemaRegistryUnavailableError):
+        column(registry).decode(pa.array([framed(1, b"\0", b"")], pa.binary()))
+
+
+def test_a_schema_that_the_registry_has_later_is_found_by_the_same_column(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_flight_cache, "MISSING_SECONDS", 0.0)
+    messages = column(registry)
+    values = pa.array([framed(7, b"\0", b"\x08\x01"), framed(2**31, b"\0", b"\x08\x02")], pa.binary())
+    assert messages.decode(values).values.field("id").to_pylist() == [None, None]
+    registry.add("orders-value", OLD, schema_id=7, schemaType="PROTOBUF")
+    decoded = messages.decode(values)
+    assert decoded.values.field("id").to_pylist() == [1, None]
+    assert malformed(decoded) == [None, ("Schema id 2147483648: ids are integers from 0 to 2147483647", 0)]
