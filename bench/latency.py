@@ -141,18 +141,18 @@ _ACTIONS: dict[str, Callable[[Spark, str, Topic], int]] = {SHOW: _show, LIMIT: _
 
 
 def _first_batch(clients: Clients, topic: Topic) -> float:
-    from pyspark_kafka_direct.config.client_parser import parse_client_params
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from tests.settings import parse_client_params, task_settings
+
     from pyspark_kafka_direct.consumer.range_reader import read_range
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import COLUMNS
 
-    config = ReadConfig(*parse_client_params({"bootstrap.servers": clients.bootstrap_servers}))
+    config = task_settings(*parse_client_params({"bootstrap.servers": clients.bootstrap_servers}))
     columns = tuple(name for name in COLUMNS if name not in ("headers", "leaderEpoch"))
     task = RangeTask(OffsetRange(topic.name, 0, 0, topic.until_offset))
     started = time.perf_counter()
-    batches = read_range(config, task, columns)
+    batches = read_range(*config, task, columns)
     next(batches)
     took = time.perf_counter() - started
     batches.close()  # type: ignore[attr-defined]  # a generator, declared as an iterator

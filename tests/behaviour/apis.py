@@ -8,7 +8,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.config import option_messages, spark_conf
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_stream_options
 from pyspark_kafka_direct.direct import rate_controller
@@ -18,7 +17,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.config.read_options import ReadOptions
+    from pyspark_kafka_direct.config.settings import FetchSettings, ReadSettings
 
 FieldValues = dict[str, Any]
 """The path of a field, for example ``connection.security.tls.key``, to its value.
@@ -32,7 +31,9 @@ _EXCLUDED_FIELDS = frozenset(
     {"source_option_strings", "warnings", "prefix", "url_option", "timeout_options", "ca_advice"}
 )
 
-_DEFAULT_POLL_SECONDS = 120.0
+_OWN_FETCH_FIELDS = frozenset(
+    {"fail_on_data_loss", "max_record_batch_bytes", "poll_timeout_ms", "rack_environment_variable"}
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,30 +70,44 @@ def _stream(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
     return _read_option_values(parse_stream_options(given), warnings)
 
 
-def _read_option_values(options: ReadOptions, warnings: list[str]) -> FieldValues:
-    warnings += options.warnings
-    return _field_values("", options)
+def _read_option_values(settings: ReadSettings, warnings: list[str]) -> FieldValues:
+    warnings += settings.warnings
+    values = {
+        **_field_values("", settings.source),
+        **_field_values("connection", settings.connection),
+        **_field_values("payloads", settings.payloads),
+        **_fetch_values(settings.fetch),
+    }
+    return {path: value for path, value in values.items() if path not in ("payloads", "connection")}
+
+
+def _fetch_values(fetch: FetchSettings) -> FieldValues:
+    """The fields, of which the record has those that are not settings of Kafka's clients without a prefix."""
+    values = _field_values("fetch", fetch)
+    return {path.removeprefix("fetch.") if path[6:] in _OWN_FETCH_FIELDS else path: values[path] for path in values}
 
 
 def _direct(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
     params = parse_kafka_params(given)
     driver, executors = (_field_values("", each) for each in (params.connection, params.executor_connection))
     differences = {path: value for path, value in executors.items() if driver.get(path) != value}
-    return {**_field_values("", params), "executor_connection": differences}
+    own = {path: value for path, value in _field_values("", params).items() if not path.startswith("fetch.")}
+    poll_timeout = None if params.poll_timeout_ms is None else params.poll_timeout_ms / 1000
+    fetch = {path: value for path, value in _fetch_values(params.fetch).items() if path != "poll_timeout_ms"}
+    own.pop("poll_timeout_ms")
+    return {**own, **fetch, "poll_timeout": poll_timeout, "executor_connection": differences}
 
 
 def _rdd(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
     """What a ``KafkaRDD``'s tasks get; a ``KafkaRDD`` itself needs a SparkContext."""
     params = parse_kafka_params(given, "rdd")
-    config = ReadConfig(
-        params.executor_connection,
-        params.fetch,
-        _DEFAULT_POLL_SECONDS if params.poll_timeout is None else params.poll_timeout,
-        params.rack_environment_variable,
-        params.fail_on_data_loss,
-        params.max_record_batch_bytes,
-    )
-    return _field_values("", config)
+    fetch = _fetch_values(params.fetch)
+    return {
+        **{path: value for path, value in fetch.items() if path.startswith(("fetch.", "fail_", "rack_"))},
+        **_field_values("connection", params.executor_connection),
+        "poll_timeout": params.fetch.poll_timeout_ms / 1000,
+        "max_batch_bytes": params.fetch.max_record_batch_bytes,
+    }
 
 
 def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
@@ -101,7 +116,7 @@ def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> Field
     limits = rate_controller.default_per_partition_config(conf)
     controller = rate_controller.create_rate_controller(conf, 1000)
     values: FieldValues = {
-        "poll_timeout": spark_conf.poll_timeout(conf),
+        "poll_timeout": spark_conf.poll_timeout_ms(conf) / 1000,
         "assume_consecutive": spark_conf.assume_consecutive(conf),
         "maxRatePerPartition": limits.maxRatePerPartition(partition),
         "minRatePerPartition": limits.minRatePerPartition(partition),

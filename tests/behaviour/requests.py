@@ -16,6 +16,7 @@ from uuid import UUID
 from tests.behaviour import fake_broker
 from tests.behaviour.differences import DATA, Differences
 from tests.behaviour.fake_broker import TOPIC, FakeBroker
+from tests.settings import TaskSettings, parse_client_params
 
 from pyspark_kafka_direct import __version__
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -24,14 +25,11 @@ from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark_kafka_direct.config.client_parser import ClientSettings
 
 
 FILE = DATA / "requests.json"
@@ -50,7 +48,7 @@ class Request(NamedTuple):
     """A request with fixed contents."""
 
     api_key: int
-    send: Callable[[ClientSettings], object]
+    send: Callable[[TaskSettings], object]
     settings: Mapping[str, str]
 
 
@@ -112,17 +110,17 @@ def _ungrouped(grouped: Mapping[str, str]) -> dict[str, str]:
     return {version: outcome for names, outcome in grouped.items() for version in names.split()}
 
 
-def _open(settings: ClientSettings) -> Connection:
+def _open(settings: TaskSettings) -> Connection:
     host, port = settings.connection.bootstrap_servers[0]
     return Connection.open(settings.connection, host, port, Deadline.after(_TIMEOUT_S))
 
 
-def _log_in(settings: ClientSettings) -> None:
+def _log_in(settings: TaskSettings) -> None:
     _open(settings).close()
 
 
-def _fetch(topic_id: UUID | None, **fields: Any) -> Callable[[ClientSettings], None]:
-    def send(settings: ClientSettings) -> None:
+def _fetch(topic_id: UUID | None, **fields: Any) -> Callable[[TaskSettings], None]:
+    def send(settings: TaskSettings) -> None:
         with contextlib.closing(_open(settings)) as connection:
             channel = FetchChannel(connection, topic=TOPIC, topic_id=topic_id, partition=2, settings=settings.fetch)
             channel.request(1234, **fields)
@@ -131,7 +129,7 @@ def _fetch(topic_id: UUID | None, **fields: Any) -> Callable[[ClientSettings], N
     return send
 
 
-def _offsets(settings: ClientSettings) -> None:
+def _offsets(settings: TaskSettings) -> None:
     timestamps = {_PARTITION_0: -2, _PARTITION_2: 1_700_000_000_000}
     ClusterClient(settings.connection).offsets(timestamps, isolation_level=settings.fetch.isolation_level)
 

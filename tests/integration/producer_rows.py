@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from kafka import KafkaConsumer
 from kafka import TopicPartition as ClientPartition
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:

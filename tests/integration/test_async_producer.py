@@ -17,7 +17,7 @@ from tests.integration.waiting import suspend, wait_until
 from tests.proxy import PRODUCE, Fault, Network
 
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     InvalidRecordError,

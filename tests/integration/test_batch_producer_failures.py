@@ -16,10 +16,10 @@ from tests.integration.producer_rows import (
     rows_by_key,
 )
 from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_broker_config, describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -14,11 +14,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from tests.integration.groups import commit
 from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from confluent_kafka.admin import ResourceType as AclResource
 from tests import kafka_python
 from tests.integration.waiting import suspend, wait_until
 from tests.pooled_connections import pooled_connection
+from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -26,8 +27,7 @@ from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.errors import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
     TopicsOn = Callable[[str], MakeTopic]
@@ -379,7 +379,7 @@ def test_frozen_broker_delays_only_its_partitions(
         with within(HANG, "reading partitions of other leaders, without pooled connections"):
             for partition in others:
                 task = RangeTask(OffsetRange(topic, partition.partition, 0, ends[partition]))
-                batches = list(read_range(ReadConfig(reader_settings, FetchSettings()), task, ("offset",)))
+                batches = list(read_range(reader_settings, FetchSettings(), task, ("offset",)))
                 assert sum(batch.num_rows for batch in batches) == ends[partition]
         with within(60, "planning its partitions, after the election of new leaders"):
             assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client import fetch_channel
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import MakeTopic
+    from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
-    from pyspark_kafka_direct.config.client_parser import ClientSettings
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.config.settings import FetchSettings
 
     OpenChannel = Callable[..., FetchChannel]
 
 
 @pytest.fixture
-def settings(kafka: EmbeddedKafka) -> ClientSettings:
+def settings(kafka: EmbeddedKafka) -> TaskSettings:
     return parse_client_params({"bootstrap.servers": kafka.bootstrap_servers, "fetch.max.wait.ms": "100"})
 
 
 @pytest.fixture
-def open_channel(settings: ClientSettings) -> Iterator[OpenChannel]:
+def open_channel(settings: TaskSettings) -> Iterator[OpenChannel]:
     """Open a channel to the leader of a topic's first partition, over a new connection."""
     connections: list[Connection] = []
 
@@ -151,7 +151,7 @@ def test_response_has_the_log_offsets(
 
 
 def test_record_larger_than_the_limits_is_returned(
-    kafka: EmbeddedKafka, settings: ClientSettings, make_topic: MakeTopic, open_channel: OpenChannel
+    kafka: EmbeddedKafka, settings: TaskSettings, make_topic: MakeTopic, open_channel: OpenChannel
 ) -> None:
     topic = make_topic(max_message_bytes=20_000_000)
     large = uuid.uuid4().bytes * 600_000
@@ -204,7 +204,7 @@ def test_errors_are_returned_as_codes(
 
 
 def test_aborted_transactions_are_listed_for_read_committed_only(
-    kafka: EmbeddedKafka, settings: ClientSettings, make_topic: MakeTopic, open_channel: OpenChannel
+    kafka: EmbeddedKafka, settings: TaskSettings, make_topic: MakeTopic, open_channel: OpenChannel
 ) -> None:
     topic = make_topic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
@@ -228,7 +228,7 @@ def test_aborted_transactions_are_listed_for_read_committed_only(
 
 
 def test_read_committed_ends_at_an_open_transaction(
-    kafka: EmbeddedKafka, settings: ClientSettings, make_topic: MakeTopic, open_channel: OpenChannel
+    kafka: EmbeddedKafka, settings: TaskSettings, make_topic: MakeTopic, open_channel: OpenChannel
 ) -> None:
     topic = make_topic()
     write(kafka, topic, [b"before"])

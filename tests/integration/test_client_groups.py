@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from tests.integration.groups import commit
 from tests.integration.topics import Admin
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 

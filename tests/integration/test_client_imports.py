@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
@@ -26,10 +25,10 @@ import pickle, sys
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-config, task = pickle.loads(bytes.fromhex(sys.stdin.read()))
-end = ClusterClient(config.connection).offsets({task.offsets.topic_partition: LATEST})
+connection, fetch, task = pickle.loads(bytes.fromhex(sys.stdin.read()))
+end = ClusterClient(connection).offsets({task.offsets.topic_partition: LATEST})
 foreign = {"kafka", "confluent_kafka", "google", "cryptography", "pyspark"} & set(sys.modules)
-print(sum(batch.num_rows for batch in read_range(config, task, ("value",))), *end.values(), sorted(foreign))
+print(sum(batch.num_rows for batch in read_range(connection, fetch, task, ("value",))), *end.values(), sorted(foreign))
 """
 
 
@@ -49,6 +48,6 @@ def test_a_range_is_planned_and_read_with_nothing_but_arrow(
         topic_id=cluster.topics([topic])[topic].topic_id,
         leader=cluster.known_leaders([TopicPartition(topic, 0)])[TopicPartition(topic, 0)],
     )
-    work = pickle.dumps((ReadConfig(*settings), task)).hex()
+    work = pickle.dumps((*settings, task)).hex()
     run = subprocess.run([sys.executable, *flags, "-c", READ], input=work, capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["4", "5", "[]"]

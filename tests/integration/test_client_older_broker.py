@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from tests.pooled_connections import pooled_connection
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client import fetch_channel
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -14,17 +15,16 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.conftest import MakeTopic
+    from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.client.metadata import TopicMetadata
-    from pyspark_kafka_direct.config.client_parser import ClientSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 
@@ -35,7 +35,7 @@ def write(kafka: EmbeddedKafka, topic: str) -> None:
     assert producer.flush(30) == 0
 
 
-def check(settings: ClientSettings, topic: str) -> tuple[FetchChannel, TopicMetadata]:
+def check(settings: TaskSettings, topic: str) -> tuple[FetchChannel, TopicMetadata]:
     """Read metadata, offsets and records written by ``write``."""
     cluster = ClusterClient(settings.connection)
     topics = cluster.topics([topic, "no-such-topic"])

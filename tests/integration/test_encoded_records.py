@@ -11,13 +11,13 @@ import pytest
 from tests.integration.consumers import Consumed, consume
 from tests.integration.producers import CODECS, FAMILIES
 from tests.kafka_python import ask
+from tests.settings import parse_client_params
 from tests.unit.records.encoding import Row, encode
 
 from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import set_producer_state, split_batch
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from tests.integration.producers import CODECS, FAMILIES, Producers, Record, Writer, Written, can_write
 from tests.integration.topics import wait_until_stable
+from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct import records
 from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
@@ -19,8 +20,6 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import FetchChannel
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
     from tests.integration.producers import Family
+    from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.config.client_parser import ClientSettings
 
 
 OLDER_VERSION = "3.9.2"
@@ -87,7 +86,7 @@ class Row(NamedTuple):
 class InteropCluster:
     """A cluster, with producers of its Kafka version."""
 
-    settings: ClientSettings
+    settings: TaskSettings
     producers: Producers
     make_topic: MakeTopic
 
@@ -110,9 +109,9 @@ class InteropCluster:
         counts: ReadCounts | None = None,
     ) -> list[Row]:
         fetch = replace(self.settings.fetch, isolation_level=isolation)
-        config = ReadConfig(self.settings.connection, fetch, poll_timeout=30)
+        config = task_settings(self.settings.connection, fetch, poll_timeout=30)
         rows = []
-        for batch in read_range(config, RangeTask(wanted), records.COLUMNS, counts):
+        for batch in read_range(*config, RangeTask(wanted), records.COLUMNS, counts):
             batch.validate(full=True)
             assert set(batch.column("topic").to_pylist()) == {wanted.topic}
             assert set(batch.column("partition").to_pylist()) == {wanted.partition}

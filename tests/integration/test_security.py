@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_truststore
+from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
 
 from pyspark_kafka_direct.broker import Credentials, make_certificates, unsecured_token
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.broker import Certificates, EmbeddedKafka
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
 
 HANG = 50.0  # seconds; less than the default API timeout of 60
 RUN = uuid.uuid4().hex[:8]  # another shard may run other tests of this module at the same broker

@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
 from tests.integration.test_transactions_histories import BatchCommitter, new_query, records_of, rejected
 from tests.integration.transactional_batches import batch_of, cluster_of, committed
 from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import AuthorizationError
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
 from pyspark_kafka_direct.producer.exactly_once import (

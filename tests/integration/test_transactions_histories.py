@@ -14,7 +14,7 @@ from tests.integration.waiting import wait_until
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.deadline import Retry
 from pyspark_kafka_direct.client.produce_channel import ProduceChannel
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,

@@ -11,7 +11,7 @@ from tests.integration.test_transactions_histories import BatchCommitter, as_lar
 from tests.integration.transactional_batches import cluster_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.producer import batch_producer
 from pyspark_kafka_direct.producer.produce_errors import BatchDecision, decide_for_error_code

@@ -11,11 +11,11 @@ from tests.integration.test_transactions_histories import new_query, records_of
 from tests.integration.topics import Admin
 from tests.integration.transactional_batches import cluster_of, new_transactional_producer
 from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,

@@ -19,12 +19,11 @@ from confluent_kafka.admin import (
 )
 from tests import kafka_python
 from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from tests.conftest import MakeTopic
+    from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader, TopicMetadata
-    from pyspark_kafka_direct.config.client_parser import ClientSettings
 
 Row = dict[str, Any]
 
@@ -76,7 +75,7 @@ class RangeRequest:
     """A read that a test asks for: of which range, how, and what it returns."""
 
     task: RangeTask
-    config: Mapping[str, Any]  # fields of ``ReadConfig``
+    config: Mapping[str, Any]  # fields of ``TaskSettings``
     output: Mapping[str, Any]  # arguments of ``read_range``
 
 
@@ -106,7 +105,7 @@ class Workbench:
                         producer.poll(1)
             assert producer.flush(60) == 0
 
-    def settings(self, **kafka: object) -> ClientSettings:
+    def settings(self, **kafka: object) -> TaskSettings:
         """Settings under Java's names, with underscores for dots."""
         names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
         return parse_client_params({"bootstrap.servers": self.bootstrap_servers} | names)
@@ -139,8 +138,8 @@ class Workbench:
         output |= {name: fields.pop(name) for name in ("columns", "max_rows", "max_bytes") if name in fields}
         return RangeRequest(task, fields, output)
 
-    def config(self, request: RangeRequest, **kafka: object) -> ReadConfig:
-        return ReadConfig(*self.settings(**kafka), **request.config)
+    def config(self, request: RangeRequest, **kafka: object) -> TaskSettings:
+        return task_settings(*self.settings(**kafka), **request.config)
 
     def read(
         self,
@@ -162,12 +161,12 @@ class Workbench:
 
     def open(self, request: RangeRequest, counts: ReadCounts | None = None, **kafka: Any) -> Iterator[pa.RecordBatch]:
         """Starts a read that the test takes batch by batch."""
-        return read_range(self.config(request, **kafka), request.task, counts=counts, **request.output)
+        return read_range(*self.config(request, **kafka), request.task, counts=counts, **request.output)
 
     def count(
         self, request: RangeRequest, counts: ReadCounts | None = None, *, limit: int | None = None, **kafka: object
     ) -> int:
-        return count_range(self.config(request, **kafka), request.task, limit=limit, counts=counts)
+        return count_range(*self.config(request, **kafka), request.task, limit=limit, counts=counts)
 
     def end(self, topic: str, partition: int = 0) -> int:
         return self._offset(topic, partition, OffsetSpec.latest())

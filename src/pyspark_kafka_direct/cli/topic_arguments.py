@@ -40,9 +40,9 @@ def create_topics(servers: str, topics: Iterable[NewTopic], configs: Mapping[str
     """Create the topics that do not exist, and wait until they can be used."""
     from pyspark_kafka_direct.client.admin import create_topic
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.client_parser import parse_client_params
+    from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 
-    cluster = ClusterClient(parse_client_params({"bootstrap.servers": servers}).connection)
+    cluster = ClusterClient(parse_kafka_params({"bootstrap.servers": servers}).connection)
     for topic in topics:
         create_topic(cluster, topic.name, topic.partitions, configs or {})
 

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.planning.data_loss import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
 
 

@@ -7,12 +7,12 @@ save half of that, but adds state that can be lost.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.api_versions import negotiate_version
 from pyspark_kafka_direct.client.connection import MAX_FRAME_SIZE
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.fetch_codec import (
@@ -21,7 +21,6 @@ from pyspark_kafka_direct.protocol.fetch_codec import (
     NEWEST_VERSION,
     OLDEST_VERSION,
     EpochEndOffset,
-    FetchLimits,
     FetchRequestPartition,
     FetchResponseData,
     FetchResponsePartition,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.config.settings import FetchSettings
 
 __all__ = [
     "FIRST_VERSION_WITH_TOPIC_IDS",
@@ -77,7 +76,7 @@ class FetchChannel:
         self._topic = topic
         self._topic_id = topic_id
         self._partition = partition
-        self._settings = settings
+        self._settings = _within_frame(settings)
         self._rack = settings.client_rack if follow_rack else ""
         self._requested_partition = FetchRequestPartition(topic, topic_id, partition, 0, 0)
         connection.reserve_buffer(settings.max_partition_fetch_bytes)
@@ -105,8 +104,10 @@ class FetchChannel:
             self.connection,
             self.version,
             (self._requested_partition,),
-            _fetch_limits(settings, wait_ms, self._rack),
+            settings,
+            wait_ms,
             deadline,
+            rack=self._rack,
         )
 
     def response(self, deadline: Deadline) -> FetchResponsePartition:
@@ -119,7 +120,8 @@ class MultiPartitionFetchChannel:
 
     def __init__(self, connection: Connection, settings: FetchSettings) -> None:
         self.connection = connection
-        self._settings = settings
+        # The broker must wait for at least one byte, or fetches would busy-loop.
+        self._settings = replace(_within_frame(settings), fetch_min_bytes=max(settings.fetch_min_bytes, 1))
         self._version_by_topic_ids = {
             topic_ids: _negotiate_fetch_version(connection, topic_ids=topic_ids) for topic_ids in (False, True)
         }
@@ -132,9 +134,8 @@ class MultiPartitionFetchChannel:
         settings = self._settings
         self._version = self._version_by_topic_ids[all(partition.topic_id is not None for partition in partitions)]
         self._requested_partitions = partitions
-        # The broker must wait for at least one byte, or fetches would busy-loop.
-        limits = _fetch_limits(settings, _longest_wait_ms(self.connection, settings), "")
-        _send(self.connection, self._version, partitions, limits._replace(min_bytes=max(limits.min_bytes, 1)), deadline)
+        wait_ms = _longest_wait_ms(self.connection, settings)
+        _send(self.connection, self._version, partitions, settings, wait_ms, deadline)
 
     def response(self, deadline: Deadline) -> FetchResponseData:
         return _receive(self.connection, self._version, self._requested_partitions, deadline)
@@ -147,28 +148,29 @@ def _negotiate_fetch_version(connection: Connection, *, topic_ids: bool) -> int:
     )
 
 
+def _within_frame(settings: FetchSettings) -> FetchSettings:
+    """Return settings with which no response is larger than a frame may be."""
+    return replace(settings, fetch_max_bytes=min(max(settings.fetch_max_bytes, 0), _MAX_RESPONSE_BYTES))
+
+
 def _longest_wait_ms(connection: Connection, settings: FetchSettings) -> int:
     """Return how long a broker may wait for records: it must respond before ``request.timeout.ms``."""
     return min(settings.fetch_max_wait_ms, connection.settings.request_timeout_ms // 2)
-
-
-def _fetch_limits(settings: FetchSettings, max_wait_ms: int, rack: str) -> FetchLimits:
-    byte_limit = min(max(settings.fetch_max_bytes, 0), _MAX_RESPONSE_BYTES)
-    return FetchLimits(
-        max_wait_ms, settings.fetch_min_bytes, byte_limit, ISOLATION_LEVEL_IDS[settings.isolation_level], rack
-    )
 
 
 def _send(
     connection: Connection,
     version: int,
     requested_partitions: Sequence[FetchRequestPartition],
-    limits: FetchLimits,
+    settings: FetchSettings,
+    max_wait_ms: int,
     deadline: Deadline | None,
+    *,
+    rack: str = "",
 ) -> None:
     if deadline is None:
         deadline = Deadline.after(connection.settings.request_timeout_ms / 1000, system=connection.system)
-    body = encode_fetch_request(version, requested_partitions, limits)
+    body = encode_fetch_request(version, requested_partitions, settings, max_wait_ms, rack)
     connection.send(API_KEY, version, "Fetch", body, flexible=version >= FIRST_FLEXIBLE_VERSION, deadline=deadline)
 
 

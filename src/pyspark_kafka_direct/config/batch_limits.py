@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.read_settings import BackpressureOptions, PIDGains, ReadLimits
+from pyspark_kafka_direct.config.settings import BackpressureOptions, PIDGains, ReadLimits
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET
 

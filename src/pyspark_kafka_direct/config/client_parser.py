@@ -6,65 +6,41 @@ It does not access the network or files. Import it on the driver only; the typed
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
-from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
-from pyspark_kafka_direct.config.option_messages import warn_once
-from pyspark_kafka_direct.config.option_parser import parse_config, parse_value
+from pyspark_kafka_direct.config.option_parser import parse_value
 from pyspark_kafka_direct.config.security_parser import parse_security
+from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
 
 _ACKS: Final[dict[str | None, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _MAX_IN_FLIGHT: Final = 5  # brokers retain the sequence numbers of this many batches (ProducerStateEntry)
 
 
-class ClientSettings(NamedTuple):
-    """The settings of connections and of fetches."""
-
-    connection: ConnectionSettings
-    fetch: FetchSettings
+def parse_fetch(parsed: ParsedConfig) -> FetchSettings:
+    """Return the settings of fetches."""
+    return FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"]))
 
 
-def parse_client_params(params: Mapping[str, str], *, oauth_token_provider: str | None = None) -> ClientSettings:
-    """Parse client settings by their names without ``kafka.``; each warning is logged once per process."""
-    options: dict[str, str | None] = {f"kafka.{name}": value for name, value in params.items()}
-    parsed = parse_config(
-        {**options, "oauthTokenProvider": oauth_token_provider}, api="batch", source=ConfigSource.OPTION
-    )
-    settings, warnings = parse_client(parsed)
-    for warning in (*parsed.warnings, *warnings):
-        warn_once(warning)
-    return settings
-
-
-def parse_client(parsed: ParsedConfig) -> tuple[ClientSettings, tuple[str, ...]]:
-    """Return the settings of connections and fetches, and warnings."""
-    connection, warnings = parse_connection(parsed)
-    return ClientSettings(connection, FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"]))), warnings
-
-
-def parse_connection(parsed: ParsedConfig) -> tuple[ConnectionSettings, tuple[str, ...]]:
-    """Return the settings of connections, and warnings."""
+def parse_connection(parsed: ParsedConfig, warnings: list[str]) -> ConnectionSettings:
+    """Return the settings of connections, and add warnings."""
     try:
-        security, warnings = parse_security(parsed)
+        security, security_warnings = parse_security(parsed)
     except OptionError as error:
         unknown = chain.from_iterable(option.warnings for option in parsed.unknown.values())
         # A missing option may be given under a misspelled name, and the warning about it is not logged after an error.
         raise OptionError(" ".join([error.message, *(f"({warning})" for warning in unknown)])) from None
-    connection = ConnectionSettings(
+    warnings += security_warnings
+    return ConnectionSettings(
         bootstrap_servers=_bootstrap_servers(parsed),
         security=security,
         **parsed.fields_for(ConnectionSettings, roles=["connect"]),
     )
-    return connection, warnings
 
 
 def parse_producer(parsed: ParsedConfig, warnings: list[str]) -> ProducerSettings:

@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from pyspark_kafka_direct.config.client_parser import parse_client, parse_producer
-from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
+from pyspark_kafka_direct.config.client_parser import parse_connection, parse_fetch, parse_producer
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config
@@ -33,10 +32,10 @@ from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
     from pyspark_kafka_direct.config.config_option import Api
     from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings, ProducerSettings
     from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
 
 OffsetResetStrategy = Literal["earliest", "latest", "none"]
@@ -54,12 +53,8 @@ class KafkaParameters:
     group_id: str | None = None
     auto_offset_reset: OffsetResetStrategy = "latest"
     starting_timestamp: TimestampSpec | None = None  # where a new direct stream starts
-    oauth_token_provider: str | None = None  # `module:factory`
-    rack_environment_variable: str | None = None
-    fail_on_data_loss: bool = True
-    poll_timeout: float | None = None  # seconds; None: from the Spark configuration
+    poll_timeout_ms: int | None = None  # None: from the Spark configuration
     source_option_strings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # see source_options
-    max_record_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # decompressed
 
     @property
     def executor_connection(self) -> ConnectionSettings:
@@ -85,8 +80,6 @@ class KafkaBasedLogSettings:
     connection: ConnectionSettings
     fetch: FetchSettings
     produce: ProducerSettings
-    oauth_token_provider: str | None  # `module:factory`
-    max_record_batch_bytes: int  # decompressed
     warnings: tuple[str, ...] = ()  # to log once
 
 
@@ -95,9 +88,9 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
     if not isinstance(params, Mapping):
         raise OptionError(f"kafkaParams must be a dict of client settings, got {type(params).__name__}")
     parsed = parse_config(params, api=api, source=ConfigSource.PARAMETER)
-    client, client_warnings = parse_client(parsed)
-    precedence = precedence_warnings(parsed, STARTING_TIMESTAMP_OPTIONS)
-    for warning in (*parsed.warnings, *client_warnings, *precedence):
+    warnings = list(parsed.warnings)
+    connection = parse_connection(parsed, warnings)
+    for warning in (*warnings, *precedence_warnings(parsed, STARTING_TIMESTAMP_OPTIONS)):
         warn_once(warning)
     if parsed.get_boolean("enable.auto.commit"):
         warn_once(
@@ -110,17 +103,15 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
             f"auto.offset.reset={auto_offset_reset} is overridden to none in tasks: records that a task cannot find "
             "are data loss. The setting applies only where a stream starts"
         )
-    poll_timeout_ms = parsed.get_optional_int("kafkaConsumer.pollTimeoutMs")
     return KafkaParameters(
-        client.connection,
-        client.fetch,
+        connection,
+        parse_fetch(parsed),
         auto_offset_reset=auto_offset_reset,
         starting_timestamp=parse_timestamps(
             parsed, STARTING_TIMESTAMP_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
         ),
-        poll_timeout=None if poll_timeout_ms is None else poll_timeout_ms / 1000,
         source_option_strings=_source_option_strings(parsed),
-        **parsed.fields_for(KafkaParameters, roles=("connect", "fetch", "group", "plan")),
+        **parsed.fields_for(KafkaParameters, roles=("fetch", "group")),
     )
 
 
@@ -132,19 +123,18 @@ def parse_log_params(params: Mapping[str, object]) -> KafkaBasedLogSettings:
     if not isinstance(params, Mapping):
         raise OptionError(f"params must be a dict of client settings, got {type(params).__name__}")
     parsed = parse_config(params, api="log", source=ConfigSource.PARAMETER)
-    client, client_warnings = parse_client(parsed)
-    warnings = [*parsed.warnings, *client_warnings]
+    warnings = list(parsed.warnings)
+    connection = parse_connection(parsed, warnings)
     produce = parse_producer(parsed, warnings)
     if produce.acks != -1:
         raise invalid_value(
             parsed.name_of("acks"), parsed.strings["acks"], "all in a log, so that acknowledged records are not lost"
         )
     return KafkaBasedLogSettings(
-        connection=client.connection,
-        fetch=client.fetch,
+        connection=connection,
+        fetch=parse_fetch(parsed),
         produce=produce,
         warnings=tuple(warnings),
-        **parsed.fields_for(KafkaBasedLogSettings, roles=("connect", "fetch")),
     )
 
 

@@ -101,7 +101,7 @@ class ParsedConfig:
     def fields_for(self, settings_class: type, *, roles: Collection[Role]) -> dict[str, Any]:
         """Return the values of those fields of a dataclass that each hold the value of one option with these roles."""
         names_by_field = _names_by_field(settings_class, self.api, frozenset(roles), self.table)
-        return {field: self.values.get(name) for field, name in names_by_field.items()}
+        return {field: self.values[name] for field, name in names_by_field.items() if name in self.values}
 
 
 def parse_config(

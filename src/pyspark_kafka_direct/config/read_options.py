@@ -6,12 +6,11 @@ Options of Spark's own Kafka source keep their names, defaults and precedence, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.batch_limits import parse_backpressure, parse_batch_limits
-from pyspark_kafka_direct.config.client_parser import parse_client
+from pyspark_kafka_direct.config.client_parser import parse_connection, parse_fetch
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.hints import listed
@@ -26,11 +25,11 @@ from pyspark_kafka_direct.config.offset_specs import (
 )
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.payload_parser import (
-    BINARY_PAYLOADS,
     PayloadOptions,
     parse_payloads,
     parse_payloads_alone,
 )
+from pyspark_kafka_direct.config.settings import ReadSettings, SourceSettings
 from pyspark_kafka_direct.config.subscription import (
     AssignStrategy,
     parse_assign,
@@ -49,11 +48,9 @@ from pyspark_kafka_direct.offsets import offset_ranges_from_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
-    from pyspark_kafka_direct.config.config_option import Api, Role
+    from pyspark_kafka_direct.config.config_option import Role
     from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy, OffsetSpec, StartingOffsetSpec
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.config.read_settings import BackpressureOptions, ReadLimits
     from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import OffsetRange
 
@@ -68,118 +65,55 @@ _STARTS_BY_FALLBACK: Final = {
 }
 _RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
 _INCLUDE_HEADERS: Final = "includeheaders"
-_ROLES: Final[tuple[Role, ...]] = ("connect", "fetch", "group", "plan")
+_ROLES: Final[tuple[Role, ...]] = ("group", "plan")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """The options of all queries that read."""
-
-    connection: ConnectionSettings
-    fetch: FetchSettings
-    selection: SubscriptionStrategy
-    fail_on_data_loss: bool
-    max_record_batch_bytes: int  # decompressed
-    include_headers: bool
-    offset_fetch_attempts: int | None  # None: until the API timeout
-    offset_fetch_retry_interval_ms: int | None  # None: grows exponentially
-    oauth_token_provider: str | None  # `module:factory`
-    warnings: tuple[str, ...] = ()  # to log once
-
-
-@dataclass(frozen=True, kw_only=True)
-class RangeReadOptions(ReadOptions):
-    """The options of queries whose tasks read one offset range each."""
-
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    poll_timeout_ms: int
-    rack_environment_variable: str | None
-    payloads: PayloadOptions = BINARY_PAYLOADS
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchOptions(RangeReadOptions):
-    """The options of a batch query."""
-
-    start: OffsetSpec
-    end: OffsetSpec
-    offset_ranges: tuple[OffsetRange, ...] | None  # replace `start` and `end`
-    push_down_filters: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamOptions(RangeReadOptions):
-    """The options of a streaming query."""
-
-    start: StartingOffsetSpec  # of a new query
-    limits: ReadLimits
-    backpressure: BackpressureOptions | None = None
-    commit_group_id: str | None = None  # the group to commit completed batches for
-    start_group_id: str | None = None  # the group of `startingOffsets=committed`
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContinuousOptions(ReadOptions):
-    """The input options of a continuous query."""
-
-    start: StartingOffsetSpec  # of a new query
-    commit_group_id: str | None = None  # the group to commit completed epochs for
-    start_group_id: str | None = None  # the group of `startingOffsets=committed`
-    payloads: PayloadOptions = BINARY_PAYLOADS
-
-
-def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
+def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
     """Parse the options of a batch query."""
-    parsed, client_fields, warnings = _parse(options, "batch")
+    parsed = parse_config(options, api="batch", source=ConfigSource.OPTION)
+    warnings = list(parsed.warnings)
     ranges = _parse_offset_ranges(parsed)
     start, end = _parse_start_and_end(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings, client_fields["connection"].security)
-    return BatchOptions(
-        **client_fields,
-        **parsed.fields_for(BatchOptions, roles=_ROLES),
-        selection=_parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges),
-        start=start,
-        end=end,
-        offset_ranges=ranges,
-        payloads=payloads,
-        warnings=tuple(warnings),
-    )
+    selection = _parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges)
+    return _read_settings(parsed, warnings, selection=selection, start=start, end=end, offset_ranges=ranges)
 
 
-def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
     """Parse the options of a streaming query."""
-    parsed, client_fields, warnings = _parse(options, "stream")
+    parsed = parse_config(options, api="stream", source=ConfigSource.OPTION)
+    warnings = list(parsed.warnings)
     start, start_group_id = _parse_stream_start(parsed, warnings)
-    limits = parse_batch_limits(parsed)
-    backpressure = parse_backpressure(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings, client_fields["connection"].security)
-    return StreamOptions(
-        **client_fields,
-        **parsed.fields_for(StreamOptions, roles=_ROLES),
+    limits, backpressure = parse_batch_limits(parsed), parse_backpressure(parsed, warnings)
+    return _read_settings(
+        parsed,
+        warnings,
         selection=_parse_selection(parsed),
         start=start,
+        start_group_id=start_group_id,
         limits=limits,
         backpressure=backpressure,
-        payloads=payloads,
-        start_group_id=start_group_id,
-        warnings=tuple(warnings),
     )
 
 
-def parse_continuous_options(options: Mapping[str, str]) -> ContinuousOptions:
+def parse_continuous_options(options: Mapping[str, str]) -> ReadSettings:
     """Parse the input options of a continuous query."""
-    parsed, client_fields, warnings = _parse(options, "continuous")
+    parsed = parse_config(options, api="continuous", source=ConfigSource.OPTION)
+    warnings = list(parsed.warnings)
     start, start_group_id = _parse_stream_start(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings, client_fields["connection"].security, from_python=True)
-    return ContinuousOptions(
-        **client_fields,
-        **parsed.fields_for(ContinuousOptions, roles=_ROLES),
-        selection=_parse_selection(parsed),
-        start=start,
-        start_group_id=start_group_id,
-        payloads=payloads,
-        warnings=tuple(warnings),
+    selection = _parse_selection(parsed)
+    return _read_settings(parsed, warnings, selection=selection, start=start, start_group_id=start_group_id)
+
+
+def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> ReadSettings:
+    """Return the settings of a query; ``source`` has the settings that more than one option determines."""
+    connection = parse_connection(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings, connection.security, from_python=parsed.api == "continuous")
+    return ReadSettings(
+        connection,
+        parse_fetch(parsed),
+        SourceSettings(**source, **parsed.fields_for(SourceSettings, roles=_ROLES)),
+        payloads,
+        tuple(warnings),
     )
 
 
@@ -189,35 +123,23 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadOptions]:
     Errors that are the same for batch and streaming queries are raised here, that is, as early as possible.
     """
     try:
-        parsed: RangeReadOptions = parse_batch_options(options)
+        settings = parse_batch_options(options)
     except KafkaDirectError as batch_error:
         try:
-            parsed = parse_stream_options(options)
+            settings = parse_stream_options(options)
         except KafkaDirectError as stream_error:
             if str(stream_error) == str(batch_error):
                 raise
             # The reader of either kind will raise its own error. Until then, Spark needs the columns: without them, it
             # would rather report that the query uses a field that does not exist.
             return _has_true(options, _INCLUDE_HEADERS), parse_payloads_alone(options)
-    return parsed.include_headers, parsed.payloads
+    return settings.source.include_headers, settings.payloads
 
 
 def _has_true(options: Mapping[str, str], lower_name: str) -> bool:
     return any(
         name.strip().lower() == lower_name and value.strip().lower() == "true" for name, value in options.items()
     )
-
-
-class _ClientFields(TypedDict):
-    connection: ConnectionSettings
-    fetch: FetchSettings
-
-
-def _parse(options: Mapping[str, str], api: Api) -> tuple[ParsedConfig, _ClientFields, list[str]]:
-    """Return the parsed options, the fields of ``ReadOptions`` with client settings, and warnings."""
-    parsed = parse_config(options, api=api, source=ConfigSource.OPTION)
-    settings, client_warnings = parse_client(parsed)
-    return parsed, {"connection": settings.connection, "fetch": settings.fetch}, [*parsed.warnings, *client_warnings]
 
 
 def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:

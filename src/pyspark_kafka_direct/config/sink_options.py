@@ -6,25 +6,22 @@ Options of Spark's own Kafka sink have the same names and are rejected where Spa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.sink_payloads import NO_SINK_PAYLOADS, parse_sink_payloads
+from pyspark_kafka_direct.config.settings import WriteSettings
+from pyspark_kafka_direct.config.sink_payloads import parse_sink_payloads
 from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
-
-DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
+    from pyspark_kafka_direct.config.settings import ProducerSettings
 
 _ID_PREFIX: Final = "transactionalIdPrefix"
 _GUARANTEE: Final = "deliveryGuarantee"
@@ -42,31 +39,11 @@ _EXACTLY_ONCE_OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SinkOptions:
-    """The options of a query that writes."""
-
-    connection: ConnectionSettings
-    produce: ProducerSettings
-    topic: str | None  # None: the column `topic` names it
-    delivery_guarantee: DeliveryGuarantee
-    transactional_id_prefix: str | None  # not None with exactly-once
-    sink_state_topic: str
-    reset_transaction_state: str | None  # the token of an error to override
-    job_id: str | None
-    staging_location: str | None = field(repr=False)  # its URI may contain secrets
-    staging_threshold: int  # maximum bytes of a task that are sent through the driver
-    transaction_timeout_ms: int
-    stamp_batch: bool
-    payloads: SinkPayloads = NO_SINK_PAYLOADS
-    warnings: tuple[str, ...] = ()
-
-
-def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     """Parse the options of a streaming or batch query that writes."""
     parsed = parse_config(options, api="sink", source=ConfigSource.OPTION)
-    connection, client_warnings = parse_connection(parsed)
-    warnings = [*parsed.warnings, *client_warnings]
+    warnings = list(parsed.warnings)
+    connection = parse_connection(parsed, warnings)
     produce = parse_producer(parsed, warnings)
     ignored: dict[str, str] = {}  # names of options to the reasons
     if parsed.get_string(_GUARANTEE) == "exactly-once":
@@ -83,12 +60,12 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         for name, reason in ignored.items()
         if name in parsed.given_names
     ]
-    return SinkOptions(
+    return WriteSettings(
         connection=connection,
         produce=produce,
         payloads=parse_sink_payloads(parsed, connection.security, warnings),
         warnings=tuple(warnings),
-        **parsed.fields_for(SinkOptions, roles=["produce"]),
+        **parsed.fields_for(WriteSettings, roles=["produce"]),
     )
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.config.config_option import (
     APIS,
     FETCH_APIS,
@@ -165,7 +164,7 @@ SOURCE_OPTIONS: Final = (
         doc='The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition can '
             'have several ranges. With `"topicId"`, reading from a topic with another id is data loss. Cannot be '
             "combined with other options that select topics or offsets."),
-    _spark("failOnDataLoss", BOOLEAN, "true", apis=READ_APIS, unsupported=_LOG_RESUMES,
+    _spark("failOnDataLoss", BOOLEAN, "true", role="fetch", apis=READ_APIS, unsupported=_LOG_RESUMES,
         doc="Whether to fail if requested records are lost (expired, or the topic was deleted or recreated). `false` "
             "logs a warning and reads the remaining records."),
     _group("commitGroupId", _GROUP_NAME,
@@ -185,7 +184,7 @@ SOURCE_OPTIONS: Final = (
         doc="Approximate minimum number of tasks. Large offset ranges are split accordingly."),
     _spark("maxRecordsPerPartition", POSITIVE_INT64, apis=RANGE_APIS, unsupported=_ONE_TASK,
         doc="Maximum number of offsets of a task."),
-    _fetch("maxRecordBatchBytes", POSITIVE_INT32, str(DEFAULT_MAX_RECORD_BATCH_BYTES), apis=FETCH_APIS,
+    _fetch("maxRecordBatchBytes", POSITIVE_INT32, "134217728", apis=FETCH_APIS,
         doc="Maximum size in bytes of a decompressed record batch, and of a record; a larger one fails the query. If "
             "headers are read, their bytes count three times, plus 12 bytes for each header. The default, 128 MiB, is "
             "128 times the default of a topic's `max.message.bytes`, which limits the compressed batch, and fits into "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -14,7 +15,7 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.config.read_settings import PIDGains
+    from pyspark_kafka_direct.config.settings import PIDGains
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
@@ -44,9 +45,9 @@ class StreamBackpressure:
     initial_rate: int  # records per second until the rate is measured; 0: no limit
 
 
-def poll_timeout(conf: SparkConfReader) -> float:
-    """Return the seconds that a task waits for records."""
-    return _parse(conf, _KAFKA + "consumer.poll.ms").get_double(_KAFKA + "consumer.poll.ms")
+def poll_timeout_ms(conf: SparkConfReader) -> int:
+    """Return how long a task waits for records."""
+    return math.ceil(_parse(conf, _KAFKA + "consumer.poll.ms").get_double(_KAFKA + "consumer.poll.ms") * 1000)
 
 
 def assume_consecutive(conf: SparkConfReader) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.fetch_channel import FetchResponseData
     from pyspark_kafka_direct.client.metadata import Node
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
 
 _REQUEST_TIMEOUT_OPTION = "kafka.request.timeout.ms"

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.planning.data_loss import confirmation_seconds
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -23,12 +23,14 @@ _POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
 
 
 class FetchRetry(ConfirmedDeadline):
-    """Backs off between the fetches of one range, and fails after ``poll_timeout`` without progress."""
+    """Backs off between the fetches of one range, and fails after ``kafkaConsumer.pollTimeoutMs`` without progress."""
 
-    def __init__(self, config: ReadConfig, partition: TopicPartition, system: System = SYSTEM) -> None:
+    def __init__(
+        self, connection: ConnectionSettings, fetch: FetchSettings, partition: TopicPartition, system: System = SYSTEM
+    ) -> None:
         self._system = system
-        self._backoff = Backoff.of(config.connection)
-        self._timeout = config.poll_timeout
+        self._backoff = Backoff.of(connection)
+        self._timeout = fetch.poll_timeout_ms / 1000
         self._partition = partition
         self.reset()
 

@@ -1,7 +1,7 @@
 """Fetches one offset range, from the leader or from the replica that it prefers for the client's rack (KIP-392).
 
 The next fetch is sent before the last response is decoded, so that the broker works meanwhile. Transient errors (a
-broken connection, a moved leader, stale metadata) are retried with backoff until ``poll_timeout`` has passed without
+broken connection, a moved leader, stale metadata) are retried with backoff until ``poll_timeout_ms`` has passed without
 progress. ``planning.data_loss`` decides what is data loss, and ``fail_on_data_loss`` what follows. All other errors are
 raised at once, as in Java's consumer. That includes a wrong checksum: TCP and TLS have their own, so the broker's disk
 is damaged.
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ReadConfig
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.fetch_response import FetchAction
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
     from pyspark_kafka_direct.errors import KafkaDirectError
@@ -98,7 +98,6 @@ class Fetcher:
 
     def __init__(
         self,
-        config: ReadConfig,
         task: RangeTask,
         replica: ReadReplica,
         handler: RecordHandler,
@@ -108,15 +107,14 @@ class Fetcher:
         system: System = SYSTEM,
     ) -> None:
         self._system = system
-        self._config = config
         self._task = task
-        self._settings = fetch = config.fetch
+        self._settings = fetch = replica.settings
         self._max_bytes = min(fetch.max_partition_fetch_bytes, max(_FIRST_FETCH_BYTES, fetch.fetch_min_bytes))
         self._replica = replica
         self._handler = handler
         self._counts = counts
         self._prefetch = prefetch
-        self._retry = FetchRetry(config, task.offsets.topic_partition, system)
+        self._retry = FetchRetry(replica.connection, fetch, task.offsets.topic_partition, system)
         self._fetch_seconds = 0.0  # waited for the last response
         self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
         self._absence_check: AbsenceCheck | None  # while metadata or the leader lacks the partition
@@ -283,7 +281,7 @@ class Fetcher:
         if decision is GapDecision.UNKNOWN:
             broker = self._replica.broker
             loss = unproven_gap_error(offsets.topic_partition, position, gap.end, no_data_seconds, broker)
-            if self._config.fail_on_data_loss:
+            if self._settings.fail_on_data_loss:
                 raise loss
             _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
             self._counts.unproven_gaps += next_offset - position
@@ -294,7 +292,7 @@ class Fetcher:
     def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
         """Fail, or continue at the same position: each offset is returned once, so none is read again."""
         decision = evaluate_truncation(
-            self._task.offsets, position, truncated_to, fail_on_data_loss=self._config.fail_on_data_loss
+            self._task.offsets, position, truncated_to, fail_on_data_loss=self._settings.fail_on_data_loss
         )
         self._count_loss(decision)
         self._resume_at(position)  # with a new decoder: the batch that has the position now may start before it
@@ -308,7 +306,7 @@ class Fetcher:
             log,
             planned_topic_id=task.topic_id,
             from_earliest=task.from_earliest,
-            fail_on_data_loss=self._config.fail_on_data_loss,
+            fail_on_data_loss=self._settings.fail_on_data_loss,
         )
         self._count_loss(decision)
         if decision.next_offset == position:
@@ -351,8 +349,8 @@ class ReadReplica:
 
     def __init__(
         self,
-        settings: ConnectionSettings,
-        fetch: FetchSettings,
+        connection: ConnectionSettings,
+        settings: FetchSettings,
         partition: TopicPartition,
         topic_id: UUID | None,
         planned_leader: PartitionLeader | None = None,
@@ -362,8 +360,9 @@ class ReadReplica:
         self.broker: str | None = None  # ``host:port`` of the last fetch
         self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
         self._leader_epoch = -1
-        self._fetch = fetch
-        self._cluster = ClusterClient(settings, retries=0, pool=pool)
+        self.connection = connection
+        self.settings = settings
+        self._cluster = ClusterClient(connection, retries=0, pool=pool)
         self._partition = partition
         self._topic_id = topic_id
         # Possibly outdated: then the broker rejects the fetch because of its leader epoch or topic id.
@@ -374,7 +373,7 @@ class ReadReplica:
         self._channel: FetchChannel | None = None
         self._in_flight_offset: int | None = None
         self._preferred_replica: int | None = None
-        self._leader_only = not fetch.client_rack
+        self._leader_only = not settings.client_rack
 
     def send_fetch(self, offset: int, max_bytes: int, deadline: Deadline, *, last_fetched_epoch: int = -1) -> None:
         """Send the fetch request for ``offset``, unless that request is already in flight."""
@@ -471,7 +470,7 @@ class ReadReplica:
                 topic=self._partition.topic,
                 topic_id=self._topic_id,
                 partition=self._partition.partition,
-                settings=self._fetch,
+                settings=self.settings,
                 follow_rack=not self._leader_only,
             )
         except BaseException:

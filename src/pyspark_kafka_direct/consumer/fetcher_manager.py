@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, Node, TopicMetadata
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.fetch_channel import LeaderIdAndEpoch
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
     from pyspark_kafka_direct.offsets import TopicPartition

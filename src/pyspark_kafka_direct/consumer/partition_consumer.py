@@ -13,7 +13,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
+from pyspark_kafka_direct.config.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.background import BackgroundTasks
 from pyspark_kafka_direct.consumer.fetch_response import (
     CheckLeaderLog,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
-    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher, InFlightFetch
 
 __all__ = ["PartitionConsumer", "PolledBatch"]

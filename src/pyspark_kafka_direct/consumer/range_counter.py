@@ -12,14 +12,15 @@ from pyspark_kafka_direct.records.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")
 
 
 def count_range(
-    config: ReadConfig,
+    connection: ConnectionSettings,
+    fetch: FetchSettings,
     task: RangeTask,
     *,
     limit: int | None = None,
@@ -31,13 +32,13 @@ def count_range(
     offsets = task.offsets
     if limit is not None and limit <= 0:
         return 0
-    replica = ReadReplica(config.connection, config.fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
+    replica = ReadReplica(connection, fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
     counter = RecordCounter(
-        offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, config.max_batch_bytes
+        offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, fetch.max_record_batch_bytes
     )
     started = pool.system.monotonic()
     try:
-        fetcher = Fetcher(config, task, replica, counter, counts, prefetch=limit is None, system=pool.system)
+        fetcher = Fetcher(task, replica, counter, counts, prefetch=limit is None, system=pool.system)
         for _ in fetcher.run():
             if limit is not None and counter.records >= limit:
                 break

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.records import AbortedTransaction
 
@@ -25,7 +25,8 @@ _log = logging.getLogger("pyspark_kafka_direct.consumer")
 
 
 def read_range(
-    config: ReadConfig,
+    connection: ConnectionSettings,
+    fetch: FetchSettings,
     task: RangeTask,
     columns: tuple[str, ...],  # some of ``records.COLUMNS``, in the wanted order
     counts: ReadCounts | None = None,
@@ -37,22 +38,22 @@ def read_range(
     """Yield non-empty Arrow batches with exactly the records of the range, in offset order."""
     counts = counts if counts is not None else ReadCounts()
     offsets = task.offsets
-    replica = ReadReplica(config.connection, config.fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
+    replica = ReadReplica(connection, fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
     new_decoder = functools.partial(
         RecordDecoder,
         topic=offsets.topic,
         partition=offsets.partition,
         until_offset=offsets.until_offset,
         columns=columns,
-        check_crcs=config.fetch.check_crcs,
+        check_crcs=fetch.check_crcs,
         max_rows=max_rows,
         max_bytes=max_bytes,
-        max_batch_bytes=config.max_batch_bytes,
+        max_batch_bytes=fetch.max_record_batch_bytes,
     )
     handler = _DecodingHandler(new_decoder, offsets.from_offset, counts)
     started = pool.system.monotonic()
     try:
-        for _ in Fetcher(config, task, replica, handler, counts, system=pool.system).run():
+        for _ in Fetcher(task, replica, handler, counts, system=pool.system).run():
             while (batch := handler.read()) is not None:
                 if batch.num_rows:
                     yield batch

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
-
-from pyspark_kafka_direct.errors import OptionError
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
     from pyspark_kafka_direct.records import DecodeCounts
-
-_RACK: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +23,6 @@ class RangeTask:
     leader: PartitionLeader | None = None  # at planning; saves the task a metadata request
     # Whether the user requested the earliest offset: records that expire before the first read are then no loss.
     from_earliest: bool = False
-
-
-def with_client_rack(config: ReadConfig) -> ReadConfig:
-    """Return the configuration with the rack from this executor's environment (``rackEnvironmentVariable``)."""
-    variable = config.rack_environment_variable
-    rack = os.environ.get(variable, "").strip() if variable else ""
-    if not rack:
-        return config
-    # Any user who sets options can name any variable, and the broker gets its value.
-    if _RACK.fullmatch(rack) is None:
-        raise OptionError(
-            f"option rackEnvironmentVariable: the value of {variable} on {socket.gethostname()} is not a rack (1 to 64 "
-            "letters, digits and ._-), so it is not sent to the brokers; set it to broker.rack of the closest brokers, "
-            "or unset it there"
-        )
-    return replace(config, fetch=replace(config.fetch, client_rack=rack))
 
 
 @dataclass(slots=True)

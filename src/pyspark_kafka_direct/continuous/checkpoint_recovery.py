@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.config.settings import WriteSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -69,7 +69,7 @@ def recover_checkpoint(
 
 
 def fence_and_recover(
-    logs: CheckpointLogs, options: SinkOptions, query_id: str, pool: ConnectionPool
+    logs: CheckpointLogs, options: WriteSettings, query_id: str, pool: ConnectionPool
 ) -> dict[TopicPartition, int] | None:
     """Recover the logs of an exactly-once query, and allow another prefix for its next run."""
     from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery

@@ -34,7 +34,7 @@ from pyspark_kafka_direct.planning.continuous_epochs import (
     assign_partitions,
     final_error,
 )
-from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
+from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 from pyspark_kafka_direct.spark.query_reports import BatchReport, QueryReporter, session_id
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
     from pyspark_kafka_direct.continuous.map_function import MapFunction
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
-_METADATA_ATTEMPTS: Final = 3  # responses without a topic that confirm its deletion
 _MAX_PREPARE_ATTEMPTS: Final = 5  # partitions may change while a run is prepared
 _GROUP_COMMIT_WAIT_SECONDS: Final = 1.0
 _BROKER_RETRY_SECONDS: Final = 1.0
@@ -70,7 +69,7 @@ _STARTING_TASKS: Final = "Starting tasks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDefinition:
-    read_options: ContinuousOptions
+    read_settings: ReadSettings
     columns: tuple[str, ...]
     decoded: DecodedColumns | None  # None: keys and values are bytes
     functions: tuple[MapFunction, ...]  # none: write the records unchanged
@@ -98,19 +97,12 @@ class ContinuousExecution:
         self._state = state
         self._pool = pool
         self._system = system = pool.system
-        read_options = definition.read_options
-        self._offset_reader = KafkaOffsetReader(read_options, _log, pool)
-        planner_options = ContinuousStartOptions(
-            start=read_options.start,
-            fail_on_data_loss=read_options.fail_on_data_loss,
-            read_committed=read_options.fetch.isolation_level == "read_committed",
-            max_attempts=read_options.offset_fetch_attempts or _METADATA_ATTEMPTS,
-            reselected_start=definition.delivery.reselected_start,
-        )
-        self._planner = ContinuousStartPlanner(planner_options, self._offset_reader)
+        read_settings = definition.read_settings
+        self._offset_reader = KafkaOffsetReader(read_settings, _log, pool)
+        self._planner = ContinuousStartPlanner(read_settings, self._offset_reader, definition.delivery.reselected_start)
         self._group_committer: GroupOffsetCommitter | None = None
         self._group_commits: RunOffsetCommitter | None = None
-        if (group_id := read_options.commit_group_id) is not None:
+        if (group_id := read_settings.source.commit_group_id) is not None:
             self._group_committer = GroupOffsetCommitter(group_id, _log, system)
             self._group_commits = self._group_committer.for_run(
                 lambda: ConsumerGroup(self._offset_reader.cluster, group_id)
@@ -134,7 +126,7 @@ class ContinuousExecution:
         try:
             self._inherit_properties()
             self._reporter.started()
-            for warning in self._definition.read_options.warnings:
+            for warning in self._definition.read_settings.warnings:
                 self._offset_reader.warn(warning)
             while not self._state.stopping:
                 try:
@@ -257,7 +249,7 @@ class ContinuousExecution:
             return None
         start, partitions = planned
         discovery = self._discovery = PartitionDiscovery(
-            KafkaOffsetReader(self._definition.read_options, _log, self._pool),
+            KafkaOffsetReader(self._definition.read_settings, _log, self._pool),
             partitions,
             self._settings.discovery_interval,
             end_run,
@@ -406,12 +398,10 @@ class ContinuousExecution:
         return TaskPlan(
             address=address,
             query_id=self._state.query_info.id,
-            connection=definition.read_options.connection,
-            fetch=definition.read_options.fetch,
+            connection=definition.read_settings.connection,
+            fetch=definition.read_settings.fetch,
             columns=definition.columns,
             decoded=definition.decoded,
-            fail_on_data_loss=definition.read_options.fail_on_data_loss,
-            max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
             functions=definition.functions,
             max_records_per_second=None if rate is None else rate / tasks,
             writer_factory=definition.delivery.writer_factory,
@@ -431,7 +421,7 @@ class ContinuousExecution:
         for cause, offsets in result.skipped_offsets:
             self._offset_reader.count_loss(cause, offsets)
         for records, schema_errors in result.malformed_records:
-            mode = self._definition.read_options.payloads.settings.mode
+            mode = self._definition.read_settings.payloads.settings.mode
             self._offset_reader.count_malformed(mode, records, schema_errors)
         epoch_ended_at = self._system.monotonic()
         start_offsets = self._committed_offsets
@@ -477,16 +467,15 @@ class ContinuousExecution:
         """Report a committed epoch to the listener of ``enable(spark)``."""
         if not self._reporter.is_monitored:
             return
-        read_options = self._definition.read_options
         ended_ms = self._now_ms()
 
         def fetch_end_offsets(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-            return KafkaOffsetReader(read_options, _log, self._pool).high_watermarks(partitions)
+            return KafkaOffsetReader(self._definition.read_settings, _log, self._pool).high_watermarks(partitions)
 
         report = BatchReport(
             batch_id=result.epoch,
             source=self._state.query_info.source,
-            group=read_options.commit_group_id,
+            group=self._definition.read_settings.source.commit_group_id,
             began_ms=ended_ms - seconds * 1000,
             ended_ms=ended_ms,
             rows=result.rows_read,

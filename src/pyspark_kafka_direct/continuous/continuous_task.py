@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer, PolledBatch
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory
     from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
@@ -92,8 +92,6 @@ class TaskPlan:
     connection: ConnectionSettings
     fetch: FetchSettings
     columns: tuple[str, ...]
-    fail_on_data_loss: bool
-    max_record_batch_bytes: int
     functions: tuple[MapFunction, ...]
     max_records_per_second: float | None  # of each task
     writer_factory: SinkWriterFactory
@@ -367,11 +365,13 @@ def _run_task_loop(
             columns=read_columns,
             max_rows=max_rows,
             max_bytes=_MAX_BYTES,
-            max_batch_bytes=plan.max_record_batch_bytes,
+            max_batch_bytes=plan.fetch.max_record_batch_bytes,
             topic_ids=start_message.topic_ids,
         )
         moved_back = {tp: offset for tp, offset in stored.items() if offset < start_message.offsets[tp]}
-        data_loss_handler = DataLossHandler(consumer, cluster, moved_back, fail_on_data_loss=plan.fail_on_data_loss)
+        data_loss_handler = DataLossHandler(
+            consumer, cluster, moved_back, fail_on_data_loss=plan.fetch.fail_on_data_loss
+        )
         with consumer:
             TaskLoop(
                 consumer,

@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
-    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings, WriteSettings
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings as EncoderSettings
     from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
@@ -55,19 +54,19 @@ class KafkaWriterFactory:
     stamp: bool
     transactional_id_prefix: str | None  # None: at-least-once
     transaction_timeout_ms: int
-    encoders: Mapping[str, WriteSettings]  # of keys and values that have a schema
+    encoders: Mapping[str, EncoderSettings]  # of keys and values that have a schema
 
     @classmethod
-    def of(cls, options: SinkOptions) -> KafkaWriterFactory:
-        is_exactly_once = options.delivery_guarantee == "exactly-once"
+    def of(cls, settings: WriteSettings) -> KafkaWriterFactory:
+        is_exactly_once = settings.delivery_guarantee == "exactly-once"
         return cls(
-            options.connection,
-            options.produce,
-            options.topic,
-            options.stamp_batch,
-            options.transactional_id_prefix if is_exactly_once else None,
-            options.transaction_timeout_ms,
-            resolve_writer_schemas(options.payloads, None, options.topic),
+            settings.connection,
+            settings.produce,
+            settings.topic,
+            settings.stamp_batch,
+            settings.transactional_id_prefix if is_exactly_once else None,
+            settings.transaction_timeout_ms,
+            resolve_writer_schemas(settings.payloads, None, settings.topic),
         )
 
     def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:

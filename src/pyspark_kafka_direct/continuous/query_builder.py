@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory, SinkWriterFactory
@@ -60,7 +60,7 @@ def continuous_query(spark: SparkSession) -> ContinuousQueryBuilder:
 @dataclass(frozen=True, slots=True)
 class _QueryOutput:
     description: str
-    create_delivery: Callable[[ContinuousOptions, CheckpointLogs, ContinuousSettings, ConnectionPool], SinkDelivery]
+    create_delivery: Callable[[ReadSettings, CheckpointLogs, ContinuousSettings, ConnectionPool], SinkDelivery]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -315,17 +315,17 @@ class ContinuousQueryBuilder:
             raise OptionError(
                 "the query has no output: call to_kafka(...), foreach_batch(...) or to(...) before start(...)"
             )
-        read_options = parse_continuous_options(self._read_options)
+        read_settings = parse_continuous_options(self._read_options)
         logs = open_logs()
         columns = self._columns or tuple(
-            name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers
+            name for name in _RECORD_COLUMNS if name != "headers" or read_settings.source.include_headers
         )
         definition = QueryDefinition(
-            read_options=read_options,
+            read_settings=read_settings,
             columns=columns,
-            decoded=decoded_columns(columns, with_reader_schemas(read_options.payloads)),
+            decoded=decoded_columns(columns, with_reader_schemas(read_settings.payloads)),
             functions=self._functions,
-            delivery=self._output.create_delivery(read_options, logs, settings, pool),
+            delivery=self._output.create_delivery(read_settings, logs, settings, pool),
         )
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
         _check_picklable(definition.functions, "the function of map_batches()")
@@ -335,14 +335,14 @@ class ContinuousQueryBuilder:
             id=logs.query_id(new_id(pool.system)),
             run_id=new_id(pool.system),
             name=settings.name,
-            source=f"KafkaDirect[{_describe(read_options.selection)}]",
+            source=f"KafkaDirect[{_describe(read_settings.source.selection)}]",
             sink=self._output.description,
         )
         state = QueryState(query_info, int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100), pool.system)
         return ContinuousQuery(
             state,
             ContinuousExecution(self._spark, definition, settings, logs, state, pool),
-            lambda: _end_offsets(read_options, pool),
+            lambda: _end_offsets(read_settings, pool),
             2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,  # one timeout to flush, one to commit
             pool.system,
         )
@@ -375,11 +375,11 @@ def _check_picklable(value: object, description: str) -> None:
         ) from error
 
 
-def _end_offsets(read_options: ContinuousOptions, pool: ConnectionPool) -> Mapping[TopicPartition, int]:
+def _end_offsets(read_settings: ReadSettings, pool: ConnectionPool) -> Mapping[TopicPartition, int]:
     from pyspark_kafka_direct.offsets import LATEST
     from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
-    offset_reader = KafkaOffsetReader(read_options, _log, pool)
+    offset_reader = KafkaOffsetReader(read_settings, _log, pool)
     return offset_reader.offsets(dict.fromkeys(offset_reader.assigned(strict=False).partitions, LATEST))
 
 

@@ -53,10 +53,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.read_options import ContinuousOptions
-    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, ReadSettings, WriteSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -128,7 +126,7 @@ class ExactlyOnceDelivery(SinkDelivery):
 
     def __init__(
         self,
-        options: SinkOptions,
+        options: WriteSettings,
         source: ConnectionSettings | None,  # None: do not check that input and output are in one cluster
         logs: CheckpointLogs,
         max_transaction_seconds: float,  # longest time a transaction may be open
@@ -341,9 +339,9 @@ class AtLeastOnceDelivery(SinkDelivery):
 
 
 def kafka_delivery(
-    sink_options: SinkOptions,
+    sink_options: WriteSettings,
     has_timeout_option: bool,
-    read_options: ContinuousOptions,
+    read_settings: ReadSettings,
     logs: CheckpointLogs,
     settings: ContinuousSettings,
     pool: ConnectionPool | None = None,
@@ -356,7 +354,7 @@ def kafka_delivery(
         sink_options = replace(
             sink_options, transaction_timeout_ms=int((max_seconds + _TRANSACTION_TIMEOUT_MARGIN) * 1000)
         )
-    return ExactlyOnceDelivery(sink_options, read_options.connection, logs, max_seconds, pool)
+    return ExactlyOnceDelivery(sink_options, read_settings.connection, logs, max_seconds, pool)
 
 
 def max_transaction_seconds(settings: ContinuousSettings) -> float:

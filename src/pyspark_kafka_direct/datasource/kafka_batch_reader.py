@@ -6,20 +6,16 @@ import contextlib
 import functools
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.config.offset_specs import Latest
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
-from pyspark_kafka_direct.planning.batch_planner import (
-    BatchPlan,
-    BatchPlanOptions,
-    plan_explicit_ranges,
-    plan_offset_specs,
-)
+from pyspark_kafka_direct.planning.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
 from pyspark_kafka_direct.planning.pushed_filters import PushedFilters, push_filters
 from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
@@ -38,8 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.read_options import BatchOptions
-    from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+    from pyspark_kafka_direct.config.offset_specs import OffsetSpec
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
 
@@ -54,59 +50,50 @@ class PlannedBatch(NamedTuple):
     leaders: dict[TopicPartition, PartitionLeader]
 
 
-def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: ConnectionPool = POOL) -> PlannedBatch:
+def plan_batch_query(settings: ReadSettings, pushed: PushedFilters | None, pool: ConnectionPool = POOL) -> PlannedBatch:
     """Plan a batch with a constant number of requests per broker."""
-    cluster = open_cluster(options, pool)
-    isolation_level = options.fetch.isolation_level  # with read_committed, a log ends at its last stable offset
-    planner_options = BatchPlanOptions(
-        fail_on_data_loss=options.fail_on_data_loss,
-        read_committed=isolation_level == "read_committed",
-        min_partitions=options.min_partitions,
-        max_records_per_partition=options.max_records_per_partition,
-    )
-    offsets = functools.partial(cluster.offsets, isolation_level=isolation_level)
-    if options.offset_ranges is not None:
-        topics = cluster.topics(offset_range.topic for offset_range in options.offset_ranges)
+    cluster = open_cluster(settings, pool)
+    source = settings.source
+    # With read_committed, a log ends at its last stable offset.
+    offsets = functools.partial(cluster.offsets, isolation_level=settings.fetch.isolation_level)
+    if source.offset_ranges is not None:
+        topics = cluster.topics(offset_range.topic for offset_range in source.offset_ranges)
         explicit = functools.partial(
             plan_explicit_ranges,
-            options.offset_ranges,
+            source.offset_ranges,
             partitions_by_topic(topics),
             {name: topic.topic_id for name, topic in topics.items()},
             offsets,
-            planner_options,
+            settings,
             pushed,
         )
-        plan = _confirmed_plan(explicit, cluster, {offset_range.topic for offset_range in options.offset_ranges})
+        plan = _confirmed_plan(explicit, cluster, {offset_range.topic for offset_range in source.offset_ranges})
         return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
-    topics = fetch_topics(cluster, options.selection)
-    selected = assigned_partitions(options.selection, topics)
+    topics = fetch_topics(cluster, source.selection)
+    selected = assigned_partitions(source.selection, topics)
     by_specs = functools.partial(
         plan_offset_specs,
-        options.start,
-        options.end,
+        cast("OffsetSpec", source.start),  # a batch has no committed start
+        source.end or Latest(),
         selected.partitions,
         offsets,
-        planner_options,
+        settings,
         pushed,
         raise_epoch_floors=cluster.raise_epoch_floors,
     )
     plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
     warnings = [*selected.warnings, *plan.warnings]
-    if planner_options.read_committed:
+    if settings.fetch.read_committed:
         BlockedPartitionWarnings(cluster, warnings.append).check(plan.latest)
     plan = replace(plan, warnings=tuple(warnings))
     return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
 
 
 class KafkaBatchReader(KafkaReader, DataSourceReader):
-    _options: BatchOptions
-
-    def __init__(self, options: BatchOptions, schema: ReadSchema) -> None:
-        super().__init__(options, schema)
-        self._pushed_filters: PushedFilters | None = None
+    _pushed_filters: PushedFilters | None = None
 
     def partitions(self) -> list[InputPartition]:
-        plan, topic_ids, leaders = plan_batch_query(self._options, self._pushed_filters)
+        plan, topic_ids, leaders = plan_batch_query(self._settings, self._pushed_filters)
         for warning in plan.warnings:
             _log.warning("%s", warning)
         if plan.losses:

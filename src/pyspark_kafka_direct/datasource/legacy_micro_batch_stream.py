@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.read_options import StreamOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
 
 _UNEXPECTED_CALL_ORDER: Final = (
@@ -38,8 +38,8 @@ _UNEXPECTED_CALL_ORDER: Final = (
 
 
 class LegacyKafkaMicroBatchStream(KafkaMicroBatchStreamBase):
-    def __init__(self, options: StreamOptions, schema: ReadSchema, pool: ConnectionPool | None = None) -> None:
-        super().__init__(options, schema, pool)
+    def __init__(self, settings: ReadSettings, schema: ReadSchema, pool: ConnectionPool | None = None) -> None:
+        super().__init__(settings, schema, pool)
         self._next_start: dict[str, Any] | None = None  # None until Spark has passed or requested an offset
         self._assumed_new_query = False  # an end was requested first; initialOffset() has to follow
 

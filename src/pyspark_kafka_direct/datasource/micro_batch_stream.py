@@ -18,8 +18,9 @@ class KafkaMicroBatchStream(KafkaMicroBatchStreamBase, SupportsTriggerAvailableN
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # The limit only marks the default: if Spark passes another one, the trigger is Trigger.Once. ``latestOffset``
         # takes its limits from the options, because Spark supports neither two limits nor a delay.
-        limits = self._options.limits
-        if limits.active or self._options.backpressure is not None or start_may_change(self._options.start):
+        source = self._settings.source
+        limits = source.limits
+        if limits.active or source.backpressure is not None or start_may_change(source.start):
             return ReadMaxRows(limits.max_offsets or MAX_OFFSET)
         return ReadAllAvailable()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.read_options import StreamOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.datasource.stream_listener_files import QueryCommitter
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
-
-_DEFAULT_ATTEMPTS = 3
 
 
 class PlanningState(NamedTuple):
@@ -53,10 +51,8 @@ class _ParsedOffset(NamedTuple):
 class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
     """Reads a stream in micro-batches, with the offset format of Spark's Kafka source: ``{"topic":{"0":123}}``."""
 
-    _options: StreamOptions
-
-    def __init__(self, options: StreamOptions, schema: ReadSchema, pool: ConnectionPool | None = None) -> None:
-        super().__init__(options, schema)
+    def __init__(self, settings: ReadSettings, schema: ReadSchema, pool: ConnectionPool | None = None) -> None:
+        super().__init__(settings, schema)
         self._pool = pool  # None: the pool of the process
         self._planning_state: PlanningState | None = None
         self._parsed_start: _ParsedOffset | None = None
@@ -117,31 +113,22 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
     def _open_planner(self) -> PlanningState:
         if self._planning_state is None:
             from pyspark_kafka_direct.datasource.stream_listener_files import backpressure_limit, open_query_committer
-            from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+            from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
             from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
-            options = self._options
-            offset_reader = KafkaOffsetReader(options, _log, self._pool)
-            for warning in options.warnings:
+            settings, source = self._settings, self._settings.source
+            offset_reader = KafkaOffsetReader(settings, _log, self._pool)
+            for warning in settings.warnings:
                 offset_reader.warn(warning)
-            planner_options = MicroBatchOptions(
-                start=options.start,
-                limits=options.limits,
-                fail_on_data_loss=options.fail_on_data_loss,
-                read_committed=options.fetch.isolation_level == "read_committed",
-                min_partitions=options.min_partitions,
-                max_records_per_partition=options.max_records_per_partition,
-                max_attempts=options.offset_fetch_attempts or _DEFAULT_ATTEMPTS,
-            )
             backpressure = (
                 None
-                if options.backpressure is None
-                else backpressure_limit(options.backpressure, offset_reader.warn).max_offsets
+                if source.backpressure is None
+                else backpressure_limit(source.backpressure, offset_reader.warn).max_offsets
             )
             self._planning_state = PlanningState(
-                MicroBatchPlanner(planner_options, offset_reader, offset_reader.clock, backpressure_limit=backpressure),
+                MicroBatchPlanner(settings, offset_reader, offset_reader.clock, backpressure_limit=backpressure),
                 offset_reader,
-                open_query_committer(options, offset_reader.cluster),
+                open_query_committer(settings, offset_reader.cluster),
             )
         return self._planning_state
 

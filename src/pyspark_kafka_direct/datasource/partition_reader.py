@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.read_options import RangeReadOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
 
@@ -40,8 +39,8 @@ class KafkaPartitionReader(NamedTuple):
 class KafkaReader:
     """The common part of batch and stream readers; pickling one yields a ``KafkaPartitionReader``."""
 
-    def __init__(self, options: RangeReadOptions, schema: ReadSchema) -> None:
-        self._options = options
+    def __init__(self, settings: ReadSettings, schema: ReadSchema) -> None:
+        self._settings = settings
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -53,13 +52,5 @@ class KafkaReader:
     def _partition_reader(self) -> KafkaPartitionReader:
         from pyspark_kafka_direct.spark.loss_channel import find_loss_channel  # tasks do not need it
 
-        options = self._options
-        config = ReadConfig(
-            options.connection,
-            options.fetch,
-            options.poll_timeout_ms / 1000,
-            options.rack_environment_variable,
-            options.fail_on_data_loss,
-            options.max_record_batch_bytes,
-        )
-        return KafkaPartitionReader(RangeTaskReader(config, find_loss_channel()), self._schema)
+        task_reader = RangeTaskReader(self._settings.connection, self._settings.fetch, find_loss_channel())
+        return KafkaPartitionReader(task_reader, self._schema)

@@ -64,36 +64,36 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
-        options = parse_batch_options(dict(self.options))
-        for warning in options.warnings:
+        settings = parse_batch_options(dict(self.options))
+        for warning in settings.warnings:
             warn_once(warning)
         features = spark_features()
-        if options.push_down_filters and not features.has_filter_pushdown:
+        if settings.source.push_down_filters and not features.has_filter_pushdown:
             warn_once(
                 f"pushDownFilters has no effect: PySpark {features.version} does not push filters to Python data "
                 "sources, which needs 4.1 or newer. The results are the same, but all selected offsets are read"
             )
         reader_class = (
             kafka_batch_reader.FilterPushdownBatchReader
-            if options.push_down_filters
+            if settings.source.push_down_filters
             else kafka_batch_reader.KafkaBatchReader
         )
-        return reader_class(options, read_schema(schema, with_reader_schemas(options.payloads, schema).settings))
+        return reader_class(settings, read_schema(schema, with_reader_schemas(settings.payloads, schema).settings))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pyspark_kafka_direct.config.read_options import parse_stream_options
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
-        options = parse_stream_options(dict(self.options))
-        columns = read_schema(schema, with_reader_schemas(options.payloads, schema).settings)
+        settings = parse_stream_options(dict(self.options))
+        columns = read_schema(schema, with_reader_schemas(settings.payloads, schema).settings)
         if spark_features().has_read_limits:
             from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
-            return KafkaMicroBatchStream(options, columns)
+            return KafkaMicroBatchStream(settings, columns)
         from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 
-        return LegacyKafkaMicroBatchStream(options, columns)
+        return LegacyKafkaMicroBatchStream(settings, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_kafka_direct.config.option_messages import warn_once
@@ -101,14 +101,14 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.datasource.writers import batch_writer
         from pyspark_kafka_direct.errors import OptionError
 
-        options = parse_sink_options(dict(self.options), streaming=False)
+        settings = parse_sink_options(dict(self.options), streaming=False)
         if overwrite:
             raise OptionError(
                 "mode overwrite is not supported, because records of a topic cannot be replaced; use mode append"
             )
-        for warning in options.warnings:
+        for warning in settings.warnings:
             warn_once(warning)
-        return batch_writer(options, schema, self._checkpoint())
+        return batch_writer(settings, schema, self._checkpoint())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
         """Return a writer; Spark calls this per micro-batch in the process that plans it and in one that commits it."""
@@ -116,10 +116,10 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.config.sink_options import parse_sink_options
         from pyspark_kafka_direct.datasource.writers import stream_writer
 
-        options = parse_sink_options(dict(self.options), streaming=True)
-        for warning in options.warnings:
+        settings = parse_sink_options(dict(self.options), streaming=True)
+        for warning in settings.warnings:
             warn_once(warning)
-        return stream_writer(options, schema, self._checkpoint(), starting=not self._unpickled)
+        return stream_writer(settings, schema, self._checkpoint(), starting=not self._unpickled)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Spark creates a new object to plan a write, and sends a copy to the process that commits or aborts it.

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.read_options import StreamOptions
-    from pyspark_kafka_direct.config.read_settings import BackpressureOptions
+    from pyspark_kafka_direct.config.settings import BackpressureOptions, ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
@@ -55,9 +54,9 @@ def backpressure_limit(options: BackpressureOptions, warn: Callable[[str], None]
     return BackpressureLimit(options, load_measurement, warn)
 
 
-def open_query_committer(options: StreamOptions, cluster: ClusterClient) -> QueryCommitter | None:
+def open_query_committer(settings: ReadSettings, cluster: ClusterClient) -> QueryCommitter | None:
     """Return the committer for ``commitGroupId``: the listener if it offers to commit, else the planner."""
-    group = commit_group(options)
+    group = commit_group(settings)
     return None if group is None else _listener_committer(group) or _planner_committer(group.group_id, cluster)
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.config.settings import WriteSettings
     from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
@@ -125,31 +125,33 @@ class KafkaStreamWriter(KafkaDataSourceWriter, StreamArrowWriter):
     """Writes each micro-batch of a stream."""
 
 
-def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | None) -> DataSourceArrowWriter:
+def batch_writer(settings: WriteSettings, schema: StructType, checkpoint: str | None) -> DataSourceArrowWriter:
     """Return the writer of a frame; ``checkpoint`` is set if ``foreachBatch`` writes it."""
     from pyspark_kafka_direct.client.connection_pool import POOL
 
-    job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
-    _warn_of_unwritten_columns(schema, options)
-    options_of_task = _task_options(options, schema, job, starting=True)
-    if options.delivery_guarantee == "at-least-once":
+    job = BatchWriteJob(
+        POOL.system.nonce() if settings.job_id is None else settings.job_id, settings.job_id is not None
+    )
+    _warn_of_unwritten_columns(schema, settings)
+    options_of_task = _task_options(settings, schema, job, starting=True)
+    if settings.delivery_guarantee == "at-least-once":
         return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     if checkpoint is not None:
         check_checkpoint(checkpoint)
-    committer = _exactly_once_committer(options, checkpoint)
+    committer = _exactly_once_committer(settings, checkpoint)
     return KafkaBatchWriter(_staging_task(committer, options_of_task), committer)
 
 
 def stream_writer(
-    options: SinkOptions, schema: StructType, checkpoint: str | None, *, starting: bool
+    settings: WriteSettings, schema: StructType, checkpoint: str | None, *, starting: bool
 ) -> DataSourceStreamArrowWriter:
     """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
     if starting:
-        _warn_of_unwritten_columns(schema, options)
-    options_of_task = _task_options(options, schema, None, starting=starting)
-    if options.delivery_guarantee == "at-least-once":
+        _warn_of_unwritten_columns(schema, settings)
+    options_of_task = _task_options(settings, schema, None, starting=starting)
+    if settings.delivery_guarantee == "at-least-once":
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
-    committer = _exactly_once_committer(options, checkpoint)
+    committer = _exactly_once_committer(settings, checkpoint)
     if starting:
         check_checkpoint(checkpoint)
         return KafkaStreamWriter(_staging_task(committer, options_of_task), committer)
@@ -157,23 +159,23 @@ def stream_writer(
 
 
 def _task_options(
-    options: SinkOptions, schema: StructType, job: BatchWriteJob | None, *, starting: bool
+    settings: WriteSettings, schema: StructType, job: BatchWriteJob | None, *, starting: bool
 ) -> dict[str, Any]:
     """Return the common arguments of write tasks; the process that commits needs no schemas of a registry."""
-    payloads = options.payloads
+    payloads = settings.payloads
     return {
-        "connection": options.connection,
-        "produce": options.produce,
-        "schema": resolve_write_schema(schema, options.topic, payloads.sides_with_types),
-        "encoders": resolve_writer_schemas(payloads, schema, options.topic) if starting else {},
-        "topic": options.topic,
-        "stamp": options.stamp_batch,
+        "connection": settings.connection,
+        "produce": settings.produce,
+        "schema": resolve_write_schema(schema, settings.topic, payloads.sides_with_types),
+        "encoders": resolve_writer_schemas(payloads, schema, settings.topic) if starting else {},
+        "topic": settings.topic,
+        "stamp": settings.stamp_batch,
         "job": job,
     }
 
 
-def _warn_of_unwritten_columns(schema: StructType, options: SinkOptions) -> None:
-    written = dataclasses.astuple(resolve_write_schema(schema, options.topic, options.payloads.sides_with_types))
+def _warn_of_unwritten_columns(schema: StructType, settings: WriteSettings) -> None:
+    written = dataclasses.astuple(resolve_write_schema(schema, settings.topic, settings.payloads.sides_with_types))
     unwritten = [name for position, name in enumerate(schema.fieldNames()) if position not in written]
     if unwritten:
         warn_once(
@@ -191,17 +193,17 @@ def _staging_task(committer: ExactlyOnceCommitter, options_of_task: dict[str, An
     return StagingWriteTask(**options_of_task, staging=staging, ticket=ticket, has_checkpoint=has_checkpoint)
 
 
-def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> ExactlyOnceCommitter:
-    prefix = options.transactional_id_prefix
+def _exactly_once_committer(settings: WriteSettings, checkpoint: str | None) -> ExactlyOnceCommitter:
+    prefix = settings.transactional_id_prefix
     assert prefix is not None
     return ExactlyOnceCommitter(
-        connection=options.connection,
-        produce=options.produce,
-        staging=StagingConfig(f"{prefix}.sink", options.staging_threshold, options.staging_location),
+        connection=settings.connection,
+        produce=settings.produce,
+        staging=StagingConfig(f"{prefix}.sink", settings.staging_threshold, settings.staging_location),
         prefix=prefix,
-        topic=options.topic,
-        sink_state_topic=options.sink_state_topic,
-        timeout_ms=options.transaction_timeout_ms,
-        reset_token=options.reset_transaction_state,
+        topic=settings.topic,
+        sink_state_topic=settings.sink_state_topic,
+        timeout_ms=settings.transaction_timeout_ms,
+        reset_token=settings.reset_transaction_state,
         checkpoint=checkpoint,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.core.rdd import RDD, PipelinedRDD
 
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns, arrow_columns
 from pyspark_kafka_direct.direct.kafka_record import RECORD_COLUMNS, KafkaRecord, kafka_records
@@ -51,7 +50,7 @@ def create_kafka_rdd(
     key_decoder: Decoder | None = None,
     value_decoder: Decoder | None = None,
     assume_consecutive: bool = False,
-    poll_timeout: float = 120.0,  # seconds without progress until a task fails, unless the parameters set it
+    poll_timeout_ms: int = 120_000,  # without progress until a task fails, unless the parameters set it
     name: str = "KafkaRDD",  # in Spark's UI
 ) -> KafkaRDD:
     """Create a KafkaRDD without any broker request."""
@@ -73,7 +72,7 @@ def create_kafka_rdd(
         key_decoder,
         value_decoder,
         assume_consecutive=assume_consecutive,
-        timeout=poll_timeout,
+        poll_timeout_ms=poll_timeout_ms,
     )
 
 
@@ -122,17 +121,12 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         value_decoder: Decoder | None,
         *,
         assume_consecutive: bool,
-        timeout: float,  # seconds
+        poll_timeout_ms: int,
     ) -> None:
-        config = ReadConfig(
-            parameters.executor_connection,
-            parameters.fetch,
-            timeout if parameters.poll_timeout is None else parameters.poll_timeout,
-            parameters.rack_environment_variable,
-            parameters.fail_on_data_loss,
-            parameters.max_record_batch_bytes,
-        )
-        self._reader = RangeTaskReader(config, find_loss_channel())
+        fetch = parameters.fetch
+        if parameters.poll_timeout_ms is None:
+            fetch = replace(fetch, poll_timeout_ms=poll_timeout_ms)
+        self._reader = RangeTaskReader(parameters.executor_connection, fetch, find_loss_channel())
         super().__init__(tasks, ReadRecords(self._reader, key_decoder, value_decoder))
         self._tasks = tasks
         self._parameters = parameters
@@ -284,7 +278,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         reader = SparkSession.builder.getOrCreate().read.format("kafka-direct")
         reader = reader.options(**self._parameters.source_options())
         reader = reader.option("offsetRanges", offset_ranges_to_json(self._ranges))
-        reader = reader.option("kafkaConsumer.pollTimeoutMs", str(round(self._reader.config.poll_timeout * 1000)))
+        reader = reader.option("kafkaConsumer.pollTimeoutMs", str(self._reader.fetch.poll_timeout_ms))
         return (reader if schema is None else reader.schema(schema)).load()
 
     def _is_persisted(self) -> bool:

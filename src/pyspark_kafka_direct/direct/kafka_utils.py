@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout
+from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout_ms
 from pyspark_kafka_direct.direct.direct_stream import DirectKafkaInputDStream, create_direct_stream
 from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD, create_kafka_rdd
 from pyspark_kafka_direct.direct.kafka_record import check_decoders
@@ -85,12 +85,12 @@ class KafkaUtils:
         parameters = parse_kafka_params(kafkaParams() if callable(kafkaParams) else kafkaParams, "rdd")
         cluster = ClusterClient(parameters.connection)
         partitions = sorted({offset_range.topic_partition for offset_range in ranges})
-        topics = _fetch_topics(cluster, partitions, confirm_missing=parameters.fail_on_data_loss)
+        topics = _fetch_topics(cluster, partitions, confirm_missing=parameters.fetch.fail_on_data_loss)
         for partition in partitions:
             try:
                 cluster.partition(partition)
             except TopicNotFoundError as error:
-                if parameters.fail_on_data_loss:
+                if parameters.fetch.fail_on_data_loss:
                     raise
                 _log.warning("%s: %s Its tasks skip it if brokers confirm that.", partition, error.message)
         leaders = cluster.known_leaders(partitions)
@@ -107,7 +107,7 @@ class KafkaUtils:
             assume_consecutive=assume_consecutive(conf)
             if assumeConsecutiveOffsets is None
             else assumeConsecutiveOffsets,
-            poll_timeout=poll_timeout(conf),
+            poll_timeout_ms=poll_timeout_ms(conf),
         )
 
     @staticmethod

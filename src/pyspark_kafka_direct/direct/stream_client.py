@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.config.kafka_params import KafkaParameters
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
     from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
@@ -165,7 +165,7 @@ class StreamClusterView:
 
     def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the log start offsets of these partitions if ``failOnDataLoss`` is false, otherwise nothing."""
-        if self._client.parameters.fail_on_data_loss:
+        if self._client.parameters.fetch.fail_on_data_loss:
             return {}
         return self._client.cluster.offsets(dict.fromkeys(partitions, EARLIEST))
 

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.streaming import DStream, StreamingContext
 from pyspark.streaming.dstream import TransformedDStream
 
-from pyspark_kafka_direct.config.spark_conf import poll_timeout
+from pyspark_kafka_direct.config.spark_conf import poll_timeout_ms
 from pyspark_kafka_direct.direct.batch_reports import BatchReportListener
 from pyspark_kafka_direct.direct.checkpoint_data import BatchRetention, UnwrittenBatches
 from pyspark_kafka_direct.direct.checkpointed_stream import unregister_stream
@@ -70,7 +70,7 @@ class StreamingContextBinding:
         self._input_id: int = constant_stream.id()
         self._scheduler = ssc._jssc.ssc().scheduler()
         self._remember_ms: int | None = None  # how long Spark keeps RDDs; None until the graph runs
-        self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
+        self._poll_timeout_ms = poll_timeout_ms(ssc.sparkContext.getConf())
         if stream.controller is not None:
             stream.controller.listen_to(ssc, self._input_id)
         self._name = f"Kafka 0.10 direct stream [{self._input_id}]"
@@ -133,7 +133,7 @@ class StreamingContextBinding:
             key_decoder=spec.key_decoder,
             value_decoder=spec.value_decoder,
             assume_consecutive=spec.assume_consecutive,
-            poll_timeout=self._poll_timeout,
+            poll_timeout_ms=self._poll_timeout_ms,
             name=self._name,
         )
         # If Spark persists this RDD, derived RDDs must be computed from it and not from the underlying tasks.

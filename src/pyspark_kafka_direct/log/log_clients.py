@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+    from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
@@ -32,7 +31,6 @@ class LogClients:
 
     cluster: ClusterClient
     fetch: FetchSettings
-    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # decompressed
     produce: ProducerSettings | None = None  # of a producer to be opened; None: ``producer`` is used
     producer: AsyncProducer | None = None  # an existing producer
 
@@ -48,7 +46,6 @@ class LogClients:
         return cls(
             ClusterClient(settings.connection),
             settings.fetch,
-            settings.max_record_batch_bytes,
             None if read_only else settings.produce,
         )
 
@@ -72,7 +69,7 @@ class LogClients:
             self.fetch,
             start.offsets,
             columns=columns,
-            max_batch_bytes=self.max_batch_bytes,
+            max_batch_bytes=self.fetch.max_record_batch_bytes,
             topic_ids=start.topic_ids,
             last_epochs=start.last_epochs,
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.log.log_worker import LogWorker
     from pyspark_kafka_direct.records import EncodedBatch
 

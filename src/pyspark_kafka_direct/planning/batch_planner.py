@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.config.offset_specs import OffsetSpec
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
     from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
 
@@ -45,22 +46,12 @@ class BatchPlan:
     latest: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPlanOptions:
-    """Options that shape the tasks of a plan."""
-
-    fail_on_data_loss: bool = True
-    read_committed: bool = False
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-
-
 def plan_offset_specs(
     start: OffsetSpec,
     end: OffsetSpec,
     partitions: Collection[TopicPartition],
     fetch_offsets: OffsetLookup,
-    options: BatchPlanOptions,
+    settings: ReadSettings,
     pushed: PushedFilters | None = None,
     *,
     raise_epoch_floors: Callable[[Collection[str]], None] | None = None,  # None: there is only one leader
@@ -98,7 +89,7 @@ def plan_offset_specs(
     starts = resolve(start, start_lookups, start_offsets_by_time, "start")
     ends = resolve(end, end_lookups, end_offsets_by_time, "end")
     plan = _plan_ranges(
-        [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)], earliest, latest, fetch_offsets, options, pushed
+        [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)], earliest, latest, fetch_offsets, settings, pushed
     )
     return replace(
         plan,
@@ -111,7 +102,7 @@ def plan_explicit_ranges(
     topics: Mapping[str, Collection[int]],  # the partitions of each existing topic
     topic_ids: Mapping[str, UUID | None],
     fetch_offsets: OffsetLookup,
-    options: BatchPlanOptions,
+    settings: ReadSettings,
     pushed: PushedFilters | None = None,
 ) -> BatchPlan:
     """Plan the ranges of the option ``offsetRanges``, in the order of the option.
@@ -122,12 +113,12 @@ def plan_explicit_ranges(
     """
 
     def is_planned_here(r: OffsetRange) -> bool:
-        may_be_planned = options.fail_on_data_loss or r.partition in topics.get(r.topic, ())
+        may_be_planned = settings.fetch.fail_on_data_loss or r.partition in topics.get(r.topic, ())
         return may_be_planned and _has_same_topic(r, topic_ids)
 
     existing = [r for r in ranges if is_planned_here(r)]
     others = [r for r in ranges if not is_planned_here(r) and r.count()]
-    plan = _plan_existing_ranges(existing, topics, fetch_offsets, options, pushed)
+    plan = _plan_existing_ranges(existing, topics, fetch_offsets, settings, pushed)
     return replace(plan, ranges=(*plan.ranges, *(others if pushed is None else pushed.narrow(others))))
 
 
@@ -135,7 +126,7 @@ def _plan_existing_ranges(
     ranges: Sequence[OffsetRange],
     topics: Mapping[str, Collection[int]],
     fetch_offsets: OffsetLookup,
-    options: BatchPlanOptions,
+    settings: ReadSettings,
     pushed: PushedFilters | None,
 ) -> BatchPlan:
     partitions = {r.topic_partition for r in ranges}
@@ -154,7 +145,7 @@ def _plan_existing_ranges(
         (r.topic_partition, ResolvedOffset(r.from_offset, "given"), ResolvedOffset(r.until_offset, "given"))
         for r in ranges
     ]
-    return _plan_ranges(bounds, earliest, latest, fetch_offsets, options, pushed)
+    return _plan_ranges(bounds, earliest, latest, fetch_offsets, settings, pushed)
 
 
 def _has_same_topic(offset_range: OffsetRange, topic_ids: Mapping[str, UUID | None]) -> bool:
@@ -176,7 +167,7 @@ def _plan_ranges(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
     fetch_offsets: OffsetLookup,
-    options: BatchPlanOptions,
+    settings: ReadSettings,
     pushed: PushedFilters | None,
 ) -> BatchPlan:
     """Clip the bounds to the log, narrow them by the pushed filters and split them into tasks."""
@@ -190,8 +181,8 @@ def _plan_ranges(
             end,
             earliest[tp],
             # With read_committed, offsets past the last stable offset exist, so they are not lost.
-            None if options.read_committed else latest[tp],
-            fail_on_data_loss=options.fail_on_data_loss,
+            None if settings.fetch.read_committed else latest[tp],
+            fail_on_data_loss=settings.fetch.fail_on_data_loss,
         )
         ranges.append(clipped)
         warnings.extend(clip_warnings)
@@ -201,7 +192,7 @@ def _plan_ranges(
         timestamps = pushed.required_timestamps(ranges)
         if timestamps:
             ranges = pushed.narrow_by_timestamp(ranges, fetch_offsets(timestamps))
-    task_ranges = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    task_ranges = split_ranges(ranges, settings.source.min_partitions, settings.source.max_records_per_partition)
     # Retention before the first read is no loss for these: "earliest" means the log start when reading begins.
     started_at_earliest = {tp for tp, start, _ in bounds if start.origin == "earliest"}
     from_earliest = frozenset(

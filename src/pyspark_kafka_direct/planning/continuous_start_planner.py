@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
@@ -27,32 +26,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, OffsetReader
-
-
-@dataclass(frozen=True, slots=True)
-class ContinuousStartOptions:
-    """The options that decide where a run starts."""
-
-    start: StartingOffsetSpec  # of a new query
-    fail_on_data_loss: bool = True
-    read_committed: bool = False  # end offsets are last stable offsets
-    max_attempts: int = 3  # responses after which missing records are confirmed as lost
-    reselected_start: str = READ_FROM_START  # where partitions are read that are selected again, as a sentence
 
 
 class ContinuousStartPlanner:
     """Decides where the runs of one query start; not thread-safe."""
 
-    def __init__(self, options: ContinuousStartOptions, offset_reader: OffsetReader) -> None:
-        self._options = options
+    def __init__(
+        self,
+        settings: ReadSettings,
+        offset_reader: OffsetReader,
+        reselected_start: str = READ_FROM_START,  # where partitions are read that are selected again, as a sentence
+    ) -> None:
+        self._source = settings.source
         self._offset_reader = offset_reader
-        self._losses = LossReport(options.fail_on_data_loss, offset_reader, reselected_start=options.reselected_start)
+        self._losses = LossReport(settings.fetch.fail_on_data_loss, offset_reader, reselected_start=reselected_start)
         self._history = OffsetHistory()
         self._snapshots = SnapshotReader(
-            offset_reader, self._history, max_attempts=options.max_attempts, read_committed=options.read_committed
+            offset_reader,
+            self._history,
+            max_attempts=settings.source.confirmations,
+            read_committed=settings.fetch.read_committed,
         )
         self._known_topic_ids: Mapping[TopicPartition, UUID] = {}
         self.current_topic_ids: Mapping[TopicPartition, UUID] = {}  # of the offsets that were returned last
@@ -60,7 +56,7 @@ class ContinuousStartPlanner:
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Return where a new query starts."""
-        max_attempts = self._options.max_attempts
+        max_attempts = self._source.confirmations
         while True:
             try:
                 assigned, offsets = self._resolve_initial_offsets()
@@ -113,7 +109,7 @@ class ContinuousStartPlanner:
     def _resolve_initial_offsets(self) -> tuple[AssignedPartitions, dict[TopicPartition, int]]:
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=True)
-            offsets = resolve_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
+            offsets = resolve_start_offsets(self._source.start, assigned.partitions, self._offset_reader)
             if are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                 return assigned, offsets
             self._offset_reader.wait()

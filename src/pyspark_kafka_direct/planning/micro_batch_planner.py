@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.config.read_settings import ReadLimits
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
 from pyspark_kafka_direct.planning.data_loss import (
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.config.settings import ReadLimits, ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_reader import OffsetReader
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
@@ -95,19 +94,6 @@ _UNKNOWN_FIRST_BATCH = (
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatchOptions:
-    """The options of a stream that the planner needs."""
-
-    start: StartingOffsetSpec  # of a new query
-    limits: ReadLimits = field(default_factory=ReadLimits)
-    fail_on_data_loss: bool = True
-    read_committed: bool = False  # end offsets are last stable offsets
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    max_attempts: int = 3  # responses after which missing records are confirmed as lost (fetchOffset.numRetries)
-
-
-@dataclass(frozen=True, slots=True)
 class MicroBatchPlan:
     """The plan of a micro-batch."""
 
@@ -128,21 +114,25 @@ class MicroBatchPlanner:
 
     def __init__(
         self,
-        options: MicroBatchOptions,
+        settings: ReadSettings,
         offset_reader: OffsetReader,
         clock: Callable[[], float],  # monotonic seconds
         *,
         # Returns the maximum number of offsets of the batch with this start, from the durations of earlier batches.
         backpressure_limit: Callable[[Mapping[TopicPartition, int]], int | None] | None = None,
     ) -> None:
-        self._options = options
+        self._source = settings.source
+        self._fail_on_data_loss = settings.fetch.fail_on_data_loss
         self._offset_reader = offset_reader
         self._clock = clock
-        self._losses = LossReport(options.fail_on_data_loss, offset_reader)
-        self._limiter = BatchLimiter(options.limits, offset_reader, clock, backpressure_limit)
+        self._losses = LossReport(settings.fetch.fail_on_data_loss, offset_reader)
+        self._limiter = BatchLimiter(settings.source.limits, offset_reader, clock, backpressure_limit)
         self._history = OffsetHistory()
         self._snapshots = SnapshotReader(
-            offset_reader, self._history, max_attempts=options.max_attempts, read_committed=options.read_committed
+            offset_reader,
+            self._history,
+            max_attempts=settings.source.confirmations,
+            read_committed=settings.fetch.read_committed,
         )
         self._initial_offsets: dict[TopicPartition, int] | None = None  # None if not requested, as in a resumed query
         self._start_error: InvalidOffsetsError | TopicNotFoundError | None = None  # why a new query cannot start
@@ -187,7 +177,7 @@ class MicroBatchPlanner:
         is_first = self.is_first_start(start)
         if is_first and self._start_error is not None:
             raise self._start_error
-        is_empty_first_batch = is_first and start_may_change(self._options.start)
+        is_empty_first_batch = is_first and start_may_change(self._source.start)
         if is_empty_first_batch and unlimited:
             raise OptionError(_TRIGGER_ONCE_REJECTED)
         self._end_was_requested = True  # after the checks, so that a repeated call is rejected, too
@@ -213,7 +203,7 @@ class MicroBatchPlanner:
         self._logged_batch_was_planned = self._logged_batch_was_planned or not self._end_was_requested
         if recorded_start is not None:
             start = recorded_start
-        elif is_logged_first_batch and not start_is_reproducible(self._options.start):
+        elif is_logged_first_batch and not start_is_reproducible(self._source.start):
             raise OptionError(_UNKNOWN_FIRST_BATCH)
         if start == end:
             return MicroBatchPlan()
@@ -292,7 +282,7 @@ class MicroBatchPlanner:
         suspects = [
             tp
             for tp, offset in from_offsets.items()
-            if initial_offsets.get(tp, offset) > offset and starts_at_earliest(self._options.start, tp)
+            if initial_offsets.get(tp, offset) > offset and starts_at_earliest(self._source.start, tp)
         ]
         log_starts = self._snapshots.fetch_log_starts(suspects) if suspects else {}
         expired = later_log_starts(from_offsets, log_starts, end)
@@ -315,8 +305,7 @@ class MicroBatchPlanner:
         # The callers have reported the partitions that lack a start or an end.
         readable = (from_offsets.keys() & end_offsets.keys()) - lower_ends.keys()
         ranges = [OffsetRange(tp.topic, tp.partition, from_offsets[tp], end_offsets[tp]) for tp in sorted(readable)]
-        options = self._options
-        split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        split = split_ranges(ranges, self._source.min_partitions, self._source.max_records_per_partition)
         return MicroBatchPlan(tuple(split), topic_ids)
 
     def _start_added_partitions(
@@ -406,7 +395,7 @@ class MicroBatchPlanner:
 
         Empty with ``failOnDataLoss``: the task that reads there fails.
         """
-        if self._options.fail_on_data_loss:
+        if self._fail_on_data_loss:
             return {}
 
         def fetch_log_starts(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -426,12 +415,12 @@ class MicroBatchPlanner:
             self._start_error = error
             assigned = self._offset_reader.assigned(strict=False)
             topic_ids = assigned.topic_ids
-            initial_offsets = resolve_known_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
+            initial_offsets = resolve_known_start_offsets(self._source.start, assigned.partitions, self._offset_reader)
         self._history.put(initial_offsets, OffsetMetadata(topic_ids))
         return initial_offsets
 
     def _resolve_initial_offsets_strictly(self) -> tuple[dict[TopicPartition, int], Mapping[str, UUID]]:
-        max_attempts = self._options.max_attempts
+        max_attempts = self._source.confirmations
         responses = 0  # with topic ids that other metadata contradicts
         while True:
             try:
@@ -439,7 +428,7 @@ class MicroBatchPlanner:
                 self._snapshots.fix_added_end_offsets(assigned)
                 fixed_ends = self._snapshots.fixed_end_offsets
                 partitions = assigned.partitions if fixed_ends is None else frozenset(fixed_ends)
-                offsets = resolve_start_offsets(self._options.start, partitions, self._offset_reader, fixed_ends)
+                offsets = resolve_start_offsets(self._source.start, partitions, self._offset_reader, fixed_ends)
             except TopicNotFoundError:
                 # A broker may not have the metadata of a new topic yet.
                 max_attempts -= 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
-    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.producer.record_future import RecordFuture, RecordMetadata
     from pyspark_kafka_direct.records import EncodedBatch
 

@@ -6,13 +6,14 @@ again, so a log that cannot be read completely, up to the end it had when readin
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.deadline import Backoff
-from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.records.columns import binary_column, integer_column
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel, ReadConfig
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
     from pyspark_kafka_direct.records import EncodedBatch
@@ -128,8 +129,8 @@ class CompactedPartition:
         if first >= until:
             return
         task = RangeTask(OffsetRange(*self.partition, first, until), from_earliest=from_earliest)
-        config = self._read_config(deadline, isolation)
-        yield from read_range(config, task, ("key", "value", "offset"), pool=self._cluster.pool)
+        fetch = self._fetch_settings(deadline, isolation)
+        yield from read_range(self._cluster.settings, fetch, task, ("key", "value", "offset"), pool=self._cluster.pool)
 
     def find_newest(
         self, key: bytes, first: int, until: int, deadline: Deadline, *, from_earliest: bool = False
@@ -137,9 +138,9 @@ class CompactedPartition:
         """Return the records of a key in a range of offsets, whose transactions may be open, or raise."""
         from pyspark_kafka_direct.producer.transactional_records import read_key
 
-        config = self._read_config(deadline, "read_uncommitted")
+        fetch = self._fetch_settings(deadline, "read_uncommitted")
         offsets = OffsetRange(*self.partition, first, until)
-        return read_key(self._cluster, config, key, offsets, from_earliest=from_earliest)
+        return read_key(self._cluster, fetch, key, offsets, from_earliest=from_earliest)
 
     def check_follows(self, read_until: int, offset: int, has_own_records: Callable[[], bool]) -> None:
         """Raise unless a new record at ``offset`` follows what was read: only records of others may lie between.
@@ -166,11 +167,9 @@ class CompactedPartition:
         yield from encoder.add(keyed_rows(records, self.partition.partition, self._cluster.pool.system))
         yield from encoder.flush()
 
-    def _read_config(self, deadline: Deadline, isolation: IsolationLevel) -> ReadConfig:
-        from pyspark_kafka_direct.config.client_settings import ReadConfig
-
-        fetch = FetchSettings(isolation_level=isolation)
-        return ReadConfig(self._cluster.settings, fetch, poll_timeout=max(deadline.remaining(), _BACKOFF.maximum))
+    def _fetch_settings(self, deadline: Deadline, isolation: IsolationLevel) -> FetchSettings:
+        timeout = max(deadline.remaining(), _BACKOFF.maximum)
+        return FetchSettings(isolation_level=isolation, poll_timeout_ms=math.ceil(timeout * 1000))
 
     def _blocked_error(self, last_stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:
         return BrokerTimeoutError(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
     from pyspark_kafka_direct.producer.batch_producer import WrittenRange

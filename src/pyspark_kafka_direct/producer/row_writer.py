@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.records import EncodedBatch
 
 _TOPIC_COLUMN: Final = "topic"

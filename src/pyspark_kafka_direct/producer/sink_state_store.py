@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerError, TransactionStateError
 from pyspark_kafka_direct.planning.commit_decision import Ticket
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
+from pyspark_kafka_direct.config.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.records import RecordDecoder, is_abort_marker, is_valid_batch, scan_batches
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import AbortedTransaction
     from pyspark_kafka_direct.records.scanned_batches import ScannedBatch
 
 
 def read_key(
-    cluster: ClusterClient, config: ReadConfig, key: bytes, offsets: OffsetRange, *, from_earliest: bool = False
+    cluster: ClusterClient, fetch: FetchSettings, key: bytes, offsets: OffsetRange, *, from_earliest: bool = False
 ) -> TransactionalRecords:
     """Read a range to its end, and return the records of a key."""
     partition = offsets.topic_partition
@@ -35,9 +35,9 @@ def read_key(
     leader = cluster.known_leaders([partition]).get(partition)
     topic_id = cluster.known_topic_ids([partition.topic]).get(partition.topic)
     task = RangeTask(offsets, topic_id, leader, from_earliest)
-    found = TransactionalRecords(key, offsets, config.max_batch_bytes)
-    replica = ReadReplica(config.connection, config.fetch, partition, topic_id, leader, cluster.pool)
-    fetcher = Fetcher(config, task, replica, found, ReadCounts(), system=cluster.pool.system)
+    found = TransactionalRecords(key, offsets, fetch.max_record_batch_bytes)
+    replica = ReadReplica(cluster.settings, fetch, partition, topic_id, leader, cluster.pool)
+    fetcher = Fetcher(task, replica, found, ReadCounts(), system=cluster.pool.system)
     try:
         for _ in fetcher.run():
             pass  # ``found`` receives the batches

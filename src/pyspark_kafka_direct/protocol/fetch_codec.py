@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_kafka_direct.config.settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.messages import FETCH, decode, encode_body
 from pyspark_kafka_direct.protocol.primitives import MalformedError
@@ -14,6 +15,8 @@ from pyspark_kafka_direct.protocol.primitives import MalformedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
+
+    from pyspark_kafka_direct.config.settings import FetchSettings
 
 OLDEST_VERSION, NEWEST_VERSION = FETCH.versions
 FIRST_FLEXIBLE_VERSION = 12
@@ -30,16 +33,6 @@ class FetchRequestPartition(NamedTuple):
     max_bytes: int  # the first batch of the first partition with records is returned even if larger (KIP-74)
     leader_epoch: int = -1  # brokers with another epoch reject the request (KIP-320); -1 disables the check
     last_fetched_epoch: int = -1  # of the last batch read: lets the broker detect truncation (KIP-595); -1 disables it
-
-
-class FetchLimits(NamedTuple):
-    """The fields of a request that apply to all its partitions."""
-
-    max_wait_ms: int  # how long the broker may wait for min_bytes
-    min_bytes: int
-    max_bytes: int
-    isolation_level: int  # 0 read_uncommitted, 1 read_committed
-    rack: str = ""
 
 
 class EpochEndOffset(NamedTuple):
@@ -87,7 +80,13 @@ class FetchResponseData(NamedTuple):
         return response
 
 
-def encode_fetch_request(version: int, requested: Sequence[FetchRequestPartition], limits: FetchLimits) -> bytes:
+def encode_fetch_request(
+    version: int,
+    requested: Sequence[FetchRequestPartition],
+    settings: FetchSettings,
+    max_wait_ms: int,  # how long the broker may wait for fetch.min.bytes
+    rack: str = "",
+) -> bytes:
     """Encode the body of a request; adjacent partitions of one topic are encoded together."""
     checks_last_epoch = version >= FIRST_FLEXIBLE_VERSION
     topics: list[dict[str, Any]] = []
@@ -106,12 +105,12 @@ def encode_fetch_request(version: int, requested: Sequence[FetchRequestPartition
             }
         )
     values = {
-        "max_wait_ms": limits.max_wait_ms,
-        "min_bytes": limits.min_bytes,
-        "max_bytes": limits.max_bytes,
-        "isolation_level": limits.isolation_level,
+        "max_wait_ms": max_wait_ms,
+        "min_bytes": settings.fetch_min_bytes,
+        "max_bytes": settings.fetch_max_bytes,
+        "isolation_level": ISOLATION_LEVEL_IDS[settings.isolation_level],
         "topics": topics,
-        "rack_id": limits.rack,
+        "rack_id": rack,
     }
     return encode_body(FETCH, version, values)
 

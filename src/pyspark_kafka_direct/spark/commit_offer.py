@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.read_options import StreamOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.spark")
@@ -52,11 +52,11 @@ class CommitGroup(NamedTuple):
         return "commit-" + hashlib.sha256(json.dumps(self).encode()).hexdigest()[:32]
 
 
-def commit_group(options: StreamOptions) -> CommitGroup | None:
+def commit_group(settings: ReadSettings) -> CommitGroup | None:
     """Return the group for which a source commits, or ``None`` without ``commitGroupId``."""
-    if options.commit_group_id is None:
+    if settings.source.commit_group_id is None:
         return None
-    return CommitGroup(options.connection.bootstrap_string, options.commit_group_id)
+    return CommitGroup(settings.connection.bootstrap_string, settings.source.commit_group_id)
 
 
 class CommitOffer:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
-    from pyspark_kafka_direct.config.read_options import ContinuousOptions, StreamOptions
+    from pyspark_kafka_direct.config.settings import IsolationLevel, ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
@@ -40,19 +39,17 @@ _REMEMBERED_WARNINGS = 1000  # messages of losses contain offsets, so there are 
 class KafkaOffsetReader:
     """Implements the planner's access to the cluster over connections that live as long as the query."""
 
-    def __init__(
-        self, options: StreamOptions | ContinuousOptions, log: logging.Logger, pool: ConnectionPool | None = None
-    ) -> None:
-        self.cluster: ClusterClient = open_cluster(options, pool)
-        self._options = options
+    def __init__(self, settings: ReadSettings, log: logging.Logger, pool: ConnectionPool | None = None) -> None:
+        self.cluster: ClusterClient = open_cluster(settings, pool)
+        self._settings = settings
         self._log = log
         self._warn_once = lru_cache(maxsize=_REMEMBERED_WARNINGS)(partial(log.warning, "%s"))
         self._loss_counter = LossCounter(self.cluster.pool.system)
         self._blocked_warnings = BlockedPartitionWarnings(self.cluster, self.warn)
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
-        topics = fetch_topics(self.cluster, self._options.selection, strict=strict)
-        selected = assigned_partitions(self._options.selection, topics, strict=strict)
+        topics = fetch_topics(self.cluster, self._settings.source.selection, strict=strict)
+        selected = assigned_partitions(self._settings.source.selection, topics, strict=strict)
         for warning in selected.warnings:
             self.warn(warning)
         names = {tp.topic for tp in selected.partitions}
@@ -69,14 +66,14 @@ class KafkaOffsetReader:
             self._log.info("cannot check whether missing partitions still exist: %s", error)
             return set()
         return set(existing_partitions(topics, partitions)) - set(
-            assigned_partitions(self._options.selection, topics, strict=False).partitions
+            assigned_partitions(self._settings.source.selection, topics, strict=False).partitions
         )
 
     def known_topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
         return self.cluster.known_topic_ids(topics)
 
     def offsets(self, requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        isolation_level = self._options.fetch.isolation_level
+        isolation_level = self._settings.fetch.isolation_level
         offsets = self._offsets(requested, isolation_level)
         if isolation_level == "read_committed":
             self._blocked_warnings.check({tp: offsets[tp] for tp in offsets if requested[tp] == LATEST})
@@ -92,7 +89,7 @@ class KafkaOffsetReader:
         samples: dict[TopicPartition, RecordSizeSample] = {}
         for tp, offset in from_offsets.items():
             try:
-                settings, fetch = self._options.connection, self._options.fetch
+                settings, fetch = self._settings.connection, self._settings.fetch
                 topic_id, leader = topic_ids.get(tp.topic), leaders.get(tp)
                 sample = sample_record_size(
                     settings, fetch, tp, offset, deadline, topic_id=topic_id, leader=leader, pool=pool
@@ -110,7 +107,7 @@ class KafkaOffsetReader:
         return self.cluster.known_leaders(partitions)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        group_id = self._options.start_group_id
+        group_id = self._settings.source.start_group_id
         return {} if group_id is None else ConsumerGroup(self.cluster, group_id).committed(partitions)
 
     def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> set[TopicPartition]:
@@ -124,7 +121,7 @@ class KafkaOffsetReader:
 
     def wait(self) -> None:
         self.cluster.use_next_broker()
-        interval = self._options.offset_fetch_retry_interval_ms
+        interval = self._settings.source.offset_fetch_retry_interval_ms
         self.sleep(contradiction_pause(_DEFAULT_RETRY_SECONDS if interval is None else interval / 1000))
 
     def clock(self) -> float:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 

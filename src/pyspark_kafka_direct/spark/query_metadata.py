@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.read_options import ReadOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import TopicPartition
 
 
-def open_cluster(options: ReadOptions, pool: ConnectionPool | None = None) -> ClusterClient:
+def open_cluster(settings: ReadSettings, pool: ConnectionPool | None = None) -> ClusterClient:
     """Return a client with the query's number of attempts; it sends no request."""
-    attempts, interval = options.offset_fetch_attempts, options.offset_fetch_retry_interval_ms
+    attempts, interval = settings.source.offset_fetch_attempts, settings.source.offset_fetch_retry_interval_ms
     return ClusterClient(
-        options.connection,
+        settings.connection,
         retries=None if attempts is None else attempts - 1,
         retry_interval=None if interval is None else interval / 1000,
         pool=pool,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import re
+import socket
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
 
 if TYPE_CHECKING:
@@ -13,11 +17,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.client_settings import ReadConfig
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 
+_RACK: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -29,17 +34,18 @@ class RangeTaskReader:
     ends early (``show``, ``limit``) costs Spark a Python worker.
     """
 
-    config: ReadConfig
+    connection: ConnectionSettings
+    fetch: FetchSettings
     loss_channel: LossChannel | None = None  # None: without enable(spark)
 
     def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of a task, then clean up the worker; ``limits`` go to ``read_range``."""
         from pyspark_kafka_direct.consumer.range_reader import read_range
-        from pyspark_kafka_direct.consumer.range_task import ReadCounts, with_client_rack
+        from pyspark_kafka_direct.consumer.range_task import ReadCounts
 
         begin_task()
         counts = ReadCounts()
-        yield from read_range(with_client_rack(self.config), task, columns, counts, **limits)
+        yield from read_range(self.connection, with_client_rack(self.fetch), task, columns, counts, **limits)
         self._report_skipped(task, counts)
         end_task()
 
@@ -54,11 +60,11 @@ class RangeTaskReader:
     def count(self, task: RangeTask, limit: int | None) -> int:
         """Return the number of records of a task, up to a limit."""
         from pyspark_kafka_direct.consumer.range_counter import count_range
-        from pyspark_kafka_direct.consumer.range_task import ReadCounts, with_client_rack
+        from pyspark_kafka_direct.consumer.range_task import ReadCounts
 
         begin_task()
         counts = ReadCounts()
-        count = count_range(with_client_rack(self.config), task, limit=limit, counts=counts)
+        count = count_range(self.connection, with_client_rack(self.fetch), task, limit=limit, counts=counts)
         self._report_skipped(task, counts)
         return count
 
@@ -83,3 +89,19 @@ class RangeTaskReader:
             tuple(MalformedTotal(*tp, mode, *counts) for mode, counts in malformed.items()),
         )
         REPORTER.report(self.loss_channel, totals)
+
+
+def with_client_rack(fetch: FetchSettings) -> FetchSettings:
+    """Return the settings with the rack from this executor's environment (``rackEnvironmentVariable``)."""
+    variable = fetch.rack_environment_variable
+    rack = os.environ.get(variable, "").strip() if variable else ""
+    if not rack:
+        return fetch
+    # Any user who sets options can name any variable, and the broker gets its value.
+    if _RACK.fullmatch(rack) is None:
+        raise OptionError(
+            f"option rackEnvironmentVariable: the value of {variable} on {socket.gethostname()} is not a rack (1 to 64 "
+            "letters, digits and ._-), so it is not sent to the brokers; set it to broker.rack of the closest brokers, "
+            "or unset it there"
+        )
+    return replace(fetch, client_rack=rack)

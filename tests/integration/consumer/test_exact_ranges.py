@@ -139,7 +139,7 @@ def test_next_fetch_is_in_flight_while_records_are_used(bench: Workbench, topic:
     config, task = bench.config(request, max_partition_fetch_bytes=1), request.task
     replica = ReadReplica(config.connection, config.fetch, task.offsets.topic_partition, task.topic_id)
     counter = RecordCounter(topic, 0, 0, COUNT)
-    steps = Fetcher(config, task, replica, counter, ReadCounts()).run()
+    steps = Fetcher(task, replica, counter, ReadCounts()).run()
     next(steps)
     assert counter.records == BATCH_SIZES[0]
     channel = replica._channel

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.consumer.record_size import measure_batches, sample_record_size
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.offsets import TopicPartition

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.config.settings import WriteSettings
 
 
 class SimulatedCrashError(BaseException):
@@ -67,7 +67,7 @@ class FolderFileManager:
         (self._root / name).unlink(missing_ok=True)
 
 
-def options_of(servers: str, topic: str, prefix: str, **options: str) -> SinkOptions:
+def options_of(servers: str, topic: str, prefix: str, **options: str) -> WriteSettings:
     defaults = {
         "kafka.bootstrap.servers": servers,
         "topic": topic,

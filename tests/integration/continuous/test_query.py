@@ -13,10 +13,10 @@ from tests.integration.read_back import consume, values
 from tests.integration.sessions import setting
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import (
     CheckpointFencedError,
     OptionError,

@@ -13,10 +13,10 @@ from tests.integration.direct.streaming_contexts import (
     streaming,
 )
 from tests.integration.groups import groups_named_after
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 from pyspark_kafka_direct.errors import BrokerError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import TaskContext
+from tests.settings import task_settings
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
@@ -42,16 +42,14 @@ def topic(bench: Workbench) -> str:
 @pytest.fixture
 def reader(bench: Workbench) -> Iterator[RangeTaskReader]:
     """A reader with settings that only this test uses, so that it shares no connection."""
-    yield RangeTaskReader(ReadConfig(*bench.settings(client_id=f"test-{os.urandom(4).hex()}"), poll_timeout=60.0))
+    yield RangeTaskReader(*task_settings(*bench.settings(client_id=f"test-{os.urandom(4).hex()}"), poll_timeout=60.0))
     POOL.clear()
 
 
 def pooled(reader: RangeTaskReader) -> list[Connection]:
     """The idle connections of the test's tasks."""
     return [
-        idle.connection
-        for idle in POOL._idle.values()
-        if idle.key.settings.client_id == reader.config.connection.client_id
+        idle.connection for idle in POOL._idle.values() if idle.key.settings.client_id == reader.connection.client_id
     ]
 
 

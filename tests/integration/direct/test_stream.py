@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from pyspark.streaming import StreamingContext
 from pyspark.streaming.listener import StreamingListener
 from tests.integration.topics import Admin
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
 from pyspark_kafka_direct.direct.stream_client import resolve_new_partition_offsets, resolve_starting_offsets
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError

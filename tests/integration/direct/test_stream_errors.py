@@ -18,10 +18,10 @@ from tests.integration.direct.streaming_contexts import (
 )
 from tests.integration.topics import Admin
 from tests.integration.waiting import suspend, wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, TopicPartition
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView
 from pyspark_kafka_direct.errors import BrokerError, DataLossError

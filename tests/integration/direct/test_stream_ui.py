@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.streaming import StreamingContext
 from tests.integration.direct.streaming_contexts import BatchResults, direct_stream
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.integration.producer_rows import cluster
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition

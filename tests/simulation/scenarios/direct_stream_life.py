@@ -395,7 +395,7 @@ class SimulatedBinding(StreamingContextBinding):
         self._input_id = number
         self._scheduler = _Scheduler(life.spark)
         self._remember_ms = life.remember_ms(number)
-        self._poll_timeout = 120.0
+        self._poll_timeout_ms = 120_000
         self._name = f"Kafka 0.10 direct stream [{number}]"
         if stream.controller is not None:
             stream.controller.listen_to(life.context, number)  # type: ignore[arg-type]

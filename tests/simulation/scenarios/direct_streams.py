@@ -350,7 +350,7 @@ class _ApplicationHistory(Observer):
         parameters, epoch = self._parameters, self._epochs[-1]
         shape = parameters["outputs"][output]
         for stream, read in reads:
-            fail_on_data_loss = life.parameters_of(stream).fail_on_data_loss
+            fail_on_data_loss = life.parameters_of(stream).fetch.fail_on_data_loss
             self._checker.check_read(stream, read, fail_on_data_loss=fail_on_data_loss)
         spans = spans_of(ranges)
         self._check_window(shape, time_ms, spans)
@@ -466,7 +466,7 @@ class _ApplicationHistory(Observer):
                 if not self._checker.is_loss_explained(str(error)):
                     raise ViolationError(f"nothing was lost, but a {kind} fails: {error!r}") from error
                 streams = range(len(life.streams))
-                if kind == "job" and not any(life.parameters_of(each).fail_on_data_loss for each in streams):
+                if kind == "job" and not any(life.parameters_of(each).fetch.fail_on_data_loss for each in streams):
                     raise ViolationError(f"failOnDataLoss is false, but a job fails: {error!r}") from error
             case TopicNotFoundError() | InvalidOffsetsError():
                 if kind != "start" and not self._truth.events and not self._truth.has_new_partitions:

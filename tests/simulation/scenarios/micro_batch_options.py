@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from pyspark_kafka_direct.config.read_options import StreamOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
 
 GROUP = "lag"
 LIMITS = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"))
@@ -71,7 +71,7 @@ def draw_limits(rng: random.Random) -> dict[str, str]:
     return limits
 
 
-def parse_options(options: Mapping[str, str], brokers: int) -> StreamOptions:
+def parse_options(options: Mapping[str, str], brokers: int) -> ReadSettings:
     """Parse options as the data source does."""
     servers = ",".join(f"broker-{number}:9092" for number in range(1, brokers + 1))
     return _parse((("kafka.bootstrap.servers", servers), *sorted(options.items())))
@@ -93,7 +93,7 @@ def is_selected(options: Mapping[str, str], topic: str, partition: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _parse(options: Sequence[tuple[str, str]]) -> StreamOptions:
+def _parse(options: Sequence[tuple[str, str]]) -> ReadSettings:
     return parse_stream_options(dict(options))
 
 

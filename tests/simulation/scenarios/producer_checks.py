@@ -9,7 +9,7 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.record_attributes import RecordAttributes, attributes_of
 from tests.simulation.scenarios.several_topics import partition_counts
 
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.settings import task_settings
 from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
@@ -13,7 +14,7 @@ from tests.simulation.record_attributes import arrow_headers
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
 from tests.simulation.scenarios.several_topics import partition_counts
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import World
 
     from pyspark_kafka_direct.client.metadata import PartitionLeader
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
 
 __all__ = ["NAME", "SHRINKABLE", "draw", "run"]
 
@@ -324,7 +325,7 @@ class _Read:
             environment.pool(self.process),
             environment.settings(first_broker=read["read_by"], **_timeouts(environment.plan)),
         )
-        config = ReadConfig(
+        config = task_settings(
             settings, fetch, poll_timeout=read["poll_timeout"], fail_on_data_loss=read["fail_on_data_loss"]
         )
         started = progress = environment.world.now
@@ -332,9 +333,9 @@ class _Read:
         counted = -1
         try:
             if read["count"]:
-                counted = count_range(config, task, counts=counts, pool=pool)
+                counted = count_range(*config, task, counts=counts, pool=pool)
             else:
-                batches = read_range(config, task, read["columns"], counts, max_rows=read["max_rows"], pool=pool)
+                batches = read_range(*config, task, read["columns"], counts, max_rows=read["max_rows"], pool=pool)
                 with closing(cast("Generator[Any]", batches)):
                     for number, batch in enumerate(batches, 1):
                         self._check_attributes(batch)

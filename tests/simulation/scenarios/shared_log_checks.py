@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.oracle import Entry, PartitionTruth
 
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.log import LogRecord
 
 _FAR = 1 << 62

@@ -18,7 +18,7 @@ from tests.simulation.scenarios.shared_log_checks import (
 )
 from tests.simulation.scenarios.shared_log_writers import KEY_PREFIX, TRANSACTIONAL_ID, Write
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     DataLossError,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
 
-    from pyspark_kafka_direct.config.read_options import StreamOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
 
 STEPS = (
@@ -104,7 +104,7 @@ class MicroBatchExecution:
         environment: Environment,
         number: int,
         checkpoint: Checkpoint,
-        options: StreamOptions,
+        options: ReadSettings,
         raw_options: Mapping[str, str],
         schema: ReadSchema,
         trigger: Trigger,

@@ -10,7 +10,8 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.scenarios.record_truth import generation_of
 
 from pyspark_kafka_direct.consumer.range_reader import read_range
-from pyspark_kafka_direct.consumer.range_task import ReadCounts, with_client_rack
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
+from pyspark_kafka_direct.spark.range_task_reader import with_client_rack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -214,7 +215,7 @@ class TaskScheduler:
         rows: list[tuple[int, bytes | None]] = []
         started_at = self._world.now
         with self._world.operation():
-            config = with_client_rack(reader.task_reader.config)
-            for batch in read_range(config, task, reader.schema.columns, counts, pool=pool):
+            connection, fetch = reader.task_reader.connection, with_client_rack(reader.task_reader.fetch)
+            for batch in read_range(connection, fetch, task, reader.schema.columns, counts, pool=pool):
                 rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
         return TaskRead(task.offsets, task.topic_id, started_at, self._world.now, tuple(rows), counts)

@@ -19,7 +19,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataRequest, MetadataResponse
 
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:

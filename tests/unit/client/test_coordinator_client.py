@@ -19,7 +19,7 @@ from pyspark_kafka_direct.client.coordinator_client import (
     raise_for_error_code,
 )
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,

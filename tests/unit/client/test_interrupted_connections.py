@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.settings import parse_client_params
 from tests.unit.client.certified_keys import BROKER, CA
 from tests.unit.client.fake_broker import PARTITION, FakeBroker
 from tests.unit.client.fake_servers import KAFKA_4, FakeServer, ServerConnection
@@ -23,14 +24,13 @@ from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import BrokerUnreachableError, TlsError
 from pyspark_kafka_direct.offsets import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
 
     Ending = Callable[[socket.socket], None]
 

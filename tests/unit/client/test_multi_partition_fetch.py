@@ -19,13 +19,12 @@ from tests.unit.protocol.message_values import random_integer
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.fetch_channel import MultiPartitionFetchChannel
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.fetch_codec import (
     NEWEST_VERSION,
     OLDEST_VERSION,
-    FetchLimits,
     FetchRequestPartition,
     FetchResponsePartition,
     encode_fetch_request,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
 IDS = {name: uuid.UUID(int=index + 1) for index, name in enumerate(("flights", "ships", "trains"))}
-LIMITS = FetchLimits(500, 1, 50 << 20, 1, "a-rack")
+SETTINGS = FetchSettings(isolation_level="read_committed", fetch_max_bytes=50 << 20)
 
 
 def random_partitions(source: random.Random, least: int = 0) -> list[FetchRequestPartition]:
@@ -84,17 +83,17 @@ def test_requests_equal_kafka_python(version: int) -> None:
         theirs = FetchRequest(
             version=version,
             replica_id=-1,
-            max_wait_ms=LIMITS.max_wait_ms,
-            min_bytes=LIMITS.min_bytes,
-            max_bytes=LIMITS.max_bytes,
-            isolation_level=LIMITS.isolation_level,
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=50 << 20,
+            isolation_level=1,
             session_id=0,
             session_epoch=-1,
             topics=topics,
             forgotten_topics_data=[],
-            rack_id=LIMITS.rack,
+            rack_id="a-rack",
         )
-        assert encode_fetch_request(version, requested, LIMITS) == bytes(theirs.encode())
+        assert encode_fetch_request(version, requested, SETTINGS, 500, "a-rack") == bytes(theirs.encode())
 
     check()
 
@@ -128,17 +127,17 @@ def test_requests_equal_kio(version: int) -> None:
         theirs = with_known_fields(
             module.FetchRequest,
             replica_id=-1,
-            max_wait=datetime.timedelta(milliseconds=LIMITS.max_wait_ms),
-            min_bytes=LIMITS.min_bytes,
-            max_bytes=LIMITS.max_bytes,
-            isolation_level=LIMITS.isolation_level,
+            max_wait=datetime.timedelta(milliseconds=500),
+            min_bytes=1,
+            max_bytes=50 << 20,
+            isolation_level=1,
             topics=topics,
             forgotten_topics_data=(),
-            rack_id=LIMITS.rack,
+            rack_id="a-rack",
         )
         out = io.BytesIO()
         entity_writer(module.FetchRequest)(out, theirs)
-        assert encode_fetch_request(version, requested, LIMITS) == out.getvalue()
+        assert encode_fetch_request(version, requested, SETTINGS, 500, "a-rack") == out.getvalue()
 
     check()
 
@@ -417,8 +416,7 @@ def channel(connection: FakeConnection, **fetch: Any) -> MultiPartitionFetchChan
 
 def test_request_follows_the_settings() -> None:
     connection = FakeConnection()
-    many = channel(
-        connection,
+    settings = FetchSettings(
         isolation_level="read_committed",
         client_rack="ours",
         fetch_min_bytes=7,
@@ -426,9 +424,10 @@ def test_request_follows_the_settings() -> None:
         fetch_max_bytes=1000,
         max_partition_fetch_bytes=9 << 20,
     )
+    many = MultiPartitionFetchChannel(connection, settings)  # type: ignore[arg-type]
     many.request(THREE, SOON)
     # Without the rack: the consumer reads from leaders, and a leader that refers to a follower returns no records.
-    assert connection.sent == [(17, encode_fetch_request(17, THREE, FetchLimits(300, 7, 1000, 1, "")), True)]
+    assert connection.sent == [(17, encode_fetch_request(17, THREE, settings, 300), True)]
     assert connection.reserved_size == 9 << 20
 
 
@@ -436,7 +435,7 @@ def test_request_follows_the_settings() -> None:
 def test_request_waits_for_at_least_one_byte(min_bytes: int, requested: int) -> None:
     connection = FakeConnection()
     channel(connection, fetch_min_bytes=min_bytes).request(THREE, SOON)
-    assert connection.sent[0][1] == encode_fetch_request(17, THREE, FetchLimits(500, requested, 52_428_800, 0, ""))
+    assert connection.sent[0][1] == encode_fetch_request(17, THREE, FetchSettings(fetch_min_bytes=requested), 500)
 
 
 @pytest.mark.parametrize(("highest", "version", "flexible"), [(17, 12, True), (20, 12, True), (11, 11, False)])

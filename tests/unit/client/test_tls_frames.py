@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.settings import parse_client_params
 from tests.unit.client.certified_keys import BROKER, client_context
 from tests.unit.client.fake_servers import SETTINGS
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     pkcs12,
 )
+from tests.settings import parse_client_params
 from tests.unit.client.certified_keys import (
     BROKER,
     CA,
@@ -32,7 +33,6 @@ from tests.unit.client.certified_keys import (
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context, wrap_socket
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.security_settings import TlsSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
 
 SECONDS = 20.0
 

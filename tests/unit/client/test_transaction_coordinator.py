@@ -13,7 +13,7 @@ from pyspark_kafka_direct.client.transaction_coordinator import (
     TransactionCoordinatorClient,
     check_supports_transactions,
 )
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,

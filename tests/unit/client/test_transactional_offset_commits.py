@@ -11,7 +11,7 @@ from tests.unit.client.fake_coordinators import FakeCluster
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,

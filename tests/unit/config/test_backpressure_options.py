@@ -6,26 +6,26 @@ import pickle
 
 import pytest
 
-from pyspark_kafka_direct.config.read_options import StreamOptions, parse_batch_options, parse_stream_options
-from pyspark_kafka_direct.config.read_settings import BackpressureOptions, PIDGains
+from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_stream_options
+from pyspark_kafka_direct.config.settings import BackpressureOptions, PIDGains, ReadSettings
 from pyspark_kafka_direct.errors import OptionError
 
 REQUIRED = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
 
 
-def parse(**options: str) -> StreamOptions:
+def parse(**options: str) -> ReadSettings:
     return parse_stream_options({**REQUIRED, **options})
 
 
 def test_it_is_disabled_by_default() -> None:
-    assert parse().backpressure is None
-    assert parse(backpressure="false").backpressure is None
+    assert parse().source.backpressure is None
+    assert parse(backpressure="false").source.backpressure is None
     assert parse().warnings == ()
 
 
 def test_defaults_are_those_of_spark_streaming() -> None:
     options = parse(backpressure="true")
-    assert options.backpressure == BackpressureOptions(PIDGains(1.0, 0.2, 0.0, 100), None)
+    assert options.source.backpressure == BackpressureOptions(PIDGains(1.0, 0.2, 0.0, 100), None)
     assert pickle.loads(pickle.dumps(options)) == options
 
 
@@ -38,7 +38,7 @@ def test_all_options() -> None:
         backpressureIntegral="0",
         backpressureDerived="2.5e-1",
     )
-    assert options.backpressure == BackpressureOptions(PIDGains(0.5, 0.0, 0.25, 7), 500)
+    assert options.source.backpressure == BackpressureOptions(PIDGains(0.5, 0.0, 0.25, 7), 500)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripts.option_docs import pages
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.config.config_option import APIS, ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

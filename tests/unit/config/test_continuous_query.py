@@ -112,7 +112,7 @@ def test_a_checkpoint_in_the_default_location_of_the_session() -> None:
 
 def test_limits_of_micro_batches_are_ignored() -> None:
     options = parse_continuous_options({**INPUT, "maxOffsetsPerTrigger": "5", "minPartitions": "4"})
-    assert options.start == Latest()
+    assert options.source.start == Latest()
     assert [warning.split(":")[0] for warning in options.warnings] == [
         "the option maxOffsetsPerTrigger is ignored",
         "the option minPartitions is ignored",

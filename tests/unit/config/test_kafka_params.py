@@ -190,9 +190,9 @@ def test_an_error_about_an_unsigned_token_names_the_parameter() -> None:
 
 
 def test_the_option_max_record_batch_bytes() -> None:
-    assert parse_kafka_params(SERVERS).max_record_batch_bytes == 128 << 20
+    assert parse_kafka_params(SERVERS).fetch.max_record_batch_bytes == 128 << 20
     parsed = parse_kafka_params({**SERVERS, "maxRecordBatchBytes": 70_000})
-    assert parsed.max_record_batch_bytes == 70_000
+    assert parsed.fetch.max_record_batch_bytes == 70_000
     assert parsed.source_options()["maxRecordBatchBytes"] == "70000"
 
 
@@ -204,8 +204,8 @@ def test_defaults_of_options_and_of_fields_are_equal() -> None:
 
 
 def test_the_option_poll_timeout() -> None:
-    assert parse_kafka_params(SERVERS).poll_timeout is None
-    assert parse_kafka_params({**SERVERS, "kafkaConsumer.pollTimeoutMs": 1500}).poll_timeout == 1.5
+    assert parse_kafka_params(SERVERS).poll_timeout_ms is None
+    assert parse_kafka_params({**SERVERS, "kafkaConsumer.pollTimeoutMs": 1500}).poll_timeout_ms == 1500
 
 
 def test_secrets_are_masked_and_pickled() -> None:

@@ -6,12 +6,12 @@ import re
 
 import pytest
 from scripts.option_docs import pages
+from tests.settings import parse_client_params
 
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.config_option import READS_ONLY, WRITES_ONLY, ConfigSource
 from pyspark_kafka_direct.config.kafka_params import KafkaBasedLogSettings, parse_log_params
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import OptionError
 
@@ -28,8 +28,6 @@ def test_defaults() -> None:
         connection=parse_client_params(SERVERS).connection,
         fetch=FetchSettings(isolation_level="read_uncommitted"),
         produce=ProducerSettings(acks=-1, idempotent=True),
-        oauth_token_provider=None,
-        max_record_batch_bytes=128 << 20,
     )
 
 
@@ -53,11 +51,12 @@ def test_settings_of_connections_fetches_and_producers_apply(monkeypatch: pytest
         }
     )
     assert (settings.connection.bootstrap_servers, settings.connection.client_id) == ((("c", 2),), "me")
-    assert settings.fetch == FetchSettings(isolation_level="read_committed", fetch_min_bytes=7)
+    assert settings.fetch == FetchSettings(
+        isolation_level="read_committed", fetch_min_bytes=7, max_record_batch_bytes=2048
+    )
     assert settings.produce == ProducerSettings(
         codec="zstd", level=5, max_in_flight=1, delivery_timeout_ms=500, buffer_bytes=1024
     )
-    assert (settings.oauth_token_provider, settings.max_record_batch_bytes) == ("mine:provider", 2048)
     assert settings.warnings == ()
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scripts.option_docs import pages
 
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.config.config_option import READ_APIS, SOURCE_APIS, ConfigSource
 from pyspark_kafka_direct.config.hints import is_misspelt
 from pyspark_kafka_direct.config.offset_specs import (
@@ -23,14 +22,10 @@ from pyspark_kafka_direct.config.offset_specs import (
 )
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
-from pyspark_kafka_direct.config.read_options import (
-    BatchOptions,
-    ReadOptions,
-    parse_batch_options,
-    parse_columns,
-    parse_stream_options,
-)
+from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_columns, parse_stream_options
 from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.config.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
@@ -44,7 +39,7 @@ T0 = TopicPartition("t", 0)
 DATA_SOURCE_NAMES = OPTION_TABLE.names(ConfigSource.OPTION, client=False, apis=READ_APIS)
 
 
-def parse(**options: str) -> BatchOptions:
+def parse(**options: str) -> ReadSettings:
     """Parse options whose names are written with _ for dots; they subscribe to t by default."""
     given = {name.replace("_", "."): value for name, value in options.items()}
     if not {name.lower() for name in given} & {"assign", "subscribe", "subscribepattern", "offsetranges"}:
@@ -62,25 +57,11 @@ def assert_rejected(*parts: str, **options: str) -> None:
 
 def test_defaults_are_those_of_spark() -> None:
     options = parse()
-    assert options == BatchOptions(
-        connection=ConnectionSettings((("broker", 9092),)),
-        fetch=FetchSettings(),
-        selection=SubscribeStrategy(("t",)),
-        start=Earliest(),
-        end=Latest(),
-        offset_ranges=None,
-        fail_on_data_loss=True,
-        min_partitions=None,
-        max_records_per_partition=None,
-        max_record_batch_bytes=128 << 20,
-        include_headers=False,
-        push_down_filters=False,
-        poll_timeout_ms=120_000,
-        offset_fetch_attempts=None,
-        offset_fetch_retry_interval_ms=None,
-        oauth_token_provider=None,
-        rack_environment_variable=None,
-        warnings=(),
+    assert options == ReadSettings(
+        ConnectionSettings((("broker", 9092),)),
+        FetchSettings(),
+        SourceSettings(selection=SubscribeStrategy(("t",)), start=Earliest(), end=Latest()),
+        PayloadOptions(),
     )
 
 
@@ -104,20 +85,23 @@ def test_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
         kafka_security_protocol="SASL_SSL",
         kafka_sasl_mechanism="OAUTHBEARER",
     )
-    assert isinstance(options.selection, SubscribePatternStrategy)
-    assert options.start == SpecificOffsets({T0: 5})
-    assert options.end == SpecificOffsets({T0: 9})
-    assert options.fail_on_data_loss is False
-    assert (options.min_partitions, options.max_records_per_partition) == (4, 5_000_000_000)
-    assert options.max_record_batch_bytes == 1_000_000
-    assert (options.include_headers, options.push_down_filters) == (True, True)
-    assert (options.poll_timeout_ms, options.offset_fetch_attempts, options.offset_fetch_retry_interval_ms) == (
+    assert isinstance(options.source.selection, SubscribePatternStrategy)
+    assert options.source.start == SpecificOffsets({T0: 5})
+    assert options.source.end == SpecificOffsets({T0: 9})
+    assert options.fetch.fail_on_data_loss is False
+    assert (options.source.min_partitions, options.source.max_records_per_partition) == (4, 5_000_000_000)
+    assert options.fetch.max_record_batch_bytes == 1_000_000
+    assert (options.source.include_headers, options.source.push_down_filters) == (True, True)
+    assert (
+        options.fetch.poll_timeout_ms,
+        options.source.offset_fetch_attempts,
+        options.source.offset_fetch_retry_interval_ms,
+    ) == (
         512,
         7,
         0,
     )
-    assert options.oauth_token_provider == "company.tokens:make"
-    assert options.rack_environment_variable == "RACK"
+    assert options.fetch.rack_environment_variable == "RACK"
     assert options.connection.security.protocol == "SASL_SSL"
     assert options.warnings == ()
 
@@ -127,12 +111,16 @@ def test_names_are_case_insensitive(change: Any) -> None:
     names = {"minPartitions": "4", "kafkaConsumer.pollTimeoutMs": "512", "includeHeaders": "true", "subscribe": "t"}
     names["kafka.bootstrap.servers"] = "b:1"
     options = parse_batch_options({change(name): text for name, text in names.items()})
-    assert (options.min_partitions, options.poll_timeout_ms, options.include_headers) == (4, 512, True)
+    assert (options.source.min_partitions, options.fetch.poll_timeout_ms, options.source.include_headers) == (
+        4,
+        512,
+        True,
+    )
     assert options.connection == ConnectionSettings((("b", 1),))
 
 
 def test_values_of_a_name_in_two_cases_must_be_equal() -> None:
-    assert parse(minPartitions="4", minpartitions="4").min_partitions == 4
+    assert parse(minPartitions="4", minpartitions="4").source.min_partitions == 4
     assert_rejected("minPartitions is given twice with different values", minPartitions="4", minpartitions="5")
 
 
@@ -181,10 +169,10 @@ def test_exactly_one_selection_is_required() -> None:
 
 
 def test_selections() -> None:
-    assert parse(assign='{"t":[1,0],"s":[2]}').selection == AssignStrategy(
+    assert parse(assign='{"t":[1,0],"s":[2]}').source.selection == AssignStrategy(
         (TopicPartition("s", 2), T0, TopicPartition("t", 1))
     )
-    assert parse(subscribe=" a , b,,a ").selection == SubscribeStrategy(("a", "b"))
+    assert parse(subscribe=" a , b,,a ").source.selection == SubscribeStrategy(("a", "b"))
     assert_rejected("no topic-partitions to assign", assign="{}")
     assert_rejected("assign must be JSON", assign="")
     assert_rejected("no topics to subscribe to", subscribe=" , ")
@@ -254,25 +242,27 @@ def test_precedence_is_timestamp_then_timestamps_then_offsets() -> None:
         "endingOffsets": "latest",
     }
     options = parse(**everything)
-    assert (options.start, options.end) == (GlobalTimestamp(1000), GlobalTimestamp(3000, "latest"))
+    assert (options.source.start, options.source.end) == (GlobalTimestamp(1000), GlobalTimestamp(3000, "latest"))
     assert [w for w in options.warnings if "startingTimestamp takes precedence" in w] == [
         "the option startingOffsetsByTimestamp is ignored: startingTimestamp takes precedence",
         "the option startingOffsets is ignored: startingTimestamp takes precedence",
     ]
     del everything["startingTimestamp"], everything["endingTimestamp"]
     options = parse(**everything)
-    assert options.start == SpecificTimestamps({T0: 2000})
-    assert options.end == SpecificTimestamps({T0: 4000}, "latest")
+    assert options.source.start == SpecificTimestamps({T0: 2000})
+    assert options.source.end == SpecificTimestamps({T0: 4000}, "latest")
 
 
 def test_a_position_with_lower_precedence_is_not_validated() -> None:
-    assert parse(startingTimestamp="1000", startingOffsets="latest").start == GlobalTimestamp(1000)
+    assert parse(startingTimestamp="1000", startingOffsets="latest").source.start == GlobalTimestamp(1000)
 
 
 def test_the_strategy_applies_to_starts_only() -> None:
     options = parse(startingTimestamp="1", endingTimestamp="2", startingOffsetsByTimestampStrategy="LATEST")
-    assert (options.start, options.end) == (GlobalTimestamp(1, "latest"), GlobalTimestamp(2, "latest"))
-    assert parse(startingTimestamp="1", startingOffsetsByTimestampStrategy="Error").start == GlobalTimestamp(1, "error")
+    assert (options.source.start, options.source.end) == (GlobalTimestamp(1, "latest"), GlobalTimestamp(2, "latest"))
+    assert parse(startingTimestamp="1", startingOffsetsByTimestampStrategy="Error").source.start == GlobalTimestamp(
+        1, "error"
+    )
 
 
 def test_batches_cannot_start_at_the_latest_or_end_at_the_earliest_offsets() -> None:
@@ -343,7 +333,7 @@ def test_options_that_spark_adds_cause_no_warning() -> None:
 
 @pytest.mark.parametrize("check", [parse_batch_options, parse_stream_options])
 def test_options_of_spark_and_of_kafka_are_not_rejected_as_misspelled_ones(
-    check: Callable[[dict[str, str]], ReadOptions],
+    check: Callable[[dict[str, str]], ReadSettings],
 ) -> None:
     """Unrelated options cause a warning at most, because Spark and generic wrappers pass options of other formats."""
     spark_options = (
@@ -363,7 +353,7 @@ def test_options_of_spark_and_of_kafka_are_not_rejected_as_misspelled_ones(
 
 def test_none_means_not_given() -> None:
     options = parse_batch_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "minpartitions": None})  # type: ignore[dict-item]
-    assert options.min_partitions is None
+    assert options.source.min_partitions is None
 
 
 def test_offset_ranges() -> None:
@@ -372,8 +362,12 @@ def test_offset_ranges() -> None:
         '{"topic":"t","partition":0,"fromOffset":0,"untilOffset":0},'
         '{"topic":"t","partition":1,"fromOffset":20,"untilOffset":30}]'
     )
-    assert options.offset_ranges == (OffsetRange("t", 1, 5, 9), OffsetRange("t", 0, 0, 0), OffsetRange("t", 1, 20, 30))
-    assert options.selection == AssignStrategy((T0, TopicPartition("t", 1)))
+    assert options.source.offset_ranges == (
+        OffsetRange("t", 1, 5, 9),
+        OffsetRange("t", 0, 0, 0),
+        OffsetRange("t", 1, 20, 30),
+    )
+    assert options.source.selection == AssignStrategy((T0, TopicPartition("t", 1)))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ TABLE = OptionTable(
 def parse(**options: str) -> tuple[RegistrySettings | None, list[str]]:
     given = {"kafka.bootstrap.servers": "b:1", **options}
     parsed = parse_config(given, api="batch", source=ConfigSource.OPTION, table=TABLE)
-    connection, _ = parse_connection(parsed)
+    connection = parse_connection(parsed, [])
     warnings = list(parsed.warnings)
     return parse_registry(parsed, connection.security, warnings), warnings
 

@@ -6,6 +6,7 @@ import pickle
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.settings import parse_client_params
 from tests.unit.config.parsed_security import (
     CREDENTIALS,
     KERBEROS_MODULE,
@@ -20,7 +21,6 @@ from tests.unit.config.parsed_security import (
     tls,
 )
 
-from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.security_settings import (
     OAuthSettings,

@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 from scripts.option_docs import pages
 
-from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.config.config_option import SOURCE_APIS, ConfigSource
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.config.read_options import parse_batch_options
-from pyspark_kafka_direct.config.sink_options import SinkOptions, parse_sink_options
+from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings, WriteSettings
+from pyspark_kafka_direct.config.sink_options import parse_sink_options
+from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
 from pyspark_kafka_direct.errors import OptionError
 
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "shop"}
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
 
 
-def parse(streaming: bool = True, /, **options: str) -> SinkOptions:
+def parse(streaming: bool = True, /, **options: str) -> WriteSettings:
     """Parse options whose names are written with _ for dots."""
     given = {name.replace("_", "."): value for name, value in options.items()}
     return parse_sink_options({"kafka.bootstrap.servers": "broker:9092", **given}, streaming=streaming)
@@ -38,9 +39,10 @@ def error(streaming: bool = True, /, **options: str) -> str:
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_defaults(streaming: bool) -> None:
-    assert parse(streaming) == SinkOptions(
+    assert parse(streaming) == WriteSettings(
         connection=ConnectionSettings((("broker", 9092),)),
         produce=ProducerSettings(),
+        payloads=SinkPayloads(),
         topic=None,
         delivery_guarantee="at-least-once",
         transactional_id_prefix=None,
@@ -78,9 +80,10 @@ def test_all_options() -> None:
         kafka_compression_lz4_level="12",
         kafka_transaction_timeout_ms="5000",
     )
-    assert options == SinkOptions(
+    assert options == WriteSettings(
         connection=ConnectionSettings((("broker", 9092),)),
         produce=ProducerSettings(-1, True, "lz4", 12, 1000, 3000, 2000, 3, 4000, True),
+        payloads=SinkPayloads(),
         topic="delays",
         delivery_guarantee="exactly-once",
         transactional_id_prefix="shop",

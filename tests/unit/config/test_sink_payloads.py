@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.config.sink_options import SinkOptions, parse_sink_options
+from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.settings import WriteSettings
 
 SCHEMA = '"string"'
 REGISTRY = {"schema.registry.url": "http://localhost:8081"}
 
 
-def parse(**options: str) -> SinkOptions:
+def parse(**options: str) -> WriteSettings:
     given = {name.replace("_", "."): value for name, value in options.items()}
     return parse_sink_options({"kafka.bootstrap.servers": "b:9092", "topic": "t", **given}, streaming=False)
 

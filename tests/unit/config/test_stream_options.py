@@ -13,45 +13,53 @@ from pyspark_kafka_direct.config.offset_specs import (
     Latest,
     SpecificOffsets,
 )
-from pyspark_kafka_direct.config.read_options import StreamOptions, parse_columns, parse_stream_options
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.read_options import parse_columns, parse_stream_options
+from pyspark_kafka_direct.config.settings import ReadLimits, ReadSettings
 from pyspark_kafka_direct.config.subscription import SubscribeStrategy
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
 
 
-def parse(**options: str) -> StreamOptions:
+def parse(**options: str) -> ReadSettings:
     given = {name.replace("_", "."): value for name, value in options.items()}
     return parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", **given})
 
 
 def test_defaults_are_sparks() -> None:
     options = parse()
-    assert options.start == Latest()
-    assert options.limits == ReadLimits(None, None, 900.0)
-    assert options.selection == SubscribeStrategy(("t",))
-    assert options.fail_on_data_loss
+    assert options.source.start == Latest()
+    assert options.source.limits == ReadLimits(None, None, 900.0)
+    assert options.source.selection == SubscribeStrategy(("t",))
+    assert options.fetch.fail_on_data_loss
     assert options.warnings == ()
     assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_streams_can_start_at_the_latest_offsets() -> None:
-    assert parse(startingOffsets="EARLIEST").start == Earliest()
-    assert parse(startingOffsets="Latest").start == Latest()
-    start = parse(startingOffsets='{"t":{"0":-1,"1":5,"2":-2}}').start
+    assert parse(startingOffsets="EARLIEST").source.start == Earliest()
+    assert parse(startingOffsets="Latest").source.start == Latest()
+    start = parse(startingOffsets='{"t":{"0":-1,"1":5,"2":-2}}').source.start
     assert start == SpecificOffsets({TopicPartition("t", n): o for n, o in enumerate([LATEST, 5, EARLIEST])})
-    assert parse(startingOffsets='{"t":"latest"}').start == SpecificOffsets({}, {"t": LATEST})
-    assert parse(startingTimestamp="5", startingOffsets="earliest").start == GlobalTimestamp(5)
+    assert parse(startingOffsets='{"t":"latest"}').source.start == SpecificOffsets({}, {"t": LATEST})
+    assert parse(startingTimestamp="5", startingOffsets="earliest").source.start == GlobalTimestamp(5)
 
 
 def test_a_start_from_committed_offsets() -> None:
     options = parse(startingOffsets="Committed", commitGroupId="g")
-    assert (options.start, options.commit_group_id, options.start_group_id) == (CommittedStart(), "g", "g")
+    assert (options.source.start, options.source.commit_group_id, options.source.start_group_id) == (
+        CommittedStart(),
+        "g",
+        "g",
+    )
     options = parse(startingOffsets="committed", kafka_group_id="h", committedOffsetsFallback="LATEST")
-    assert (options.start, options.commit_group_id, options.start_group_id) == (CommittedStart(Latest()), None, "h")
+    assert (options.source.start, options.source.commit_group_id, options.source.start_group_id) == (
+        CommittedStart(Latest()),
+        None,
+        "h",
+    )
     assert options.warnings == ()
-    assert parse(commitGroupId="g").start_group_id is None
-    assert parse(startingOffsets="committed", startingTimestamp="5").start == GlobalTimestamp(5)
+    assert parse(commitGroupId="g").source.start_group_id is None
+    assert parse(startingOffsets="committed", startingTimestamp="5").source.start == GlobalTimestamp(5)
     for fallback in ("earliest", "error"):  # the stream would start at latest
         with pytest.raises(OptionError, match="committedOffsetsFallback needs startingOffsets=committed"):
             parse(committedOffsetsFallback=fallback, commitGroupId="g")
@@ -71,10 +79,10 @@ def test_a_start_from_committed_offsets() -> None:
 
 def test_warnings_name_the_option_that_takes_precedence_over_a_committed_start() -> None:
     options = parse(startingOffsets="committed", commitGroupId="g", kafka_group_id="h")
-    assert options.start_group_id == "g"
+    assert options.source.start_group_id == "g"
     assert options.warnings == ("the option kafka.group.id is ignored: commitGroupId takes precedence",)
     options = parse(startingOffsets="committed", startingTimestamp="5", committedOffsetsFallback="latest")
-    assert options.start == GlobalTimestamp(5)
+    assert options.source.start == GlobalTimestamp(5)
     assert options.warnings == (
         "the option committedOffsetsFallback is ignored: startingTimestamp takes precedence",
         "the option startingOffsets is ignored: startingTimestamp takes precedence",
@@ -90,9 +98,9 @@ def test_an_unused_group_id_causes_a_warning(others: dict[str, str]) -> None:
 
 def test_limits() -> None:
     options = parse(maxOffsetsPerTrigger=str(MAX_OFFSET), minOffsetsPerTrigger="7", maxTriggerDelay="5s")
-    assert options.limits == ReadLimits(MAX_OFFSET, 7, 5.0)
-    assert parse(maxBytesPerTrigger="5000000000").limits == ReadLimits(max_bytes=5_000_000_000)
-    assert parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7").limits.min_offsets == 7
+    assert options.source.limits == ReadLimits(MAX_OFFSET, 7, 5.0)
+    assert parse(maxBytesPerTrigger="5000000000").source.limits == ReadLimits(max_bytes=5_000_000_000)
+    assert parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7").source.limits.min_offsets == 7
 
 
 @pytest.mark.parametrize(
@@ -100,7 +108,7 @@ def test_limits() -> None:
     [("250", 0.25), ("250ms", 0.25), ("5s", 5), ("2m", 120), ("2MIN", 120), ("1h", 3600), ("1d", 86400), ("0", 0)],
 )
 def test_durations_have_the_format_of_spark(text: str, seconds: float) -> None:
-    assert parse(maxTriggerDelay=text).limits.max_delay == seconds
+    assert parse(maxTriggerDelay=text).source.limits.max_delay == seconds
 
 
 @pytest.mark.parametrize(

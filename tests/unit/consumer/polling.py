@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 
 ONE, TWO, THREE = (TopicPartition("flights", number) for number in range(3))

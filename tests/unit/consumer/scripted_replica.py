@@ -10,13 +10,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from tests.settings import parse_client_params, task_settings
 from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 from tests.unit.records.batches import Batch, Rec
 
 from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
@@ -26,6 +25,8 @@ from pyspark_kafka_direct.records.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
 
 TOPIC_ID = UUID(int=1)
 OFFSETS = OffsetRange("flights", 3, 10, 50)
@@ -56,6 +57,9 @@ def records(first: int, until: int, *, epoch: int = 3, **fields: Any) -> FetchRe
 
 class ScriptedReplica:
     """Records calls, and returns the scripted responses, or raises the scripted errors, in order."""
+
+    connection: ConnectionSettings
+    settings: FetchSettings
 
     def __init__(self, *script: FetchResponsePartition | Exception) -> None:
         self.on_leader = True
@@ -137,11 +141,11 @@ def count(
     quick_retries = {"bootstrap.servers": "broker:9092", "retry.backoff.ms": "10", "retry.backoff.max.ms": "10"}
     counter = RecordCounter(OFFSETS.topic, OFFSETS.partition, OFFSETS.from_offset, OFFSETS.until_offset)
     counts = counts if counts is not None else ReadCounts()
-    config = ReadConfig(
+    config = task_settings(
         *parse_client_params(quick_retries | settings), poll_timeout=poll_timeout, fail_on_data_loss=fail
     )
+    replica.connection, replica.settings = config  # of a `ReadReplica`
     fetcher = Fetcher(
-        config,
         RangeTask(OFFSETS, TOPIC_ID),
         cast("ReadReplica", replica),
         counter,

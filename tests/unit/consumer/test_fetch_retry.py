@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from tests.settings import parse_client_params, task_settings
 from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.consumer.scripted_replica import OFFSETS
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 
 @pytest.fixture
 def retry() -> FetchRetry:
-    config = ReadConfig(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
-    return FetchRetry(config, OFFSETS.topic_partition)
+    config = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
+    return FetchRetry(*config, OFFSETS.topic_partition)
 
 
 def test_last_error_before_the_timeout_is_reported(retry: FetchRetry) -> None:
@@ -41,8 +40,8 @@ def test_reset_restarts_the_timeout(retry: FetchRetry) -> None:
 
 def test_pauses_grow_until_records_arrive() -> None:
     system = FakeTimeSystem()
-    config = ReadConfig(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
-    retry = FetchRetry(config, OFFSETS.topic_partition, system)
+    config = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
+    retry = FetchRetry(*config, OFFSETS.topic_partition, system)
 
     def pause() -> float:
         start = system.now

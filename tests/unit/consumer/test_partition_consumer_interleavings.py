@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.partition_log import ReplicaLog
     from tests.simulation.cluster.stored_batch import StoredBatch
 
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 
 PARTITIONS = [TopicPartition("flights", number) for number in range(3)]

@@ -6,9 +6,10 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
@@ -17,7 +18,9 @@ from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from tests.settings import TaskSettings
+
+    from pyspark_kafka_direct.config.settings import IsolationLevel
 
 BATCH_PREFIX = struct.Struct(">qi")
 
@@ -26,8 +29,10 @@ def task(until: int, start: int = 0) -> RangeTask:
     return RangeTask(OffsetRange(ONE.topic, ONE.partition, start, until))
 
 
-def config(cluster: ConsumerCluster, isolation_level: IsolationLevel = "read_uncommitted", **fetch: Any) -> ReadConfig:
-    return ReadConfig(cluster.client().settings, FetchSettings(isolation_level, **fetch))
+def config(
+    cluster: ConsumerCluster, isolation_level: IsolationLevel = "read_uncommitted", **fetch: Any
+) -> TaskSettings:
+    return task_settings(cluster.client().settings, FetchSettings(isolation_level, **fetch))
 
 
 def append_transactions(cluster: ConsumerCluster) -> None:
@@ -43,7 +48,7 @@ def append_transactions(cluster: ConsumerCluster) -> None:
 def test_the_counts_of_a_read_have_records_markers_aborted_records_and_gaps(cluster: ConsumerCluster) -> None:
     append_transactions(cluster)
     counts, pool = ReadCounts(), cluster.client().pool
-    batches = list(read_range(config(cluster, "read_committed"), task(12), ("offset",), counts, pool=pool))
+    batches = list(read_range(*config(cluster, "read_committed"), task(12), ("offset",), counts, pool=pool))
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [0, 1, 2, 11]
     assert (counts.records, counts.control, counts.aborted, counts.gaps) == (4, 2, 2, 4)
     assert 0 < counts.wait_seconds <= counts.total_seconds < 1
@@ -52,10 +57,10 @@ def test_the_counts_of_a_read_have_records_markers_aborted_records_and_gaps(clus
 def test_a_count_is_that_of_the_read(cluster: ConsumerCluster) -> None:
     append_transactions(cluster)
     counts, pool = ReadCounts(), cluster.client().pool
-    assert count_range(config(cluster, "read_committed"), task(12), counts=counts, pool=pool) == 4
+    assert count_range(*config(cluster, "read_committed"), task(12), counts=counts, pool=pool) == 4
     assert counts.records == 4
-    assert count_range(config(cluster), task(12), pool=pool) == 6
-    assert count_range(config(cluster), task(11, 2), pool=pool) == 3
+    assert count_range(*config(cluster), task(12), pool=pool) == 6
+    assert count_range(*config(cluster), task(11, 2), pool=pool) == 3
 
 
 @pytest.mark.parametrize(("limit", "fetches", "counted"), [(1, 1, 10), (10, 1, 10), (11, 2, 20), (None, 4, 40)])
@@ -65,14 +70,14 @@ def test_a_count_stops_after_the_fetch_that_reaches_its_limit(
     for _ in range(4):
         cluster.append(ONE, 10, size=1000)
     pool = cluster.client().pool
-    assert count_range(config(cluster, fetch_max_bytes=100), task(40), limit=limit, pool=pool) == counted
+    assert count_range(*config(cluster, fetch_max_bytes=100), task(40), limit=limit, pool=pool) == counted
     assert len(cluster.fetched()) == fetches
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_count_without_records_to_count_sends_nothing(cluster: ConsumerCluster, limit: int) -> None:
     cluster.append(ONE, 10)
-    assert count_range(config(cluster), task(10), limit=limit, pool=cluster.client().pool) == 0
+    assert count_range(*config(cluster), task(10), limit=limit, pool=cluster.client().pool) == 0
     assert cluster.requests == []
 
 

@@ -6,10 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
 from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError
@@ -45,11 +46,11 @@ class Read:
     def run(self, *, fail: bool, until: int = 20) -> list[int]:
         """Return the offsets."""
         client = self.cluster.client()
-        config = ReadConfig(client.settings, self.fetch, poll_timeout=self.poll_timeout, fail_on_data_loss=fail)
+        config = task_settings(client.settings, self.fetch, poll_timeout=self.poll_timeout, fail_on_data_loss=fail)
         task = RangeTask(OffsetRange(*ONE, 0, until), self.topic_id, self.leader)
         started = self.cluster.now
         try:
-            batches = list(read_range(config, task, ("offset",), self.counts, pool=client.pool))
+            batches = list(read_range(*config, task, ("offset",), self.counts, pool=client.pool))
         finally:
             self.seconds = self.cluster.now - started
         return [offset for batch in batches for offset in batch.column("offset").to_pylist()]

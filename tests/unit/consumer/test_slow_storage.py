@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+from tests.settings import task_settings
 from tests.unit.client.fake_broker import TOPIC, TOPIC_ID, FakeBroker
 from tests.unit.records.batches import Batch, Rec
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import OffsetRange
@@ -63,8 +64,11 @@ class SlowBroker(FakeBroker):
 def test_late_records_are_read(empty_responses: int) -> None:
     counts = ReadCounts()
     with SlowBroker(empty_responses) as broker:
-        config, task = ReadConfig(broker.settings, FetchSettings()), RangeTask(OffsetRange(TOPIC, 0, 0, 10), TOPIC_ID)
-        batches = read_range(config, task, ("value",), counts)
+        config, task = (
+            task_settings(broker.settings, FetchSettings()),
+            RangeTask(OffsetRange(TOPIC, 0, 0, 10), TOPIC_ID),
+        )
+        batches = read_range(*config, task, ("value",), counts)
         rows = [row for batch in batches for row in batch.to_pylist()]
     assert rows == [{"value": b"%d" % number} for number in range(10)]
     assert (counts.gaps, counts.retries, counts.lost) == (0, empty_responses, 0)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.config.settings import ReadSettings
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 A0, A1, MISSING = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("missing", 0)
@@ -183,7 +183,7 @@ def test_without_the_option_the_transaction_timeout_covers_the_slowest_epoch(
 ) -> None:
     options = world.options()
     settings = parse_start_options({"checkpointLocation": "/c", "epochInterval": 2, "epochTimeout": 10})
-    read_options = cast("ContinuousOptions", SimpleNamespace(connection=options.connection))
+    read_options = cast("ReadSettings", SimpleNamespace(connection=options.connection))
     delivery = kafka_delivery(options, has_timeout_option, read_options, open_logs_on(world.disk), settings, world.pool)
     delivery.prepare("q", [A0], 1)
     assert ("InitProducerId", "p.cont.0", timeout_ms) in world.take_requests()
@@ -192,7 +192,7 @@ def test_without_the_option_the_transaction_timeout_covers_the_slowest_epoch(
 def test_at_least_once_delivery_has_no_producer_ids(world: DeliveryCluster) -> None:
     options = parse_sink_options({"kafka.bootstrap.servers": "broker-1:9092", "topic": "out"}, streaming=True)
     settings = parse_start_options({"checkpointLocation": "/c"})
-    read_options = cast("ContinuousOptions", SimpleNamespace(connection=options.connection))
+    read_options = cast("ReadSettings", SimpleNamespace(connection=options.connection))
     delivery = kafka_delivery(options, False, read_options, open_logs_on(world.disk), settings, world.pool)
     delivery.prepare("q", [A0], 1)
     assert delivery.producers == ()

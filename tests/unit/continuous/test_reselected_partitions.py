@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
-from pyspark_kafka_direct.config.offset_specs import Earliest
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery, ExactlyOnceDelivery, SinkDelivery
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
+from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartPlanner
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "alerts"}
@@ -55,6 +55,6 @@ def create_delivery(output: str) -> SinkDelivery:
 )
 def test_the_error_names_where_the_partitions_would_be_read(output: str, start: str) -> None:
     cluster = FakeOffsetReader({A0: (0, 9), A1: (0, 4)}, unselected={A1})
-    options = ContinuousStartOptions(Earliest(), reselected_start=create_delivery(output).reselected_start)
+    reselected_start = create_delivery(output).reselected_start
     with pytest.raises(DataLossError, match=rf"a-1 are not selected any more.*included later, {start}"):
-        ContinuousStartPlanner(options, cluster).resume_offsets({A0: 5, A1: 2})
+        ContinuousStartPlanner(read_settings(), cluster, reselected_start).resume_offsets({A0: 5, A1: 2})

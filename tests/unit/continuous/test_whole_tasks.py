@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.continuous import continuous_task
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
@@ -59,10 +59,8 @@ class TaskRun(UnitCluster):
             "address": ControlAddress("driver", 1, "run", Secret("s")),
             "query_id": "query",
             "connection": self.client().settings,
-            "fetch": FetchSettings(),
+            "fetch": FetchSettings(max_record_batch_bytes=1 << 20),
             "columns": ("value",),
-            "fail_on_data_loss": True,
-            "max_record_batch_bytes": 1 << 20,
             "functions": (),
             "max_records_per_second": None,
             "writer_factory": self._open_sink,
@@ -225,6 +223,6 @@ def test_deleted_records_fail_the_task_unless_they_may_be_lost(task: TaskRun, fa
         with pytest.raises(DataLossError):
             task.run_task()
     else:
-        task.run_task(fail_on_data_loss=False)
+        task.run_task(fetch=FetchSettings(fail_on_data_loss=False))
         assert sorted(task.values) == sorted([*records(4, 10), *records(5, 10)])
         assert [sum(each.values()) for each in task.reports[0].skipped_offsets.values()] == [4]

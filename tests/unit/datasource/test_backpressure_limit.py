@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import SparkFiles
 
-from pyspark_kafka_direct.config.read_settings import BackpressureOptions, PIDGains
+from pyspark_kafka_direct.config.settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.datasource.stream_listener_files import backpressure_limit
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition

@@ -42,11 +42,11 @@ def test_a_task_gets_the_read_options() -> None:
     _, batch_reader = source_and_reader(pushDownFilters="true")
     task = pickle.loads(pickle.dumps(batch_reader))
     assert isinstance(task, KafkaPartitionReader)
-    config = task.task_reader.config
-    assert (config.fail_on_data_loss, config.poll_timeout, config.rack_environment_variable) == (False, 1.5, "RACK")
-    assert config.max_batch_bytes == 70_000
-    assert config.fetch.max_partition_fetch_bytes == 100_000
-    assert config.connection.bootstrap_servers == (("nowhere.invalid", 9092),)
+    fetch = task.task_reader.fetch
+    assert (fetch.fail_on_data_loss, fetch.poll_timeout_ms, fetch.rack_environment_variable) == (False, 1500, "RACK")
+    assert fetch.max_record_batch_bytes == 70_000
+    assert fetch.max_partition_fetch_bytes == 100_000
+    assert task.task_reader.connection.bootstrap_servers == (("nowhere.invalid", 9092),)
     assert task.schema.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -57,7 +57,7 @@ def test_a_new_worker_imports_no_planning_modules(tmp_path: Path) -> None:
     loaded = run.stdout.split()
     modules = [name.removeprefix("pyspark_kafka_direct.") for name in loaded]
     assert {each for each in modules if each.startswith("config.")} == {
-        "config.client_settings",
+        "config.settings",
         "config.security_settings",
     }
     unwanted = ("planning", "client", "protocol", "consumer", "producer", "datasource.kafka_batch_reader")

@@ -7,17 +7,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.config.offset_specs import Earliest, Latest, SpecificOffsets
 from pyspark_kafka_direct.config.read_options import parse_stream_options
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ class Query:
         self.committer = FakeCommitter()
         self.reader = LegacyKafkaMicroBatchStream(parse_stream_options(options), read_schema(kafka_schema(False)))
         self.clock = FakeClock()
-        planner_options = MicroBatchOptions(start, ReadLimits(max_offsets=limit))
+        planner_options = read_settings(start, ReadLimits(max_offsets=limit))
         leaders: Any = SimpleNamespace(leaders=lambda partitions: {})
         committer: Any = self.committer
         planner = MicroBatchPlanner(planner_options, offset_reader, self.clock)

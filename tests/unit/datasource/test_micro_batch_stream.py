@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.client.system import SYSTEM
@@ -20,7 +21,7 @@ from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningStat
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.datasource.stream_listener_files import open_query_committer
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitOffer, commit_group
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
 T0 = TopicPartition("t", 0)
@@ -58,7 +60,7 @@ def new_stream(
     option = "latest" if start == Latest() else "earliest"
     source = KafkaSourceProvider({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingoffsets": option})
     stream = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
-    planner = MicroBatchPlanner(MicroBatchOptions(start), offset_reader, FakeClock())
+    planner = MicroBatchPlanner(read_settings(start), offset_reader, FakeClock())
     stream._planning_state = PlanningState(planner, cast("Any", offset_reader), cast("Any", committer))
     return stream
 
@@ -109,8 +111,8 @@ def test_a_trigger_without_a_limit_reads_everything() -> None:
     stream = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
     for limit, end in ((stream.getDefaultReadLimit(), 4), (ReadAllAvailable(), 10)):
         offset_reader = cluster(10)
-        limits = parse_stream_options(options).limits
-        planner = MicroBatchPlanner(MicroBatchOptions(Earliest(), limits), offset_reader, FakeClock())
+        limits = parse_stream_options(options).source.limits
+        planner = MicroBatchPlanner(read_settings(Earliest(), limits), offset_reader, FakeClock())
         stream._planning_state = PlanningState(planner, cast("Any", offset_reader), cast("Any", FakeCommitter()))
         assert stream.latestOffset(stream.initialOffset(), limit)["t"] == {"0": end}
 
@@ -119,16 +121,16 @@ def test_a_trigger_without_a_limit_reads_everything() -> None:
 def test_the_option_sets_the_number_of_attempts(
     options: dict[str, str], max_attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created: list[MicroBatchOptions] = []
+    created: list[ReadSettings] = []
 
-    def planner(planner_options: MicroBatchOptions, *more: Any, **named: Any) -> MicroBatchPlanner:
+    def planner(planner_options: ReadSettings, *more: Any, **named: Any) -> MicroBatchPlanner:
         created.append(planner_options)
         return MicroBatchPlanner(planner_options, *more, **named)
 
     monkeypatch.setattr("pyspark_kafka_direct.planning.micro_batch_planner.MicroBatchPlanner", planner)
     source = KafkaSourceProvider({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **options})
     cast("KafkaMicroBatchStream", source.streamReader(source.schema()))._planner()
-    assert [planner_options.max_attempts for planner_options in created] == [max_attempts]
+    assert [planner_options.source.confirmations for planner_options in created] == [max_attempts]
 
 
 def test_an_offset_that_is_passed_again_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,4 +177,4 @@ def test_the_listener_commits_if_it_offers_to(
     offer = CommitOffer(folder, group, "run")
     assert isinstance(committer(), AcceptedCommitOffer)
     assert offer.is_accepted()
-    assert open_query_committer(replace(options, commit_group_id=None), client) is None
+    assert open_query_committer(replace(options, source=replace(options.source, commit_group_id=None)), client) is None

@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, StructField, StructType
+from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
-from pyspark_kafka_direct.consumer.range_task import RangeTask, with_client_rack
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
@@ -22,7 +21,7 @@ from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.spark import loss_channel, range_task_reader
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
 from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, ReportedTotals, load_totals
-from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader, with_client_rack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,27 +30,26 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
 
 SETTINGS = parse_client_params({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
-CONFIG = ReadConfig(*SETTINGS, rack_environment_variable="MY_RACK")
+CONFIG = task_settings(*SETTINGS, rack_environment_variable="MY_RACK")
 TASK = RangeTask(OffsetRange("t", 0, 0, 1))
 
 
 def test_the_rack_comes_from_the_environment_of_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_RACK", "b")
-    assert with_client_rack(CONFIG).fetch.client_rack == "b"
-    config = ReadConfig(*SETTINGS)
-    assert with_client_rack(config) is config
+    assert with_client_rack(CONFIG.fetch).client_rack == "b"
+    assert with_client_rack(SETTINGS.fetch) is SETTINGS.fetch
 
 
 def test_without_the_variable_the_option_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_RACK", raising=False)
-    assert with_client_rack(CONFIG) is CONFIG
+    assert with_client_rack(CONFIG.fetch) is CONFIG.fetch
     assert CONFIG.fetch.client_rack == "a"
 
 
 @pytest.mark.parametrize("rack", ["us-east-1a", " b.1_2\n", "x" * 64])
 def test_a_rack(monkeypatch: pytest.MonkeyPatch, rack: str) -> None:
     monkeypatch.setenv("MY_RACK", rack)
-    assert with_client_rack(CONFIG).fetch.client_rack == rack.strip()
+    assert with_client_rack(CONFIG.fetch).client_rack == rack.strip()
 
 
 @pytest.mark.parametrize(
@@ -60,13 +58,13 @@ def test_a_rack(monkeypatch: pytest.MonkeyPatch, rack: str) -> None:
 def test_a_value_that_is_not_a_rack_is_neither_sent_nor_shown(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("MY_RACK", value)
     with pytest.raises(OptionError, match=r"option rackEnvironmentVariable: the value of MY_RACK") as e:
-        next(RangeTaskReader(CONFIG).read(TASK, ()))
+        next(RangeTaskReader(*CONFIG).read(TASK, ()))
     assert value not in e.value.message
     assert "hunter2" not in e.value.message
 
 
 def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
-    reader = KafkaPartitionReader(RangeTaskReader(CONFIG), read_schema(kafka_schema(False)))
+    reader = KafkaPartitionReader(RangeTaskReader(*CONFIG), read_schema(kafka_schema(False)))
     assert list(reader.read(InputPartition(None))) == []
 
 
@@ -86,7 +84,9 @@ def waits_for_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_malformed_records_are_reported_to_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: MalformedMode
 ) -> None:
-    def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
+    def read_range(
+        _connection: object, _fetch: object, task: object, columns: tuple[str, ...], counts: object
+    ) -> Iterator[Any]:
         for values in ([b'{"a":1}', b"{"], [b"[]"]):
             yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
 
@@ -95,7 +95,7 @@ def test_malformed_records_are_reported_to_the_driver(
     payloads = PayloadSettings(value_format="json", mode=mode)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
-        reader = KafkaPartitionReader(RangeTaskReader(CONFIG, receiver.channel), read_schema(schema, payloads))
+        reader = KafkaPartitionReader(RangeTaskReader(*CONFIG, receiver.channel), read_schema(schema, payloads))
         rows = [row["value"] for batch in reader.read(KafkaInputPartition(TASK)) for row in batch.to_pylist()]
         assert rows == [{"a": 1}] + [{"a": None}] * (2 if mode == "PERMISSIVE" else 0)
         assert load_totals(tmp_path) == ReportedTotals((), (MalformedTotal("t", 0, mode, 2),))
@@ -107,7 +107,9 @@ def test_malformed_records_are_reported_to_the_driver(
 def test_records_whose_schema_cannot_be_used_are_reported_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: MalformedMode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
+    def read_range(
+        _connection: object, _fetch: object, task: object, columns: tuple[str, ...], counts: object
+    ) -> Iterator[Any]:
         for values in ([b"\0\0\0\0\7\2", b"\0\0\0\0\x08\4"], [b"\0\0\0\0\x08\6", b"bare"]):
             yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
 
@@ -118,7 +120,7 @@ def test_records_whose_schema_cannot_be_used_are_reported_apart(
     payloads = PayloadSettings(value_format="avro", mode=mode, value_avro_schema=avro, value_schema_id=given)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
-        reader = KafkaPartitionReader(RangeTaskReader(CONFIG, receiver.channel), read_schema(schema, payloads))
+        reader = KafkaPartitionReader(RangeTaskReader(*CONFIG, receiver.channel), read_schema(schema, payloads))
         rows = [row["value"] for batch in reader.read(KafkaInputPartition(TASK)) for row in batch.to_pylist()]
         assert rows == [{"a": 1}] + [{"a": None}] * (3 if mode == "PERMISSIVE" else 0)
         assert load_totals(tmp_path) == ReportedTotals((), (MalformedTotal("t", 0, mode, 1, 2),))
@@ -133,7 +135,9 @@ def test_a_task_prepares_its_worker_and_cleans_up(monkeypatch: pytest.MonkeyPatc
     """Unless Spark ends it early, as for ``show``; then the worker ends, too."""
     events: list[str] = []
 
-    def read_range(config: object, task: object, columns: tuple[str, ...], counts: object) -> Iterator[Any]:
+    def read_range(
+        _connection: object, _fetch: object, task: object, columns: tuple[str, ...], counts: object
+    ) -> Iterator[Any]:
         for number in range(2):
             events.append(f"read {number}")
             yield pa.RecordBatch.from_pydict({"offset": [number]})
@@ -141,10 +145,10 @@ def test_a_task_prepares_its_worker_and_cleans_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
     monkeypatch.setattr(range_task_reader, "begin_task", lambda: events.append("begin"))
     monkeypatch.setattr(range_task_reader, "end_task", lambda: events.append("end"))
-    assert len(list(RangeTaskReader(CONFIG).read(TASK, ("offset",)))) == 2
+    assert len(list(RangeTaskReader(*CONFIG).read(TASK, ("offset",)))) == 2
     assert events == ["begin", "read 0", "read 1", "end"]
     events.clear()
-    rows = RangeTaskReader(CONFIG).read(TASK, ("offset",))
+    rows = RangeTaskReader(*CONFIG).read(TASK, ("offset",))
     next(rows)
     rows.close()  # type: ignore[attr-defined]
     assert events == ["begin", "read 0"]

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.read_options import parse_batch_options
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.datasource import kafka_batch_reader
 from pyspark_kafka_direct.datasource.kafka_batch_reader import (
     FilterPushdownBatchReader,

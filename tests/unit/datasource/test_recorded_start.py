@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.config.read_options import parse_stream_options
@@ -16,7 +17,7 @@ from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningStat
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,9 @@ def run(
     options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **start})
     kind = LegacyKafkaMicroBatchStream if legacy else KafkaMicroBatchStream
     reader = kind(options, read_schema(kafka_schema(False)))
-    planner_options = MicroBatchOptions(options.start, options.limits, min_partitions=options.min_partitions)
+    planner_options = read_settings(
+        options.source.start, options.source.limits, min_partitions=options.source.min_partitions
+    )
     planner = MicroBatchPlanner(planner_options, offset_reader, FakeClock())
     no_leaders: Any = SimpleNamespace(leaders=lambda partitions: {})
     reader._planning_state = PlanningState(planner, no_leaders, None)

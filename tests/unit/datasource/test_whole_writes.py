@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+from tests.settings import task_settings
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client import cluster_client, connection_pool
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ReadConfig
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource import write_task
@@ -139,10 +140,10 @@ def test_rows_without_a_timestamp_have_the_time_of_the_write(spark: Spark) -> No
     before = int(spark.cluster.process.wall_time() * 1000)
     spark.run(writer, 2, rows(b"a"), attempt=1)
     after = int(spark.cluster.process.wall_time() * 1000)
-    config = ReadConfig(spark.cluster.client().settings, FetchSettings())
+    config = task_settings(spark.cluster.client().settings, FetchSettings())
     task = RangeTask(OffsetRange("t", 0, 0, 1))
     pool = spark.cluster.environment.pool(spark.cluster.process)
-    [batch] = read_range(config, task, ("timestamp", "headers"), pool=pool)
+    [batch] = read_range(*config, task, ("timestamp", "headers"), pool=pool)
     (found,) = batch.to_pylist()
     assert before * 1000 <= pa.scalar(found["timestamp"], pa.timestamp("us", "UTC")).value <= after * 1000
     assert {each["key"]: each["value"] for each in found["headers"]} == {

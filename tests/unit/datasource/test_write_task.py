@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.datasource import write_task
 from pyspark_kafka_direct.datasource.write_task import (
     BatchWriteJob,
@@ -28,7 +28,7 @@ from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
 
 JOB = BatchWriteJob("job", from_option=False)
 QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())

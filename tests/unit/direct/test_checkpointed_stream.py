@@ -13,7 +13,7 @@ import pytest
 from pyspark.cloudpickle import dumps
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
-from pyspark_kafka_direct.config.read_settings import PIDGains
+from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, find_stream

@@ -6,7 +6,7 @@ import pytest
 
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout, warn_of_ignored_properties
+from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout_ms, warn_of_ignored_properties
 
 POLL_TIMEOUT = "spark.streaming.kafka.consumer.poll.ms"
 
@@ -27,13 +27,13 @@ class Conf(dict[str, str]):
     ],
 )
 def test_the_poll_timeout(settings: dict[str, str], seconds: float) -> None:
-    assert poll_timeout(Conf(settings)) == seconds
+    assert poll_timeout_ms(Conf(settings)) == seconds * 1000
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "0s", "-1", "1.5s"])
 def test_invalid_durations_are_rejected(value: str) -> None:
     with pytest.raises(OptionError, match=rf"{POLL_TIMEOUT} must be a duration.*'{value}'"):
-        poll_timeout(Conf({POLL_TIMEOUT: value}))
+        poll_timeout_ms(Conf({POLL_TIMEOUT: value}))
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, False), ("true", True), ("False", False)])

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 import pytest
+from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.config.client_settings import ReadConfig
 from pyspark_kafka_direct.consumer import range_counter, range_reader
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 TASK = RangeTask(OffsetRange("t", 1, 5, 9), UUID(int=7), PartitionLeader(Node(3, "broker", 9092), 2))
-CONFIG = ReadConfig(*parse_client_params({"bootstrap.servers": "broker:9092"}))
+CONFIG = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}))
 
 
 def test_a_task_reads_with_the_rack_of_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,21 +43,21 @@ def test_a_task_reads_with_the_rack_of_its_executor(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(range_reader, "read_range", read_range)
     monkeypatch.setattr(range_counter, "count_range", count_range)
-    config = replace(CONFIG, rack_environment_variable="RACK_OF_A_TEST")
-    reader = RangeTaskReader(config)
+    config = task_settings(*CONFIG, rack_environment_variable="RACK_OF_A_TEST")
+    reader = RangeTaskReader(*config)
     list(reader.read(TASK, ("value",), max_rows=7))
-    assert arguments == [config, TASK, ("value",), ReadCounts(), {"max_rows": 7}]
+    assert arguments == [*config, TASK, ("value",), ReadCounts(), {"max_rows": 7}]
     monkeypatch.setenv("RACK_OF_A_TEST", "rack-1")
-    on_executor = replace(config, fetch=replace(config.fetch, client_rack="rack-1"))
+    on_executor = [config.connection, replace(config.fetch, client_rack="rack-1")]
     list(reader.read(TASK, ("value",)))
-    assert arguments[0] == on_executor
+    assert arguments[:2] == on_executor
     reader.count(TASK, None)
-    assert arguments == [on_executor, TASK]
+    assert arguments == [*on_executor, TASK]
 
 
 def test_an_empty_range_opens_no_connection() -> None:
     """The host does not exist, so a connection would fail."""
-    reader = RangeTaskReader(ReadConfig(*parse_client_params({"bootstrap.servers": "no-such-host.invalid:9092"})))
+    reader = RangeTaskReader(*task_settings(*parse_client_params({"bootstrap.servers": "no-such-host.invalid:9092"})))
     empty = [RangeTask(OffsetRange("t", 0, 3, 3))]
     assert list(ReadRecords(reader, None, None)(0, empty)) == []
     assert list(ReadArrow(reader, ArrowColumns(("value",)))(0, empty)) == []
@@ -78,10 +77,10 @@ def test_a_task_is_small_and_does_not_contain_the_password() -> None:
     )
     assert len(pickle.dumps(TASK)) < 600
     assert pickle.loads(pickle.dumps(TASK)) == TASK
-    read_records = ReadRecords(RangeTaskReader(ReadConfig(*client_params)), None, None)
+    read_records = ReadRecords(RangeTaskReader(*task_settings(*client_params)), None, None)
     assert b"swordfish" in pickle.dumps(read_records)
     assert "swordfish" not in repr(read_records)
-    assert "swordfish" not in repr(RangeTaskReader(ReadConfig(*client_params)))
+    assert "swordfish" not in repr(RangeTaskReader(*task_settings(*client_params)))
     page = " ".join((Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8").split())
     assert "Spark sends settings to the executors in its tasks, unencrypted" in page
 
@@ -104,7 +103,7 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(range_counter, "count_range", count_range)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
-        reader = RangeTaskReader(CONFIG, receiver.channel)
+        reader = RangeTaskReader(*CONFIG, receiver.channel)
         functions: dict[str, Callable[[int, list[RangeTask]], Iterable[object]]] = {
             "records": ReadRecords(reader, None, None),
             "arrow": ReadArrow(reader, ArrowColumns(("value",))),
@@ -125,7 +124,7 @@ def test_a_driver_that_does_not_confirm_a_report_fails_no_task(
 
     monkeypatch.setattr(range_counter, "count_range", count_range)
     channel = LossChannel("no-such-host.invalid", 9, "swordfish")
-    assert RangeTaskReader(CONFIG, channel).count(TASK, None) == 7
+    assert RangeTaskReader(*CONFIG, channel).count(TASK, None) == 7
     deadline = SYSTEM.monotonic() + 30
     while "t-1: the driver did not confirm what was skipped" not in caplog.text:
         assert SYSTEM.monotonic() < deadline

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import SparkConf
 
-from pyspark_kafka_direct.config.read_settings import PIDGains
+from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.direct.rate_controller import (
     PerPartitionConfig,
     RateController,

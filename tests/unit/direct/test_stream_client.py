@@ -13,7 +13,7 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.config.read_settings import PIDGains
+from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.process import SimulatedProcess
 
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
 
 TOPIC = "settings"
 

@@ -24,7 +24,7 @@ from pyspark_kafka_direct.errors import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.log import LogRecord
 
 

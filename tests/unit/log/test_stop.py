@@ -11,7 +11,7 @@ from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.errors import IllegalLogStateError, KafkaDirectError
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients

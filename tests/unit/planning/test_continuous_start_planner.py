@@ -5,25 +5,26 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
-from pyspark_kafka_direct.config.offset_specs import Earliest, Latest
+from pyspark_kafka_direct.config.offset_specs import Latest
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
+from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
 def planner(cluster: FakeOffsetReader, *, strict: bool = True, read_committed: bool = False) -> ContinuousStartPlanner:
-    return ContinuousStartPlanner(ContinuousStartOptions(Earliest(), strict, read_committed), cluster)
+    return ContinuousStartPlanner(read_settings(fail_on_data_loss=strict, read_committed=read_committed), cluster)
 
 
 def test_a_new_query() -> None:
     cluster = FakeOffsetReader({A0: (2, 9), A1: (0, 4)})
     assert planner(cluster).initial_offsets() == {A0: 2, A1: 0}
-    assert ContinuousStartPlanner(ContinuousStartOptions(Latest()), cluster).initial_offsets() == {A0: 9, A1: 4}
+    assert ContinuousStartPlanner(read_settings(Latest()), cluster).initial_offsets() == {A0: 9, A1: 4}
 
 
 def test_missing_metadata_of_a_new_topic_is_retried() -> None:

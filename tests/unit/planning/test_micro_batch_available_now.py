@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.config.offset_specs import (
@@ -14,10 +15,10 @@ from pyspark_kafka_direct.config.offset_specs import (
     OffsetSpec,
     SpecificOffsets,
 )
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -32,7 +33,7 @@ GREATER_THAN_LATEST = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LA
 def planner(
     reader: FakeOffsetReader, *, start: OffsetSpec | None = None, fail: bool = True, **limits: int
 ) -> MicroBatchPlanner:
-    options = MicroBatchOptions(start or Earliest(), ReadLimits(**limits), fail_on_data_loss=fail)
+    options = read_settings(start or Earliest(), ReadLimits(**limits), fail_on_data_loss=fail)
     return MicroBatchPlanner(options, reader, FakeClock())
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
 from pyspark_kafka_direct.config.offset_specs import Earliest
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def planner(measured: int | None, limits: ReadLimits | None = None) -> MicroBatchPlanner:
     reader = FakeOffsetReader({A: (0, 300), B: (0, 100)})
-    options = MicroBatchOptions(Earliest(), limits or ReadLimits())
+    options = read_settings(Earliest(), limits or ReadLimits())
     return MicroBatchPlanner(options, reader, FakeClock(), backpressure_limit=lambda start: measured)
 
 
@@ -51,7 +52,7 @@ def test_the_limit_is_requested_for_the_start_of_each_batch() -> None:
         return 40
 
     reader = FakeOffsetReader({A: (0, 300), B: (0, 100)})
-    plans = MicroBatchPlanner(MicroBatchOptions(Earliest()), reader, FakeClock(), backpressure_limit=measured)
+    plans = MicroBatchPlanner(read_settings(Earliest()), reader, FakeClock(), backpressure_limit=measured)
     second = plans.next_end_offsets(plans.initial_offsets())
     plans.next_end_offsets(second)
     assert starts == [{A: 0, B: 0}, {A: 30, B: 10}]

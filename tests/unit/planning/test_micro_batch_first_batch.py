@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.config.offset_specs import (
@@ -19,7 +20,7 @@ from pyspark_kafka_direct.config.offset_specs import (
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ STARTS = [
 
 
 def planner(reader: FakeOffsetReader, start: StartingOffsetSpec, *, fail: bool = True) -> MicroBatchPlanner:
-    return MicroBatchPlanner(MicroBatchOptions(start, fail_on_data_loss=fail), reader, FakeClock())
+    return MicroBatchPlanner(read_settings(start, fail_on_data_loss=fail), reader, FakeClock())
 
 
 def planned(plan: MicroBatchPlan) -> list[tuple[str, int, int]]:

@@ -8,16 +8,19 @@ from uuid import UUID
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
 from pyspark_kafka_direct.config.offset_specs import Earliest, Latest, OffsetSpec
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark_kafka_direct.config.settings import ReadSettings
 
 TOPICS = ("t", "u")
 DELAY = 30.0
@@ -36,7 +39,7 @@ class Query:
     ``excused`` (see docs/structured-streaming.md), as are deletions before a planner's first refresh.
     """
 
-    options: MicroBatchOptions
+    options: ReadSettings
     reader: FakeOffsetReader = field(default_factory=lambda: FakeOffsetReader({}))
     clock: FakeClock = field(default_factory=FakeClock)
     ends: list[dict[TopicPartition, int]] = field(default_factory=list)
@@ -53,9 +56,11 @@ class Query:
         self.excused |= self.unnoticed
         self.unnoticed = set()
         self.available_now, self.refreshed = available_now, False
-        other_start = Earliest() if isinstance(self.options.start, Latest) else Latest()
-        options = replace(self.options, start=other_start) if self.ends else self.options
-        self.planner = MicroBatchPlanner(options, self.reader, self.clock)
+        other_start = Earliest() if isinstance(self.options.source.start, Latest) else Latest()
+        settings = self.options
+        if self.ends:
+            settings = replace(settings, source=replace(settings.source, start=other_start))
+        self.planner = MicroBatchPlanner(settings, self.reader, self.clock)
         if available_now:
             self.planner.fix_end_offsets()
 
@@ -184,7 +189,7 @@ def histories(changes: st.SearchStrategy[tuple[str, tuple[str, int, int]]]) -> s
     return st.lists(st.one_of(changes, OUTCOMES), max_size=25)
 
 
-def replay(options: MicroBatchOptions, history: list[object]) -> Query:
+def replay(options: ReadSettings, history: list[object]) -> Query:
     query = Query(options)
     cluster = Cluster(query)
     changes: dict[str, Callable[[str, int, int], None]] = {
@@ -238,7 +243,7 @@ STARTS: st.SearchStrategy[OffsetSpec] = st.sampled_from([Earliest(), Latest()])
 def test_each_record_of_growing_topics_is_read_once(
     limits: ReadLimits, start: OffsetSpec, history: list[object]
 ) -> None:
-    query = replay(MicroBatchOptions(start, limits), history)
+    query = replay(read_settings(start, limits), history)
     assert query.excused == set()
     assert query.reader.warnings == []
     check(query)
@@ -250,4 +255,4 @@ def test_each_record_of_growing_topics_is_read_once(
 def test_each_remaining_record_of_changing_topics_is_read_once(
     limits: ReadLimits, start: OffsetSpec, history: list[object]
 ) -> None:
-    check(replay(MicroBatchOptions(start, limits, fail_on_data_loss=False), history))
+    check(replay(read_settings(start, limits, fail_on_data_loss=False), history))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import (
     FakeClock,
     FakeOffsetReader,
@@ -14,11 +15,11 @@ from tests.unit.planning.fake_offset_reader import (
 )
 
 from pyspark_kafka_direct.config.offset_specs import Earliest, OffsetSpec, SpecificOffsets
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -37,7 +38,7 @@ def planner(
     clock: FakeClock | None = None,
 ) -> MicroBatchPlanner:
     limits = ReadLimits(max_offsets=max_offsets, min_offsets=min_offsets)
-    options = MicroBatchOptions(start or Earliest(), limits, fail_on_data_loss=fail)
+    options = read_settings(start or Earliest(), limits, fail_on_data_loss=fail)
     return MicroBatchPlanner(options, reader, clock or FakeClock())
 
 
@@ -186,7 +187,7 @@ def test_several_brokers_are_asked_before_an_end_is_accepted_even_without_retrie
             self.logs = {T0: (0, 9)}
 
     reader = DeposedLeader({T0: (0, 1)}, {"t": UUID(int=1)})
-    options = MicroBatchOptions(Earliest(), fail_on_data_loss=fail, max_attempts=1)
+    options = read_settings(Earliest(), fail_on_data_loss=fail, max_attempts=1)
     assert MicroBatchPlanner(options, reader, FakeClock()).next_end_offsets({T0: 5}) == {T0: 9}
     assert reader.warnings == []
 
@@ -260,7 +261,7 @@ def test_beyond_the_last_stable_offset_the_high_watermark_decides(high_watermark
     reader = without_ids(cluster(high_watermark))
     reader.last_stable_offsets[T0] = 4
     stream = MicroBatchPlanner(
-        MicroBatchOptions(Earliest(), read_committed=True, fail_on_data_loss=False), reader, FakeClock()
+        read_settings(Earliest(), read_committed=True, fail_on_data_loss=False), reader, FakeClock()
     )
     end = stream.next_end_offsets({T0: 7})
     lost = high_watermark < 7
@@ -398,7 +399,7 @@ def test_an_end_before_the_start_in_a_replayed_batch() -> None:
 
 def with_minimum(reader: FakeOffsetReader, clock: FakeClock) -> MicroBatchPlanner:
     limits = ReadLimits(min_offsets=50, max_delay=60.0)
-    return MicroBatchPlanner(MicroBatchOptions(Earliest(), limits, fail_on_data_loss=False), reader, clock)
+    return MicroBatchPlanner(read_settings(Earliest(), limits, fail_on_data_loss=False), reader, clock)
 
 
 @pytest.mark.parametrize("sizes", [[200], [5, 200], [5, 60, 200], [100, 200], [0, 200], [99, 101, 300]])

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster, without_ids
 
 from pyspark_kafka_direct.config.offset_specs import Earliest, GlobalTimestamp, OffsetSpec
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +23,7 @@ U0 = TopicPartition("u", 0)
 
 
 def planner(reader: FakeOffsetReader, *, fail: bool, start: OffsetSpec | None = None) -> MicroBatchPlanner:
-    return MicroBatchPlanner(MicroBatchOptions(start or Earliest(), fail_on_data_loss=fail), reader, FakeClock())
+    return MicroBatchPlanner(read_settings(start or Earliest(), fail_on_data_loss=fail), reader, FakeClock())
 
 
 def planned(plan: MicroBatchPlan) -> list[tuple[str, int, int, int]]:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.config.offset_specs import (
@@ -21,10 +22,10 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificTimestamps,
     StartingOffsetSpec,
 )
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_resolution import start_may_change
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def planner(
     clock: FakeClock | None = None,
     **limits: float | None,
 ) -> MicroBatchPlanner:
-    options = MicroBatchOptions(start or Earliest(), ReadLimits(**limits))  # type: ignore[arg-type]
+    options = read_settings(start or Earliest(), ReadLimits(**limits))  # type: ignore[arg-type]
     return MicroBatchPlanner(options, reader, clock or FakeClock())
 
 
@@ -289,7 +290,7 @@ def test_a_limit_in_bytes() -> None:
 def test_the_record_sizes_of_deleted_topics_are_forgotten() -> None:
     reader = cluster(100)
     reader.sizes = {T0: 1e6}
-    options = MicroBatchOptions(Earliest(), ReadLimits(max_bytes=10 * 1024), fail_on_data_loss=False)
+    options = read_settings(Earliest(), ReadLimits(max_bytes=10 * 1024), fail_on_data_loss=False)
     stream = MicroBatchPlanner(options, reader, FakeClock())
     start = first_end(stream)
     assert start == {T0: 1}
@@ -344,7 +345,7 @@ def test_the_minimum_delays_a_batch_but_not_with_trigger_once() -> None:
 def test_the_minimum_counts_the_offsets_of_new_partitions_from_zero(log: tuple[int, int], enough: bool) -> None:
     reader, clock = cluster(100), FakeClock()
     limits = ReadLimits(min_offsets=50, max_delay=60.0)
-    stream = MicroBatchPlanner(MicroBatchOptions(Earliest(), limits, fail_on_data_loss=False), reader, clock)
+    stream = MicroBatchPlanner(read_settings(Earliest(), limits, fail_on_data_loss=False), reader, clock)
     end = stream.next_end_offsets(stream.initial_offsets())
     reader.logs = {T0: (0, 101), T1: log}
     assert stream.next_end_offsets(end) == ({T0: 101, T1: log[1]} if enough else end)
@@ -442,7 +443,7 @@ def test_old_metadata_never_shows_more_than_that_there_is_nothing_to_read() -> N
 def test_read_committed_waits_at_the_last_stable_offset() -> None:
     reader = cluster(10)
     reader.last_stable_offsets[T0] = 4
-    stream = MicroBatchPlanner(MicroBatchOptions(SpecificOffsets({T0: 7}), read_committed=True), reader, FakeClock())
+    stream = MicroBatchPlanner(read_settings(SpecificOffsets({T0: 7}), read_committed=True), reader, FakeClock())
     start = stream.initial_offsets()
     assert stream.next_end_offsets(start) == start, "beyond it, but in the log: not lost"
     assert reader.waits == 0
@@ -452,7 +453,7 @@ def test_read_committed_waits_at_the_last_stable_offset() -> None:
 
 def test_there_may_be_more_tasks_than_partitions() -> None:
     reader = cluster(10, 10, 1)
-    options = MicroBatchOptions(Earliest(), min_partitions=6, max_records_per_partition=4)
+    options = read_settings(Earliest(), min_partitions=6, max_records_per_partition=4)
     stream = MicroBatchPlanner(options, reader, FakeClock())
     start = stream.initial_offsets()
     ranges = stream.plan(start, stream.next_end_offsets(start)).ranges

@@ -13,7 +13,7 @@ from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.producer.encoded_batches import encoded
 
-from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerTimeoutError,

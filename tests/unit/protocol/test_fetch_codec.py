@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from tests.examples import examples, seeds
 
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.fetch_codec import (
     NEWEST_VERSION,
     OLDEST_VERSION,
     EpochEndOffset,
-    FetchLimits,
     FetchRequestPartition,
     FetchResponseData,
     FetchResponsePartition,
@@ -161,7 +161,13 @@ def test_fetch_requests_equal_kafka_python(
                 topic, TOPIC_ID, partition, offset, partition_max_bytes, leader_epoch, last_fetched_epoch
             )
         ],
-        FetchLimits(max_wait_ms, min_bytes, max_bytes, isolation_level, rack),
+        FetchSettings(
+            isolation_level=("read_uncommitted", "read_committed")[isolation_level],
+            fetch_min_bytes=min_bytes,
+            fetch_max_bytes=max_bytes,
+        ),
+        max_wait_ms,
+        rack,
     )
     requested = FetchRequest.FetchTopic.FetchPartition(
         partition=partition,

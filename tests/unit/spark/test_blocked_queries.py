@@ -138,7 +138,7 @@ def test_a_stream_says_it_once_for_each_transaction(cluster: UnitCluster, caplog
 def test_read_uncommitted_requests_nothing_more(cluster: UnitCluster, caplog: pytest.LogCaptureFixture) -> None:
     options = KafkaSourceProvider(source_options(cluster, "read_uncommitted"))
     stream = cast("KafkaMicroBatchStream", options.streamReader(options.schema()))
-    reader = KafkaOffsetReader(stream._options, logging.getLogger("planner"), pool_of(cluster))
+    reader = KafkaOffsetReader(stream._settings, logging.getLogger("planner"), pool_of(cluster))
     assert reader.offsets({T0: -1, U0: -1}) == {T0: 511, U0: 5}
     assert len(cluster.received("ListOffsets")) == 1
     assert messages(caplog) == []
@@ -166,7 +166,7 @@ def new_stream(kind: type[Any], cluster: UnitCluster) -> Any:
     options = source_options(cluster, "read_committed", startingoffsets="earliest")
     source = KafkaSourceProvider(options)
     stream = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
-    return kind(stream._options, stream._schema, pool_of(cluster))
+    return kind(stream._settings, stream._schema, pool_of(cluster))
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.producer.encoded_batches import encoded
 
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
@@ -63,7 +63,7 @@ def micro_batches(cluster: ReusedCluster, kind: Any) -> Callable[[], object]:
         }
     )
     reader = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
-    stream = kind(reader._options, reader._schema, cluster.client().pool)
+    stream = kind(reader._settings, reader._schema, cluster.client().pool)
     start = stream.initialOffset()
     if kind is LegacyKafkaMicroBatchStream:
         stream.partitions(start, start)

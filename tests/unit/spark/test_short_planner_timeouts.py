@@ -6,15 +6,16 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.settings import read_settings
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.config.offset_specs import Earliest
 from pyspark_kafka_direct.config.read_options import parse_stream_options
-from pyspark_kafka_direct.config.read_settings import ReadLimits
+from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
+from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
@@ -50,9 +51,9 @@ class Planner:
         options = {"kafka.bootstrap.servers": servers, "subscribe": "flights,ships", **settings}
         parsed = parse_stream_options({name.lower(): value for name, value in options.items()})
         self.reader = KafkaOffsetReader(parsed, LOG, cluster.client().pool)
-        attempts = parsed.offset_fetch_attempts or 3
+        attempts = parsed.source.offset_fetch_attempts or 3
         self.planner = MicroBatchPlanner(
-            MicroBatchOptions(Earliest(), ReadLimits(), fail_on_data_loss=fail, max_attempts=attempts),
+            read_settings(Earliest(), ReadLimits(), fail_on_data_loss=fail, max_attempts=attempts),
             self.reader,
             self.reader.clock,
         )

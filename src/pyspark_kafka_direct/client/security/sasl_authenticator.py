@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.config.security_settings import SaslSettings, Secret
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 # Error codes of the protocol guide.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import socket
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings
 
 __all__ = ["explain_tls_failure", "tls_context", "wrap_socket"]
 

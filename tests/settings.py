@@ -1,0 +1,84 @@
+"""Settings of reads as tests need them: those of tasks, and those of planners."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark_kafka_direct.config.client_parser import parse_connection, parse_fetch
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.offset_specs import Earliest
+from pyspark_kafka_direct.config.option_messages import warn_once
+from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+from pyspark_kafka_direct.config.settings import (
+    ConnectionSettings,
+    FetchSettings,
+    ReadLimits,
+    ReadSettings,
+    SourceSettings,
+)
+from pyspark_kafka_direct.config.subscription import SubscribeStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.config.settings import IsolationLevel
+
+_LIMITS = ReadLimits()
+
+
+class TaskSettings(NamedTuple):
+    """What tasks receive of the settings of a query."""
+
+    connection: ConnectionSettings
+    fetch: FetchSettings
+
+
+def task_settings(
+    connection: ConnectionSettings, fetch: FetchSettings, poll_timeout: float = 120.0, **changes: Any
+) -> TaskSettings:
+    """The settings with changes; the timeout is in seconds."""
+    return TaskSettings(
+        connection, dataclasses.replace(fetch, poll_timeout_ms=math.ceil(poll_timeout * 1000), **changes)
+    )
+
+
+def parse_client_params(params: Mapping[str, str], *, oauth_token_provider: str | None = None) -> TaskSettings:
+    """Parse client settings by their names without ``kafka.`` as options of a batch; each warning is logged once."""
+    options: dict[str, str | None] = {f"kafka.{name}": value for name, value in params.items()}
+    parsed = parse_config(
+        {**options, "oauthTokenProvider": oauth_token_provider}, api="batch", source=ConfigSource.OPTION
+    )
+    warnings = list(parsed.warnings)
+    settings = TaskSettings(parse_connection(parsed, warnings), parse_fetch(parsed))
+    for warning in warnings:
+        warn_once(warning)
+    return settings
+
+
+def read_settings(
+    start: StartingOffsetSpec | None = None,
+    limits: ReadLimits = _LIMITS,
+    *,
+    fail_on_data_loss: bool = True,
+    read_committed: bool = False,
+    max_attempts: int | None = None,
+    **source: Any,
+) -> ReadSettings:
+    """The settings of a query, for its planner."""
+    isolation_level: IsolationLevel = "read_committed" if read_committed else "read_uncommitted"
+    return ReadSettings(
+        ConnectionSettings((("broker", 9092),)),
+        FetchSettings(isolation_level=isolation_level, fail_on_data_loss=fail_on_data_loss),
+        SourceSettings(
+            selection=SubscribeStrategy(("t",)),
+            start=start or Earliest(),
+            limits=limits,
+            offset_fetch_attempts=max_attempts,
+            **source,
+        ),
+        PayloadOptions(),
+    )
