@@ -60,11 +60,11 @@ class _Writers:
 
 def measure_decoders() -> dict[str, float]:
     """Return the records per second of each case, and the microseconds in which hostile bytes are rejected."""
-    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
     from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
     from pyspark_kafka_direct.payloads.framing import ConfluentFraming
     from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
+    from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource
 
     rows = list(flights(_DECODED))
     clean = [PREFIX + datum for datum in avro_datums(rows, avro_schema())]

@@ -11,7 +11,7 @@ from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.offset_specs import Earliest
 from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.settings import (
     ConnectionSettings,
     FetchSettings,
@@ -80,5 +80,5 @@ def read_settings(
             offset_fetch_attempts=max_attempts,
             **source,
         ),
-        PayloadOptions(),
+        PayloadSettings(),
     )

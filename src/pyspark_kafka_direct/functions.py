@@ -226,12 +226,14 @@ def infer_schema(
     Raises:
         OptionError: No sampled value is a JSON object with a field, or a framing is not one of JSON.
     """
-    from pyspark_kafka_direct.payloads.json.json_column import json_framing, without_header
+    from pyspark_kafka_direct.payloads.framing import id_framing
+    from pyspark_kafka_direct.payloads.json.json_column import without_header
 
     if sample < 1:
         raise OptionError(f"infer_schema: sample must be at least 1, got {sample}")
     framings = {f"{column}Framing": value for name, value in options.items() if name.lower() == f"{column}framing"}
-    framing = json_framing(column, parse_payload_arguments({f"{column}Format": "json", **framings}).settings)
+    payload = parse_payload_arguments({f"{column}Format": "json", **framings}).side(column)
+    framing = None if payload is None else id_framing(payload)
     needs_headers = framing is not None and framing.needs_headers
     reader = spark.read.format("kafka-direct").schema(f"{column} binary" + (f", {_HEADERS}" if needs_headers else ""))
     for name, value in options.items():
@@ -265,7 +267,7 @@ def _parse_options(options: Mapping[str, str]) -> tuple[str, str]:
         advice = "; use mode and columnNameOfCorruptRecord, or Spark's from_json"
         raise option_messages.unsupported_by_function("from_json", unsupported, advice)
     try:
-        settings = parse_payload_arguments({**options, "valueFormat": "json"}, modes=_MODES).settings
+        settings = parse_payload_arguments({**options, "valueFormat": "json"}, modes=_MODES)
     except OptionError as error:
         raise OptionError(f"from_json: {error}") from None
     return settings.mode, settings.corrupt_record

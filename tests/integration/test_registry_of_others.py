@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.srfake import build_srfake, run_srfake
 
-from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings, SubjectSettings
+from pyspark_kafka_direct.config.payload_settings import SidePayload
+from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings
 from pyspark_kafka_direct.config.security_settings import Secret
-from pyspark_kafka_direct.config.sink_payloads import SinkColumn, SinkPayloads
+from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
 from pyspark_kafka_direct.errors import SchemaNotFoundError, SchemaRegistryError
 from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
@@ -65,8 +66,8 @@ def test_the_schemas_that_a_sink_writes_with(program: Path) -> None:
         settings = RegistrySettings((url,))
 
         def prefix(schema: str | None, *, auto_register: bool = False) -> bytes:
-            column = SinkColumn("value", SubjectSettings(framing="confluent"), schema)
-            payloads = SinkPayloads((column,), settings, auto_register)
+            payload = SidePayload("value", "avro", schema, framing="confluent")
+            payloads = SinkPayloads((payload,), settings, auto_register)
             return resolve_writer_schemas(payloads, None, "t")["value"].prefix
 
         for given in (LEAF, None):

@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
@@ -31,6 +31,11 @@ def listed(items: Iterable[object], limit: int = 10, separator: str = ", ") -> s
         return "none"
     rest = f" and {len(strings) - limit} more" if len(strings) > limit else ""
     return separator.join(strings[:limit]) + rest
+
+
+def either(words: Sequence[str]) -> str:
+    """Return words as alternatives: ``a, b or c``."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _is_one_edit_apart(one: str, other: str) -> bool:

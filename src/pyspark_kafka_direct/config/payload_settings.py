@@ -1,15 +1,25 @@
-"""How keys and values are decoded. Tasks unpickle it, so it imports nothing else."""
+"""How keys and values are decoded and encoded. Tasks unpickle it, so it imports little."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.registry_settings import FramingName, RegistryPayloads
+from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
 
-PayloadFormat: TypeAlias = str
-"""``binary``, ``string``, ``json``, ``avro``, ``protobuf``, or ``module:factory`` for a decoder of the user."""
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.registry_settings import (
+        EvolutionMode,
+        FramingName,
+        RegistrySettings,
+        SubjectNameStrategy,
+    )
+
+Side: TypeAlias = Literal["key", "value"]
+
+SIDES: Final[tuple[Side, ...]] = ("key", "value")
+
+BINARY: Final = "binary"
 
 MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
@@ -26,75 +36,60 @@ ERROR_COLUMN: Final = "_error"
 
 
 @dataclass(frozen=True, slots=True)
-class ProtobufSource:
-    """A Protobuf schema, and the message type of keys or values."""
+class SidePayload:
+    """How keys or values are decoded or encoded."""
 
-    schema: str = ""  # the text of a .proto file, or descriptors in base64
-    message: str | None = None  # None: the first one of the schema
-    imports: tuple[tuple[str, str], ...] = ()  # names and texts of files that the schema imports
+    side: Side
+    format: str = BINARY  # the name of a row of payload_formats, or module:factory for a decoder of the user
+    schema: str | None = None  # DDL, or a schema of the format. None: that of the registry, or the column's type
+    message: str | None = None  # the message type of the schema; None: the first one
+    framing: FramingName = "none"  # where the id of the schema is
+    schema_id: int | str | None = None  # that all values have, without a registry; a string is a GUID
+    references: tuple[tuple[str, str], ...] = ()  # the names and texts of schemas that the schema refers to
+    source: str = ""  # where the schema is from, for errors
+    subject: str | None = None  # of the registry; None: it follows from the strategy
+    strategy: SubjectNameStrategy = "topic"
+    version: str = LATEST_VERSION  # or a number
 
-
-NO_PROTOBUF: Final = ProtobufSource()
-
-
-@dataclass(frozen=True, slots=True)
-class GivenSchemaId:
-    """The id that every key or value has, because all are written with the schema of the query."""
-
-    schema_id: int | str  # a string is a GUID
-    framing: FramingName  # `confluent` or `header`
+    def __reduce__(self) -> tuple[type[SidePayload], tuple[object, ...]]:
+        """Pickle it without the defaults at the end, of which tasks have many."""
+        values = [(getattr(self, each.name), each.default) for each in fields(self)]
+        while values[-1][0] == values[-1][1]:
+            values.pop()
+        return SidePayload, tuple(value for value, _ in values)
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadSettings:
-    key_format: PayloadFormat = "binary"
-    value_format: PayloadFormat = "binary"
+    """How the keys and values of a query are decoded."""
+
+    key: SidePayload = SidePayload("key")
+    value: SidePayload = SidePayload("value")
     mode: MalformedMode = "PERMISSIVE"
     corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
-    key_avro_schema: str | None = None  # the JSON of an Avro schema
-    value_avro_schema: str | None = None
-    key_protobuf: ProtobufSource = NO_PROTOBUF
-    value_protobuf: ProtobufSource = NO_PROTOBUF
-    registry: RegistryPayloads | None = None  # of writers' schemas
-    single_object: tuple[str, ...] = ()  # the columns in Avro's single-object encoding
-    key_json_framing: FramingName = "none"  # of JSON, where a schema id is
-    value_json_framing: FramingName = "none"
-    key_schema_id: GivenSchemaId | None = None  # of Avro and Protobuf without a registry
-    value_schema_id: GivenSchemaId | None = None
+    registry: RegistrySettings | None = None  # of writers' schemas
+    evolution: EvolutionMode = "none"
 
-    def format_of(self, column: str) -> PayloadFormat:
-        """Return the format of a column of Kafka records."""
-        return {"key": self.key_format, "value": self.value_format}.get(column, "binary")
+    def side(self, column: str) -> SidePayload | None:
+        """Return how a column of Kafka records is decoded, or None if it is bytes, as all but keys and values are."""
+        side = {"key": self.key, "value": self.value}.get(column)
+        return None if side is None or side.format == BINARY else side
 
-    def avro_schema_of(self, column: str) -> str | None:
-        """Return the Avro schema of a column, if it has this format."""
-        return {"key": self.key_avro_schema, "value": self.value_avro_schema}.get(column)
-
-    def with_avro_schema(self, column: str, text: str) -> PayloadSettings:
-        """Return a copy with the Avro schema of a column."""
-        return replace(self, key_avro_schema=text) if column == "key" else replace(self, value_avro_schema=text)
-
-    def protobuf_of(self, column: str) -> ProtobufSource:
-        """Return the Protobuf schema of a column, if it has this format."""
-        return self.key_protobuf if column == "key" else self.value_protobuf
-
-    def with_protobuf(self, column: str, source: ProtobufSource) -> PayloadSettings:
-        """Return a copy with the Protobuf schema of a column."""
-        return replace(self, key_protobuf=source) if column == "key" else replace(self, value_protobuf=source)
-
-    def references_of(self, column: str) -> tuple[str, ...]:
-        """Return the schemas that the Avro schema of a column refers to."""
-        return () if self.registry is None else self.registry.side(column).references
-
-    def json_framing_of(self, column: str) -> FramingName:
-        """Return where the schema id of a column of JSON is."""
-        return self.key_json_framing if column == "key" else self.value_json_framing
-
-    def schema_id_of(self, column: str) -> GivenSchemaId | None:
-        """Return the id that a column of Avro or Protobuf has without a registry, or None if it has none."""
-        return self.key_schema_id if column == "key" else self.value_schema_id
+    def with_side(self, side: SidePayload) -> PayloadSettings:
+        """Return a copy in which keys or values are decoded in another way."""
+        return replace(self, key=side) if side.side == "key" else replace(self, value=side)
 
     @property
     def decodes(self) -> bool:
         """Whether a column is anything but bytes."""
-        return (self.key_format, self.value_format) != ("binary", "binary")
+        return (self.key.format, self.value.format) != (BINARY, BINARY)
+
+    def for_tasks(self) -> PayloadSettings:
+        """Return what tasks need of it: they have the types of columns without DDL, and request no subjects."""
+        from pyspark_kafka_direct.config.payload_formats import format_row
+
+        def stripped(side: SidePayload) -> SidePayload:
+            schema = side.schema if format_row(side.format).uses_registry else None
+            return replace(side, schema=schema, subject=None, strategy="topic", version=LATEST_VERSION)
+
+        return replace(self, key=stripped(self.key), value=stripped(self.value))

@@ -24,11 +24,7 @@ from pyspark_kafka_direct.config.offset_specs import (
     parse_offset_spec,
 )
 from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.payload_parser import (
-    PayloadOptions,
-    parse_payloads,
-    parse_payloads_alone,
-)
+from pyspark_kafka_direct.config.payload_parser import parse_payloads, parse_payloads_alone
 from pyspark_kafka_direct.config.settings import ReadSettings, SourceSettings
 from pyspark_kafka_direct.config.subscription import (
     AssignStrategy,
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import Role
     from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy, OffsetSpec, StartingOffsetSpec
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import OffsetRange
 
@@ -117,7 +114,7 @@ def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> 
     )
 
 
-def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadOptions]:
+def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
     """Parse ``includeHeaders`` and the formats of payloads, which determine the schema, before Spark starts a query.
 
     Errors that are the same for batch and streaming queries are raised here, that is, as early as possible.

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.payload_settings import GivenSchemaId
+from pyspark_kafka_direct.config.hints import either
+from pyspark_kafka_direct.config.payload_formats import format_row, needed_format
+from pyspark_kafka_direct.config.payload_settings import SIDES, Side, SidePayload
 from pyspark_kafka_direct.config.registry_settings import (
+    ID_FRAMINGS,
     REGISTRY_PREFIX,
     RegistryCredentials,
-    RegistryPayloads,
     RegistrySettings,
-    SubjectSettings,
 )
 from pyspark_kafka_direct.config.security_parser import LOOPBACK_HOSTS, UNAMBIGUOUS_NETLOC, parse_token_url
 from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret
-from pyspark_kafka_direct.config.subject_names import SIDES, Side, subject_name
+from pyspark_kafka_direct.config.subject_names import subject_name
 from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.config.unused_options import UnusedOptions
 from pyspark_kafka_direct.config.value_types import INT32
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName, SubjectNameStrategy
+    from pyspark_kafka_direct.config.registry_settings import FramingName, SubjectNameStrategy
     from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
 
 REGISTRY_URL: Final = "schema.registry.url"
@@ -45,13 +46,7 @@ _CLOUD_HEADERS: Final = {
     f"{_BEARER}identity.pool.id": "Confluent-Identity-Pool-Id",
 }
 _SUBJECT_OPTIONS: Final = ("Subject", "SubjectNameStrategy", "SchemaVersion")
-SCHEMA_FORMATS: Final = ("avro", "protobuf")
-_ID_FRAMINGS: Final = ("confluent", "header")
 NEEDS_REGISTRY: Final = f"a registry; set {REGISTRY_URL}"
-_UNUSABLE_FRAMINGS: Final = {
-    "json": (("single-object",), "confluent, header or none"),
-    "protobuf": (("header", "single-object"), "confluent or none"),
-}
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -80,26 +75,19 @@ def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: l
     return settings
 
 
-def parse_registry_payloads(
-    parsed: ParsedConfig,
-    security: SecuritySettings,
-    warnings: list[str],
-    formats: Mapping[Side, str],
-    *,
-    topic: str | None = None,
-) -> RegistryPayloads | None:
-    """Return the registry of keys and values, or None if there is none or if nothing is Avro or Protobuf.
-
-    ``topic`` is the one that is read, if the options do not contain it. Nothing is requested for JSON.
-    """
+def parse_read_registry(
+    parsed: ParsedConfig, security: SecuritySettings, warnings: list[str], formats: Mapping[Side, str]
+) -> RegistrySettings | None:
+    """Return the registry of keys and values, or None if no format needs one. Nothing is requested for JSON."""
     settings = parse_registry(parsed, security, warnings)
     _check_read_options(parsed, formats, has_registry=settings is not None)
-    sides = [side for side in SIDES if formats[side] in SCHEMA_FORMATS]
     if settings is None:
         return None
+    sides = [side for side in SIDES if format_row(formats[side]).uses_registry]
     if not sides:
-        if not any(parsed.values.get(f"{side}Framing") in _ID_FRAMINGS for side in SIDES):
-            advice = "; if schema ids are in front of JSON, set valueFraming" if "json" in formats.values() else ""
+        if not any(parsed.values.get(f"{side}Framing") in ID_FRAMINGS for side in SIDES):
+            others = [format_row(each) for each in formats.values() if format_row(each).framings]
+            advice = f"; if schema ids are in front of {others[0].title}, set valueFraming" if others else ""
             warnings += unused_registry_warnings(parsed, f"nothing is decoded from Avro or Protobuf{advice}")
         return None
     warnings += [
@@ -108,10 +96,7 @@ def parse_registry_payloads(
         for name in _SUBJECT_OPTIONS
         if f"{side}Schema" in parsed.given_names and f"{side}{name}" in parsed.given_names
     ]
-    topic = topic or _single_topic(parsed)
-    key, value = (_with_subject(parse_subject(parsed, side, has_registry=True), topic, side) for side in SIDES)
-    evolution = cast("EvolutionMode", parsed.get_string("schemaEvolutionMode"))
-    return RegistryPayloads(settings, key, value, evolution)
+    return settings
 
 
 def unused_registry_warnings(parsed: ParsedConfig, reason: str) -> list[str]:
@@ -119,20 +104,20 @@ def unused_registry_warnings(parsed: ParsedConfig, reason: str) -> list[str]:
     return [_ignored(parsed, name, reason) for name in parsed.given_names if name.startswith(REGISTRY_PREFIX)]
 
 
-def parse_schema_id(parsed: ParsedConfig, side: Side) -> GivenSchemaId | None:
-    """Return the id that all keys or values have, and where it is."""
+def with_schema_id(payload: SidePayload, parsed: ParsedConfig) -> SidePayload:
+    """Return a side with the id that all keys or values have, if it is given, and where it is."""
+    side = payload.side
     name, framing = f"{side}SchemaId", parsed.get_string(f"{side}Framing") or "confluent"
     value = parsed.get_string(name)
-    if value is None:
-        return None
-    if framing not in _ID_FRAMINGS:
+    if value is None or not format_row(payload.format).uses_registry:
+        return payload
+    if framing not in ID_FRAMINGS:
         raise OptionError(
             f"{parsed.name_of(name)} and {parsed.name_of(f'{side}Framing')}={framing} exclude each other; set only one "
             "of them"
         )
-    if not value.isdecimal():
-        return GivenSchemaId(value.lower(), cast("FramingName", framing))
-    return GivenSchemaId(int(INT32.parse(value, parsed.name_of(name))), cast("FramingName", framing))
+    schema_id = int(INT32.parse(value, parsed.name_of(name))) if value.isdecimal() else value.lower()
+    return replace(payload, framing=framing, schema_id=schema_id)
 
 
 def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, has_registry: bool) -> None:
@@ -142,13 +127,14 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
     for side, payload_format in formats.items():
         framing, schema_id = f"{side}Framing", f"{side}SchemaId"
         of_schemas = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
-        if payload_format not in SCHEMA_FORMATS:
+        row = format_row(payload_format)
+        if not row.uses_registry:
             for name in (*of_schemas, schema_id):
-                unused.add(name, f"Avro or Protobuf; set {side}Format=avro or protobuf")
-            if payload_format != "json":
-                unused.add(framing, f"JSON, Avro or Protobuf; set {side}Format=json, avro or protobuf")
+                unused.add(name, needed_format(side, lambda each: each.uses_registry))
+            if not row.framings:
+                unused.add(framing, needed_format(side, lambda each: each.framings))
         elif has_registry:
-            has_ids = has_ids or parse_subject(parsed, side, has_registry=True).framing in _ID_FRAMINGS
+            has_ids = has_ids or (parsed.get_string(framing) or "confluent") in ID_FRAMINGS
             if schema_id in parsed.given_names:
                 raise OptionError(
                     f"{parsed.name_of(schema_id)} and {parsed.name_of(REGISTRY_URL)} exclude each other, because a "
@@ -157,7 +143,7 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
         else:
             for name in of_schemas:
                 unused.add(name, NEEDS_REGISTRY)
-            if schema_id not in parsed.given_names and parsed.values.get(framing) in _ID_FRAMINGS:
+            if schema_id not in parsed.given_names and parsed.values.get(framing) in ID_FRAMINGS:
                 unused.add(
                     framing,
                     f"a registry, which has the schemas of the ids; set {REGISTRY_URL}, or {schema_id} to the id that "
@@ -168,23 +154,34 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
     unused.check()
 
 
-def parse_subject(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> SubjectSettings:
-    """Return the settings of keys or values."""
-    framing = cast("FramingName | None", parsed.get_string(f"{side}Framing"))
-    return SubjectSettings(
+def parse_side(parsed: ParsedConfig, side: Side) -> SidePayload:
+    """Return how keys or values are decoded or encoded; an error if the format does not have the framing."""
+    payload_format = parsed.get_string(f"{side}Format") or ""
+    row, framing = format_row(payload_format), parsed.get_string(f"{side}Framing")
+    if framing is not None and row.framings and framing not in row.framings:
+        raise OptionError(
+            f"{parsed.name_of(f'{side}Framing')} is {either(row.framings)} with {side}Format={payload_format}"
+        )
+    # Without a framing, JSON has no ids with a registry, too: keys are often plain JSON.
+    default = "confluent" if row.uses_registry and parsed.get_list(REGISTRY_URL) else "none"
+    return SidePayload(
+        side,
+        payload_format,
+        schema=parsed.get_string(f"{side}Schema"),
+        message=parsed.get_string(f"{side}Message") or None,
+        framing=cast("FramingName", framing or default),
         subject=parsed.get_string(f"{side}Subject"),
         strategy=cast("SubjectNameStrategy", parsed.get_string(f"{side}SubjectNameStrategy")),
         version=parsed.get_string(f"{side}SchemaVersion") or "",
-        framing=framing or ("confluent" if has_registry else "none"),
     )
 
 
-def check_framing(parsed: ParsedConfig, side: Side) -> None:
-    """Reject a framing that the format of keys or values does not have."""
-    payload_format, name = parsed.get_string(f"{side}Format") or "", f"{side}Framing"
-    unusable, usable = _UNUSABLE_FRAMINGS.get(payload_format, ((), ""))
-    if parsed.get_string(name) in unusable:
-        raise OptionError(f"{parsed.name_of(name)} is {usable} with {side}Format={payload_format}")
+def with_subject(payload: SidePayload, parsed: ParsedConfig, topic: str | None) -> SidePayload:
+    """Return a side with the subject that follows from the topic that is read, or else from the options."""
+    topic = topic or _single_topic(parsed)
+    if payload.subject is None and payload.strategy == "topic" and topic is not None:
+        return replace(payload, subject=subject_name(payload.strategy, topic, payload.side, record_name=""))
+    return payload
 
 
 def _single_topic(parsed: ParsedConfig) -> str | None:
@@ -202,12 +199,6 @@ def _single_topic(parsed: ParsedConfig) -> str | None:
         elif isinstance(content, list):
             topics |= {str(entry.get("topic")) for entry in content if isinstance(entry, dict)}
     return topics.pop() if len(topics) == 1 else None
-
-
-def _with_subject(settings: SubjectSettings, topic: str | None, side: Side) -> SubjectSettings:
-    if settings.subject is None and settings.strategy == "topic" and topic is not None:
-        return replace(settings, subject=subject_name(settings.strategy, topic, side, record_name=""))
-    return settings
 
 
 def _ignored(parsed: ParsedConfig, name: str, reason: str) -> str:

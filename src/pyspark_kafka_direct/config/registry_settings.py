@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pyspark_kafka_direct.config.security_settings import NO_SECRET, OAuthSettings, Secret, TlsSettings
@@ -13,6 +13,9 @@ REGISTRY_PREFIX: Final = "schema.registry."
 SubjectNameStrategy: TypeAlias = Literal["topic", "record", "topic-record"]
 
 FramingName: TypeAlias = Literal["confluent", "header", "single-object", "none"]
+
+ID_FRAMINGS: Final[tuple[FramingName, ...]] = ("confluent", "header")
+"""With the id of a schema."""
 
 EvolutionMode: TypeAlias = Literal["none", "restart"]
 
@@ -44,33 +47,3 @@ class RegistrySettings:
     api_timeout_ms: int = 60_000  # of an operation with all its retries
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class SubjectSettings:
-    """Which schema keys or values are read with, and where the ids of their writers' schemas are."""
-
-    subject: str | None = None  # None: it follows from the strategy
-    strategy: SubjectNameStrategy = "topic"
-    version: str = LATEST_VERSION  # or a number
-    framing: FramingName = "none"
-    references: tuple[str, ...] = ()  # of the schema, once it is known
-    source: str = ""  # its version and id, for errors
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryPayloads:
-    """The registry of keys and values that are Avro."""
-
-    settings: RegistrySettings
-    key: SubjectSettings
-    value: SubjectSettings
-    evolution: EvolutionMode = "none"
-
-    def side(self, column: str) -> SubjectSettings:
-        """Return the settings of a column of Kafka records."""
-        return self.key if column == "key" else self.value
-
-    def with_side(self, column: str, settings: SubjectSettings) -> RegistryPayloads:
-        """Return a copy with other settings of a column."""
-        return replace(self, key=settings) if column == "key" else replace(self, value=settings)

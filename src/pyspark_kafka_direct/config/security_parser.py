@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
+from pyspark_kafka_direct.config.hints import either
 from pyspark_kafka_direct.config.jaas import LoginModule, jaas_value, parse_jaas
 from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
 from pyspark_kafka_direct.config.security_settings import (
@@ -157,7 +158,7 @@ def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
     if mechanism in _REJECTED_MECHANISMS:
         raise OptionError(f"{name}: {_REJECTED_MECHANISMS[mechanism]}")
     if mechanism not in MECHANISMS:
-        raise invalid_value(name, value, f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}", candidates=MECHANISMS)
+        raise invalid_value(name, value, either(MECHANISMS), candidates=MECHANISMS)
     if module_mechanisms and mechanism not in module_mechanisms:
         raise OptionError(
             f"{name} is {mechanism}, but {config} contains a login module for {' and '.join(module_mechanisms)}; "

@@ -13,7 +13,7 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.offset_specs import OffsetSpec, StartingOffsetSpec
-    from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
     from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import OffsetRange
@@ -178,7 +178,7 @@ class ReadSettings:
     connection: ConnectionSettings
     fetch: FetchSettings
     source: SourceSettings
-    payloads: PayloadOptions
+    payloads: PayloadSettings
     warnings: tuple[str, ...] = ()  # to log once
 
 

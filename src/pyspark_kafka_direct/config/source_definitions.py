@@ -27,6 +27,7 @@ from pyspark_kafka_direct.config.config_option import (
     UnsupportedPolicy,
 )
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON, READS_FROM_LEADERS
+from pyspark_kafka_direct.config.payload_formats import FORMATS
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.config.registry_definitions import DECODED_BY_ARROW
 from pyspark_kafka_direct.config.value_types import (
@@ -122,7 +123,7 @@ _group: Final = partial(ConfigOption, role="group", apis=STREAM_APIS)
 _fetch: Final = partial(ConfigOption, role="fetch")
 _payload: Final = partial(_source, field="", unsupported=DECODED_BY_ARROW)
 _written_payload: Final = partial(_payload, apis=(*SOURCE_APIS, *SINK_API))
-_FORMAT: Final = Enum(("binary", "string", "json", "avro", "protobuf"), FACTORY)
+_FORMAT: Final = Enum(tuple(FORMATS), FACTORY)
 _limit: Final = partial(ConfigOption, role="plan", apis=("stream",), unsupported=_NO_MICRO_BATCHES)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.registry_settings import SubjectNameStrategy, SubjectSettings
-
-Side: TypeAlias = Literal["key", "value"]
-
-SIDES: Final[tuple[Side, ...]] = ("key", "value")
+    from pyspark_kafka_direct.config.payload_settings import Side, SidePayload
+    from pyspark_kafka_direct.config.registry_settings import SubjectNameStrategy
 
 
 def subject_name(strategy: SubjectNameStrategy, topic: str, side: Side, record_name: str) -> str:
@@ -23,15 +20,14 @@ def subject_name(strategy: SubjectNameStrategy, topic: str, side: Side, record_n
             return f"{topic}-{record_name}"
 
 
-def is_short_subject(settings: SubjectSettings, message: str | None) -> bool:
-    """Return whether a subject has the name of a Protobuf message that may lack its package."""
-    is_name = settings.strategy != "topic" and settings.subject is None
-    return is_name and message is not None and "." not in message
+def is_short_subject(side: SidePayload) -> bool:
+    """Return whether the subject has the name of a Protobuf message that may lack its package."""
+    return side.strategy != "topic" and side.subject is None and side.message is not None and "." not in side.message
 
 
-def short_subject_advice(side: Side, settings: SubjectSettings) -> str:
+def short_subject_advice(side: SidePayload) -> str:
     """Return what to do if the registry does not have such a subject."""
     return (
-        f"With {side}SubjectNameStrategy={settings.strategy}, {side}Message must be the full name of the message, such "
-        f"as flights.Flight. Or set {side}Subject."
+        f"With {side.side}SubjectNameStrategy={side.strategy}, {side.side}Message must be the full name of the "
+        f"message, such as flights.Flight. Or set {side.side}Subject."
     )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from pyspark_kafka_direct.config.hints import did_you_mean
+from pyspark_kafka_direct.config.hints import did_you_mean, either
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.errors import OptionError
 
@@ -154,5 +154,4 @@ def _one_of(allowed: Sequence[str], value: str, name: str) -> str:
         if allowed_value.lower() == value.lower():
             return allowed_value
     shown_values = [allowed_value for allowed_value in allowed if allowed_value]
-    expected = " or ".join([", ".join(shown_values[:-1]), shown_values[-1]]) if shown_values[1:] else shown_values[0]
-    raise invalid_value(name, value, expected, candidates=shown_values)
+    raise invalid_value(name, value, either(shown_values), candidates=shown_values)

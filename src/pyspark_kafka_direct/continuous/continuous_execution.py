@@ -421,7 +421,7 @@ class ContinuousExecution:
         for cause, offsets in result.skipped_offsets:
             self._offset_reader.count_loss(cause, offsets)
         for records, schema_errors in result.malformed_records:
-            mode = self._definition.read_settings.payloads.settings.mode
+            mode = self._definition.read_settings.payloads.mode
             self._offset_reader.count_malformed(mode, records, schema_errors)
         epoch_ended_at = self._system.monotonic()
         start_offsets = self._committed_offsets

@@ -104,10 +104,11 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
             raise OptionError(_unknown_column(field.name))
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
-        if payloads.format_of(column) != "binary":
+        payload = payloads.side(column)
+        if payload is not None:
             from pyspark_kafka_direct.payloads.spark.payload_schema import check_payload_type
 
-            check_payload_type(column, field, payloads)
+            check_payload_type(payload, field, payloads)
         elif column != ERROR_COLUMN:
             _check_type(column, field)
         columns.append(column)
@@ -115,12 +116,12 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
         from pyspark_kafka_direct.payloads.spark.payload_schema import check_error_column
 
         check_error_column(schema.fields[columns.index(ERROR_COLUMN)], columns, payloads)
-    decodes = any(payloads.format_of(column) != "binary" for column in columns)
-    if not decodes:
+    if all(payloads.side(column) is None for column in columns):
         return ReadSchema(schema, tuple(columns))
     from pyspark_kafka_direct.payloads.spark.session_time_zone import host_time_zone
 
-    return ReadSchema(schema, tuple(columns), payloads, host_time_zone() if _has_timestamps(schema, columns) else None)
+    time_zone = host_time_zone() if _has_timestamps(schema, columns) else None
+    return ReadSchema(schema, tuple(columns), payloads.for_tasks(), time_zone)
 
 
 def _has_timestamps(schema: StructType, columns: list[str]) -> bool:

@@ -50,7 +50,7 @@ class KafkaSourceProvider(DataSource):
 
         include_headers, payloads = parse_columns(dict(self.options))
         columns = kafka_schema(include_headers)
-        if not payloads.settings.decodes:
+        if not payloads.decodes:
             return columns
         from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
@@ -78,7 +78,7 @@ class KafkaSourceProvider(DataSource):
             if settings.source.push_down_filters
             else kafka_batch_reader.KafkaBatchReader
         )
-        return reader_class(settings, read_schema(schema, with_reader_schemas(settings.payloads, schema).settings))
+        return reader_class(settings, read_schema(schema, with_reader_schemas(settings.payloads, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from pyspark_kafka_direct.config.read_options import parse_stream_options
@@ -86,7 +86,7 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
         settings = parse_stream_options(dict(self.options))
-        columns = read_schema(schema, with_reader_schemas(settings.payloads, schema).settings)
+        columns = read_schema(schema, with_reader_schemas(settings.payloads, schema))
         if spark_features().has_read_limits:
             from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 

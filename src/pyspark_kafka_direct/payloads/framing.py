@@ -19,6 +19,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafka_direct.config.registry_settings import ID_FRAMINGS
 from pyspark_kafka_direct.payloads.avro.avro_encoding import zigzag
 from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
 from pyspark_kafka_direct.payloads.writer_schemas import FramedValues
@@ -26,7 +27,7 @@ from pyspark_kafka_direct.payloads.writer_schemas import FramedValues
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.registry_settings import FramingName
+    from pyspark_kafka_direct.config.payload_settings import SidePayload
 
 HEADER_NAMES: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Of the headers with schema ids."""
@@ -97,9 +98,20 @@ class ConfluentFraming:
         return FramedValues(values, starts, found.writers, found.schema_ids, malformed)
 
 
-def confluent_framing(column: str, name: FramingName) -> ConfluentFraming:
-    """Return the framing ``confluent`` or ``header`` of keys or values."""
-    return ConfluentFraming(HEADER_NAMES[column] if name == "header" else None)
+def id_framing(payload: SidePayload) -> ConfluentFraming | None:
+    """Return the framing ``confluent`` or ``header`` of keys or values, or None if they have no ids."""
+    if payload.framing == "none":
+        return None
+    return ConfluentFraming(HEADER_NAMES[payload.side] if payload.framing == "header" else None)
+
+
+def written_id(payload: SidePayload) -> tuple[bytes, tuple[str, bytes] | None]:
+    """Return what is in front of values, and the header of records, for the id of a schema."""
+    schema_id = payload.schema_id
+    if schema_id is None or payload.framing not in ID_FRAMINGS:
+        return b"", None
+    prefix = schema_id_prefix(schema_id if isinstance(schema_id, int) else UUID(schema_id))
+    return (prefix, None) if payload.framing == "confluent" else (b"", (HEADER_NAMES[payload.side], prefix))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import MalformedPayloadError, PayloadSchemaError, RecordTooLargeError
-from pyspark_kafka_direct.payloads.avro.avro_values import CONVERSION_MESSAGES
-from pyspark_kafka_direct.payloads.json.json_values import CONVERSION_REASONS
-from pyspark_kafka_direct.payloads.protobuf.protobuf_values import CONVERSION_MESSAGES as PROTOBUF_CONVERSION_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
+    from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 
 _MODES: Final = "Set mode=PERMISSIVE to read what cannot be decoded as null, or mode=DROPMALFORMED to drop the record."
 
@@ -37,14 +35,16 @@ def has_schema_error(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray | 
     return reduce(pc.or_, map(_schema_errors, sides.values()))
 
 
-def error_column(sides: Mapping[str, MalformedValues], rows: int, error_type: pa.StructType) -> pa.StructArray:
+def error_column(
+    sides: Mapping[str, MalformedValues], columns: Mapping[str, PayloadColumn], rows: int, error_type: pa.StructType
+) -> pa.StructArray:
     """Return the error of each row, null if it is not malformed.
 
     If both sides are, it is that of the side whose schema is at fault, or else that of the first one.
     """
     if not sides:
         return pa.nulls(rows, error_type)
-    errors = [_side_errors(side, malformed, error_type) for side, malformed in sides.items()]
+    errors = [_side_errors(side, malformed, columns[side], error_type) for side, malformed in sides.items()]
     if len(errors) == 1:
         return errors[0]
     at_fault = [_schema_errors(malformed) for malformed in sides.values()]
@@ -86,7 +86,7 @@ def messages(malformed: MalformedValues) -> pa.StringArray:
 def first_error(
     sides: Mapping[str, MalformedValues],
     values: Mapping[str, pa.BinaryArray],
-    format_names: Mapping[str, str],
+    columns: Mapping[str, PayloadColumn],
     offsets: pa.Int64Array,
     topic_partition: TopicPartition,
 ) -> MalformedPayloadError:
@@ -95,7 +95,7 @@ def first_error(
     first, side = min(found, key=lambda each: (each[0].row, not each[0].is_valid))
     advice = "" if first.is_valid else _advice(side, first.row, sides, values[side])
     return first.error_class()(
-        f"The {side} cannot be decoded as {format_names[side]}: {first.message}.{advice}",
+        f"The {side} cannot be decoded as {columns[side].format_name}: {first.message}.{advice}",
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         offset=offsets[first.row].as_py(),
@@ -139,11 +139,13 @@ def memory_error(columns: Sequence[str], topic_partition: TopicPartition) -> Rec
     )
 
 
-def _side_errors(side: str, malformed: MalformedValues, error_type: pa.StructType) -> pa.StructArray:
+def _side_errors(
+    side: str, malformed: MalformedValues, column: PayloadColumn, error_type: pa.StructType
+) -> pa.StructArray:
     rows = len(malformed.reasons)
     reasons, at_fault = malformed.reasons.dictionary_decode(), _schema_errors(malformed)
     # A payload of another format fails in the first stage, a field with a value of another type in the second one.
-    stages = pc.if_else(pc.is_in(reasons, _conversion_reasons()), "convert", "parse")
+    stages = pc.if_else(pc.is_in(reasons, pa.array([*column.conversion_reasons], pa.string())), "convert", "parse")
     fields = {
         "side": pa.repeat(side, rows),
         "stage": pc.if_else(at_fault, "schema", stages),
@@ -159,7 +161,3 @@ def _schema_errors(malformed: MalformedValues) -> pa.BooleanArray:
     if malformed.advice is None:
         return pa.repeat(pa.scalar(False), len(malformed.reasons))
     return malformed.advice.is_valid()
-
-
-def _conversion_reasons() -> pa.StringArray:
-    return pa.array([*CONVERSION_REASONS, *CONVERSION_MESSAGES, *PROTOBUF_CONVERSION_MESSAGES])

@@ -1,13 +1,16 @@
-"""A column that is decoded to structs, of which one field may have the original bytes of malformed records."""
+"""A column that is decoded, of which one field may have the original bytes of malformed records."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 
 
@@ -26,7 +29,7 @@ def wanted_fields(struct: pa.Schema, corrupt_record: str) -> WantedFields:
     return WantedFields(struct.remove(index), index)
 
 
-class PayloadColumn(Protocol):
+class PayloadColumn(ABC):
     """Decodes one column of a task's batches.
 
     A field ``_corrupt_record`` of type binary has the original bytes of the key or value of a malformed record, even if
@@ -34,21 +37,28 @@ class PayloadColumn(Protocol):
     """
 
     format_name: str  # for messages
-    shows_malformed: bool  # whether a field has the text or the bytes of malformed values
-    needs_headers: bool
+    conversion_reasons: Collection[str] = ()  # of values that have the format, but not the type of a field
+    needs_headers = False
+    shows_malformed = True  # whether a field has the text or the bytes of malformed values, if there can be any
 
+    def __init__(self, data_type: pa.DataType, bytes_index: int | None = None) -> None:
+        self._type = data_type
+        self._bytes_index = bytes_index  # of the field for original bytes
+
+    @abstractmethod
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes; ``headers`` are those of the records."""
-        ...
 
     def with_original_bytes(
-        self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
-    ) -> pa.StructArray:
-        """Add the field for original bytes; ``malformed`` are the malformed records, None if there are none."""
-        ...
+        self, decoded: pa.Array, values: pa.BinaryArray, malformed: pa.BooleanArray | None
+    ) -> pa.Array:
+        """Add the field for original bytes, if there is one; ``malformed`` are the malformed records, if any."""
+        if self._bytes_index is None:
+            return decoded
+        return _add_original_bytes(decoded, self._type, self._bytes_index, values, malformed)
 
 
-def add_original_bytes(
+def _add_original_bytes(
     structs: pa.StructArray,
     struct_type: pa.StructType,
     bytes_index: int,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.payloads.formats import payload_format
 from pyspark_kafka_direct.payloads.malformed_records import (
     error_column,
     first_error,
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
     from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
-    from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
-    from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
-    from pyspark_kafka_direct.payloads.user_decoder import UserDecoder
 
 _log = logging.getLogger("pyspark_kafka_direct.payloads")
 
@@ -71,27 +69,16 @@ class PayloadDecoder:
         record_columns = [column for column in columns if column != ERROR_COLUMN]
         if settings.mode == "FAILFAST" and _OFFSET not in columns:
             record_columns.append(_OFFSET)  # error messages contain it
-        self._string_columns: list[str] = []
-        self._user_decoders: dict[str, UserDecoder] = {}
-        self._typed_columns: dict[str, PayloadColumn] = {}
+        self._decoders: dict[str, PayloadColumn] = {}
         for index, column in enumerate(columns):
-            data_type = schema.field(index).type
-            match settings.format_of(column):
-                case "binary":
-                    pass
-                case "string":
-                    self._string_columns.append(column)
-                case "json" | "avro" | "protobuf":
-                    self._typed_columns[column] = _typed_column(column, data_type, settings, time_zone)
-                case factory_name:
-                    from pyspark_kafka_direct.payloads.user_decoder import UserDecoder
-
-                    self._user_decoders[column] = UserDecoder(column, factory_name, data_type)
-        self._format_names = {column: typed.format_name for column, typed in self._typed_columns.items()}
+            payload = settings.side(column)
+            if payload is not None:
+                data_type = schema.field(index).type
+                self._decoders[column] = payload_format(payload.format).column(payload, settings, data_type, time_zone)
         self._shows_malformed = ERROR_COLUMN in columns or all(
-            typed_column.shows_malformed for typed_column in self._typed_columns.values()
+            decoder.shows_malformed for decoder in self._decoders.values()
         )
-        needs_headers = any(typed_column.needs_headers for typed_column in self._typed_columns.values())
+        needs_headers = any(decoder.needs_headers for decoder in self._decoders.values())
         if needs_headers and _HEADERS not in columns:
             record_columns.append(_HEADERS)
         self.record_columns = tuple(record_columns)
@@ -106,8 +93,7 @@ class PayloadDecoder:
             try:
                 yield from self._decode_batch(batch, topic_partition)
             except MemoryError:
-                columns = [f"{column}s to {name}" for column, name in self._format_names.items()]
-                columns += [f"{column}s with {self._settings.format_of(column)}" for column in self._user_decoders]
+                columns = [f"{column}s as {decoder.format_name}" for column, decoder in self._decoders.items()]
                 raise memory_error(columns, topic_partition) from None
 
     def take_malformed(self) -> Counter[TopicPartition]:
@@ -136,11 +122,7 @@ class PayloadDecoder:
 
     def _decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
-        for column in self._string_columns:
-            arrays[column] = _as_string(arrays[column])
-        for column, decoder in self._user_decoders.items():
-            arrays[column] = decoder.decode(arrays[column])
-        for start, decoded in self._decode_columns(tuple(self._typed_columns), arrays, 0, batch.num_rows):
+        for start, decoded in self._decode_columns(tuple(self._decoders), arrays, 0, batch.num_rows):
             rows = len(next(iter(decoded.values())).values) if decoded else batch.num_rows
             records = {column: array.slice(start, rows) for column, array in arrays.items()}
             result = self._apply_mode(records, decoded, rows, topic_partition)
@@ -162,7 +144,7 @@ class PayloadDecoder:
         headers = arrays.get(_HEADERS)
         while start < end:
             values = arrays[column].slice(start, end - start)
-            decoded = self._typed_columns[column].decode(
+            decoded = self._decoders[column].decode(
                 values, None if headers is None else headers.slice(start, end - start)
             )
             decoded_end = start + len(decoded.values)
@@ -189,14 +171,14 @@ class PayloadDecoder:
             if malformed_values is not None:
                 malformed[column] = malformed_values
         if malformed and self._settings.mode == "FAILFAST":
-            raise first_error(malformed, originals, self._format_names, arrays[_OFFSET], topic_partition)
+            raise first_error(malformed, originals, self._decoders, arrays[_OFFSET], topic_partition)
         self._decoded[topic_partition] += rows
         malformed_rows = is_malformed(malformed) if malformed else None
-        for column, typed_column in self._typed_columns.items():
-            arrays[column] = typed_column.with_original_bytes(arrays[column], originals[column], malformed_rows)
+        for column, decoder in self._decoders.items():
+            arrays[column] = decoder.with_original_bytes(arrays[column], originals[column], malformed_rows)
         if ERROR_COLUMN in self._columns:
             error_type = self._schema.field(self._columns.index(ERROR_COLUMN)).type
-            arrays[ERROR_COLUMN] = error_column(malformed, rows, error_type)
+            arrays[ERROR_COLUMN] = error_column(malformed, self._decoders, rows, error_type)
         result = pa.RecordBatch.from_arrays([arrays[column] for column in self._columns], schema=self._schema)
         if malformed_rows is None:
             return result
@@ -215,62 +197,3 @@ class PayloadDecoder:
                 self._schema_errors.add(f"{topic_partition.topic}, {column}s", values)
         if count:
             self._malformed[topic_partition] += count
-
-
-def _typed_column(column: str, data_type: pa.StructType, settings: PayloadSettings, time_zone: str) -> PayloadColumn:
-    # Only the modules of the format are imported.
-    if settings.format_of(column) == "json":
-        from pyspark_kafka_direct.payloads.json.json_column import JsonColumn, json_framing
-
-        return JsonColumn(data_type, settings.corrupt_record, time_zone, json_framing(column, settings))
-    if settings.format_of(column) == "protobuf":
-        from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
-
-        return ProtobufColumn(
-            data_type, settings.protobuf_of(column), settings.corrupt_record, writers=_writer_messages(column, settings)
-        )
-    from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, given_schema
-    from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
-
-    text, references = settings.avro_schema_of(column) or "", settings.references_of(column)
-    if column in settings.single_object:
-        from pyspark_kafka_direct.payloads.avro.single_object import single_object
-
-        return AvroColumn(data_type, single_object(parse_avro_schema(text, references)), settings.corrupt_record)
-    given_id = settings.schema_id_of(column)
-    if given_id is not None:
-        from pyspark_kafka_direct.payloads.avro.avro_column import AvroSettings, GivenSchema
-        from pyspark_kafka_direct.payloads.framing import confluent_framing
-
-        schema, framing = parse_avro_schema(text, references), confluent_framing(column, given_id.framing)
-        avro = AvroSettings(schema, framing, GivenSchema(schema, given_id.schema_id))
-        return AvroColumn(data_type, avro, settings.corrupt_record)
-    if settings.registry is None or settings.registry.side(column).framing == "none":
-        return AvroColumn(data_type, given_schema(parse_avro_schema(text, references)), settings.corrupt_record)
-    from pyspark_kafka_direct.payloads.avro.registry_schemas import ReaderSchema, registry_avro_settings
-
-    reader = ReaderSchema(text, references, settings.registry.side(column).source)
-    return AvroColumn(data_type, registry_avro_settings(settings.registry, column, reader), settings.corrupt_record)
-
-
-def _writer_messages(column: str, settings: PayloadSettings) -> GivenMessage | WriterMessages | None:
-    given_id = settings.schema_id_of(column)
-    if given_id is not None:
-        from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
-
-        return GivenMessage(settings.protobuf_of(column), given_id.schema_id)
-    if settings.registry is None or settings.registry.side(column).framing == "none":
-        return None
-    from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
-
-    compares = settings.registry.evolution == "restart"
-    source = settings.registry.side(column).source
-    return WriterMessages(
-        settings.registry.settings, settings.protobuf_of(column), source, fails_at_new_fields=compares
-    )
-
-
-def _as_string(column: pa.BinaryArray) -> pa.StringArray:
-    """Return bytes as strings without a copy or a check: as in Spark, a cast accepts invalid UTF-8."""
-    validity, offsets, data = column.buffers()
-    return pa.StringArray.from_buffers(len(column), offsets, data, validity, column.null_count, column.offset)

@@ -8,19 +8,25 @@ import pyarrow as pa
 
 from pyspark_kafka_direct.config.user_factories import load_factory
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
+from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
+from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, as_type, is_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+
 _MAX_TYPE_CHARS: Final = 500
 
 
-class UserDecoder:
+class UserColumn(PayloadColumn):
     """Calls the user's decoder for each batch, and checks what it returns: Spark would read other arrays wrongly."""
 
     def __init__(self, column: str, factory_name: str, data_type: pa.DataType) -> None:
         self._where = f"option {column}Format: {factory_name}"
-        self._type = data_type
+        super().__init__(data_type)
+        self.format_name = factory_name
         factory = load_factory(f"{column}Format", factory_name, "a decoder", "every executor")
         decoder = factory(data_type)
         if not callable(decoder):
@@ -29,7 +35,7 @@ class UserDecoder:
             )
         self._decode: Callable[[pa.BinaryArray], object] = decoder
 
-    def decode(self, values: pa.BinaryArray) -> pa.Array:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode the values of a batch."""
         decoded = self._decode(values)
         if not isinstance(decoded, pa.Array):
@@ -48,7 +54,30 @@ class UserDecoder:
                 f"{self._where}: the decoder must return one row for each value, got {len(decoded)} rows for "
                 f"{len(values)} values; return null for a value that cannot be decoded"
             )
-        return decoded
+        return DecodedValues(decoded, None)
+
+
+class UserFormat(PayloadFormat):
+    """A decoder of the user, ``module:factory``."""
+
+    def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
+        """Return the type that the option names."""
+        side, ddl = payload.side, payload.schema
+        if not ddl or not ddl.strip():
+            raise OptionError(
+                f"{side}Format={payload.format} needs the type that its decoder returns: give the column {side} a "
+                f"type with .schema(), or set {side}Schema, for example to 'id bigint, name string', or to binary"
+            )
+        return ddl if is_type(ddl) else as_type(ddl)
+
+    def column(
+        self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str
+    ) -> UserColumn:
+        """Return the column, and load the decoder."""
+        return UserColumn(payload.side, payload.format, data_type)
+
+
+FORMAT: Final = UserFormat()
 
 
 def _type_name(value: object) -> str:

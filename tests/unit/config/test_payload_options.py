@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.config.payload_parser import PayloadOptions, parse_payload_arguments
-from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
+from pyspark_kafka_direct.config.payload_parser import parse_payload_arguments
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.config.read_options import (
     parse_batch_options,
     parse_columns,
@@ -18,15 +18,14 @@ from pyspark_kafka_direct.config.read_options import (
 )
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
-from pyspark_kafka_direct.config.subject_names import SIDES
 from pyspark_kafka_direct.errors import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
 
 def test_payloads_are_bytes_by_default() -> None:
-    assert parse_batch_options(BASE).payloads == PayloadOptions(PayloadSettings())
-    assert parse_stream_options(BASE).payloads == PayloadOptions(PayloadSettings())
+    assert parse_batch_options(BASE).payloads == PayloadSettings()
+    assert parse_stream_options(BASE).payloads == PayloadSettings()
     assert not PayloadSettings().decodes
 
 
@@ -39,11 +38,12 @@ def test_formats_schemas_and_mode() -> None:
         "mode": "failfast",
         "columnNameOfCorruptRecord": "text",
     }
-    expected = PayloadOptions(PayloadSettings("string", "json", "FAILFAST", "text"), None, "a int")
+    value = SidePayload("value", "json", "a int")
+    expected = PayloadSettings(SidePayload("key", "string"), value, "FAILFAST", "text")
     assert parse_batch_options(options).payloads == expected
     assert parse_stream_options(options).payloads == expected
     assert parse_columns(options) == (False, expected)
-    assert [expected.settings.format_of(column) for column in ("key", "value", "topic")] == ["string", "json", "binary"]
+    assert [expected.side(column) for column in ("key", "value", "topic")] == [expected.key, value, None]
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,11 @@ def test_invalid_options_are_rejected(options: dict[str, str], message: str) -> 
 
 def test_avro_fails_at_malformed_data_by_default() -> None:
     avro = {"valueFormat": "avro", "valueSchema": '"int"'}
-    expected = PayloadSettings("json", "avro", "FAILFAST", value_avro_schema='"int"')
+    value = SidePayload("value", "avro", '"int"')
+    expected = PayloadSettings(SidePayload("key", "json", "a int"), value, "FAILFAST")
     options = {**BASE, **avro, "keyFormat": "json", "keySchema": "a int"}
-    assert parse_batch_options(options).payloads == PayloadOptions(expected, "a int", '"int"')
-    assert parse_batch_options({**BASE, **avro, "mode": "permissive"}).payloads.settings.mode == "PERMISSIVE"
+    assert parse_batch_options(options).payloads == expected
+    assert parse_batch_options({**BASE, **avro, "mode": "permissive"}).payloads.mode == "PERMISSIVE"
 
 
 def test_options_of_json_alone_are_ignored_with_a_warning() -> None:
@@ -109,10 +110,10 @@ def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
         with pytest.raises(OptionError, match=message):
             parse(options)
         monkeypatch.setenv(PAYLOAD_DECODERS_VARIABLE, "other:make, decoders:Csv.make")
-        assert parse(options).payloads == PayloadOptions(PayloadSettings("binary", "decoders:Csv.make"), None, "a int")
+        assert parse(options).payloads == PayloadSettings(value=SidePayload("value", "decoders:Csv.make", "a int"))
     monkeypatch.delenv(PAYLOAD_DECODERS_VARIABLE)
-    assert parse_continuous_options(options).payloads.settings.value_format == "decoders:Csv.make"
-    assert parse_payload_arguments({"keyFormat": "decoders:make"}).settings.key_format == "decoders:make"
+    assert parse_continuous_options(options).payloads.value.format == "decoders:Csv.make"
+    assert parse_payload_arguments({"keyFormat": "decoders:make"}).key.format == "decoders:make"
 
 
 @pytest.mark.parametrize("value", ["decoders:", ":make", "decoders:make()", "deco ders:make", "a:b:c", "json:"])
@@ -128,24 +129,24 @@ def test_payloads_are_parsed_although_another_option_is_invalid() -> None:
     # A batch does not start at latest, and a stream does not have these limits: the errors differ.
     invalid = {**BASE, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many", "includeHeaders": "true"}
     typed = {"valueFormat": "json", "VALUESCHEMA": "a int", "mode": "failfast"}
-    settings = PayloadSettings("binary", "json", "FAILFAST")
-    assert parse_columns({**invalid, **typed}) == (True, PayloadOptions(settings, None, "a int"))
+    settings = PayloadSettings(value=SidePayload("value", "json", "a int"), mode="FAILFAST")
+    assert parse_columns({**invalid, **typed}) == (True, settings)
     with pytest.raises(OptionError, match="mode must be PERMISSIVE, DROPMALFORMED or FAILFAST"):
         parse_columns({**invalid, **typed, "mode": "quickly"})
-    assert parse_columns(invalid) == (True, PayloadOptions(PayloadSettings()))
+    assert parse_columns(invalid) == (True, PayloadSettings())
 
 
 AVRO = {**BASE, "valueFormat": "avro", "schema.registry.url": "https://one:8081"}
 
 
 def test_a_registry_of_avro() -> None:
-    registry = parse_batch_options({**AVRO, "schemaEvolutionMode": "restart"}).payloads.settings.registry
-    assert registry is not None
-    assert registry.settings.urls == ("https://one:8081",)
-    assert (registry.value.subject, registry.key.subject, registry.evolution) == ("t-value", "t-key", "restart")
+    payloads = parse_batch_options({**AVRO, "schemaEvolutionMode": "restart"}).payloads
+    assert payloads.registry is not None
+    assert payloads.registry.urls == ("https://one:8081",)
+    assert (payloads.value.subject, payloads.key.subject, payloads.evolution) == ("t-value", "t-key", "restart")
     for parsed in (parse_stream_options(AVRO), parse_continuous_options(AVRO)):
-        assert parsed.payloads.settings.registry == parse_batch_options(AVRO).payloads.settings.registry
-    assert parse_batch_options({**BASE, "valueFormat": "avro", "valueSchema": "x"}).payloads.settings.registry is None
+        assert parsed.payloads.registry == parse_batch_options(AVRO).payloads.registry
+    assert parse_batch_options({**BASE, "valueFormat": "avro", "valueSchema": "x"}).payloads.registry is None
 
 
 @pytest.mark.parametrize(
@@ -162,9 +163,7 @@ def test_a_registry_of_avro() -> None:
 )
 def test_the_subject_follows_from_a_single_topic(options: dict[str, str], subject: str | None) -> None:
     given = {name: value for name, value in AVRO.items() if name != "subscribe"} | options
-    registry = parse_batch_options(given).payloads.settings.registry
-    assert registry is not None
-    assert registry.value.subject == subject
+    assert parse_batch_options(given).payloads.value.subject == subject
 
 
 WITHOUT_REGISTRY = {"valueFormat": "avro", "valueSchema": "x"}
@@ -284,23 +283,24 @@ def test_options_that_say_how_bytes_are_read_are_not_ignored(options: dict[str, 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, GivenSchemaId(7, "confluent")),
-        ({"valueFraming": "confluent"}, GivenSchemaId(7, "confluent")),
-        ({"valueFraming": "header"}, GivenSchemaId(7, "header")),
-        ({"valueSchemaId": " 0 "}, GivenSchemaId(0, "confluent")),
-        ({"valueSchemaId": "2147483647"}, GivenSchemaId(2147483647, "confluent")),
+        ({}, (7, "confluent")),
+        ({"valueFraming": "confluent"}, (7, "confluent")),
+        ({"valueFraming": "header"}, (7, "header")),
+        ({"valueSchemaId": " 0 "}, (0, "confluent")),
+        ({"valueSchemaId": "2147483647"}, (2147483647, "confluent")),
         (
             {"valueSchemaId": "1F3C2A00-1111-2222-3333-00000000000A", "valueFraming": "header"},
-            GivenSchemaId("1f3c2a00-1111-2222-3333-00000000000a", "header"),
+            ("1f3c2a00-1111-2222-3333-00000000000a", "header"),
         ),
     ],
 )
-def test_the_id_of_a_schema_replaces_a_registry(options: dict[str, str], expected: GivenSchemaId) -> None:
+def test_the_id_of_a_schema_replaces_a_registry(options: dict[str, str], expected: tuple[int | str, str]) -> None:
     given = {**WITHOUT_REGISTRY, "valueSchemaId": "7", **options}
     for parse in (parse_batch_options, parse_stream_options, parse_continuous_options):
         parsed = parse({**BASE, **given})
-        settings = parsed.payloads.settings
-        assert (settings.schema_id_of("value"), settings.schema_id_of("key"), settings.registry) == (
+        settings = parsed.payloads
+        found = (settings.value.schema_id, settings.value.framing)
+        assert (found, settings.key.schema_id, settings.registry) == (
             expected,
             None,
             None,
@@ -406,9 +406,9 @@ def test_each_option_is_applied_rejected_or_warned_of(
             continue  # the option is needed
         has_ids = registry or name.replace("Framing", "SchemaId") in names  # then, confluent is the default
         is_default = options[name] == "none" or (options[name] == "confluent" and has_ids)
-        settings = parsed.payloads.settings
+        settings = parsed.payloads
         is_of_json = name == "schema.registry.url" and any(  # nothing is requested for JSON behind an id
-            settings.json_framing_of(side) in ("confluent", "header") for side in SIDES
+            side.format == "json" and side.framing in ("confluent", "header") for side in (settings.key, settings.value)
         )
         is_applied = parsed.payloads != without.payloads or is_default or is_of_json
         assert is_applied or any(f"the option {name} is ignored" in warning for warning in parsed.warnings), name
@@ -435,8 +435,8 @@ def test_where_the_schema_id_of_json_is(options: dict[str, str], framing: str) -
     given = {**BASE, "valueFormat": "json", "valueSchema": "a int", **options}
     for parse in (parse_batch_options, parse_stream_options):
         parsed = parse(given)
-        settings = parsed.payloads.settings
-        assert (settings.json_framing_of("value"), settings.json_framing_of("key")) == (framing, "none")
+        settings = parsed.payloads
+        assert (settings.value.framing, settings.key.framing) == (framing, "none")
         assert settings.registry is None
         ignored = [warning for warning in parsed.warnings if "ignored" in warning]
         assert bool(ignored) == (list(options) == ["schema.registry.url"])
@@ -462,4 +462,4 @@ def test_a_stream_that_starts_at_latest_is_rejected_when_it_is_loaded() -> None:
 def test_the_error_about_another_option_is_not_one_about_a_schema_that_the_registry_has() -> None:
     # A batch does not start at latest, and a stream does not have these limits: the errors differ.
     invalid = {**AVRO, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many"}
-    assert parse_columns(invalid) == (False, PayloadOptions(PayloadSettings()))
+    assert parse_columns(invalid) == (False, PayloadSettings())

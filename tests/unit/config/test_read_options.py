@@ -22,7 +22,7 @@ from pyspark_kafka_direct.config.offset_specs import (
 )
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
-from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_columns, parse_stream_options
 from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
 from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings, ReadSettings, SourceSettings
@@ -61,7 +61,7 @@ def test_defaults_are_those_of_spark() -> None:
         ConnectionSettings((("broker", 9092),)),
         FetchSettings(),
         SourceSettings(selection=SubscribeStrategy(("t",)), start=Earliest(), end=Latest()),
-        PayloadOptions(),
+        PayloadSettings(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,16 +11,19 @@ from pyspark_kafka_direct.config.client_parser import parse_connection
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
+from pyspark_kafka_direct.config.payload_settings import SidePayload
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
-from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_subject
+from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_side
 from pyspark_kafka_direct.config.registry_settings import (
     REGISTRY_TLS,
     RegistryCredentials,
     RegistrySettings,
-    SubjectSettings,
 )
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.payload_settings import Side
 
 URL = "https://one:8081"
 OAUTH = {
@@ -235,17 +239,18 @@ def test_credentials_are_sent_to_this_host_without_a_warning() -> None:
 
 
 def test_subjects() -> None:
-    def subject(side: str, options: dict[str, str], *, has_registry: bool = True) -> SubjectSettings:
-        given = {"kafka.bootstrap.servers": "b:1", **options}
-        parsed = parse_config(given, api="batch", source=ConfigSource.OPTION, table=TABLE)
-        return parse_subject(parsed, side, has_registry=has_registry)  # type: ignore[arg-type]
+    def parsed_side(side: Side, options: dict[str, str], registry: str = "https://r:8081") -> SidePayload:
+        formats = {"keyFormat": "avro", "valueFormat": "avro", "schema.registry.url": registry}
+        broker = {"kafka.bootstrap.servers": "b:1"}
+        return parse_side(parse_config({**broker, **formats, **options}, api="batch", source=ConfigSource.OPTION), side)
 
-    assert subject("value", {}) == SubjectSettings(framing="confluent")
-    assert subject("value", {}, has_registry=False) == SubjectSettings(framing="none")
+    assert parsed_side("value", {}) == SidePayload("value", "avro", framing="confluent")
+    assert parsed_side("value", {}, registry="") == SidePayload("value", "avro", framing="none")
+    assert parsed_side("value", {"valueFormat": "json"}) == SidePayload("value", "json", framing="none")
     options = {"keySubject": "k", "valueSubjectNameStrategy": "Topic-Record", "valueSchemaVersion": "12"}
-    found = subject("value", {"valueFraming": "header", **options})
-    assert found == SubjectSettings(None, "topic-record", "12", "header")
-    assert subject("key", options).subject == "k"
+    found = parsed_side("value", {"valueFraming": "header", **options})
+    assert found == SidePayload("value", "avro", framing="header", strategy="topic-record", version="12")
+    assert parsed_side("key", options).subject == "k"
     for version in ("0", "-1", "newest", "1.5"):
         with pytest.raises(OptionError, match="valueSchemaVersion must be latest or the number of a version"):
-            subject("value", {"valueSchemaVersion": version})
+            parsed_side("value", {"valueSchemaVersion": version})

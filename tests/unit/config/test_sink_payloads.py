@@ -60,13 +60,13 @@ def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, 
     payloads = parse(valueFormat="avro", **REGISTRY, **options).payloads
     assert payloads.sides_with_types == {"value"}
     assert (payloads.auto_register, payloads.use_latest) == (auto_register, use_latest)
-    assert payloads.columns[0].subject.framing == framing
+    assert payloads.sides[0].framing == framing
 
 
 def test_access_to_a_registry_that_is_not_needed_is_warned_of() -> None:
     access = {**REGISTRY, "schema.registry.basic.auth.user.info": "a:b"}
     parsed = parse(keyFormat="json", **access)
-    assert parsed.payloads.columns == ()
+    assert parsed.payloads.sides == ()
     assert parsed.warnings == tuple(
         f"the option {name} is ignored: nothing is written as Avro or Protobuf, or as JSON with schema ids"
         for name in access
@@ -123,15 +123,15 @@ def test_a_version_that_is_not_written_with_is_warned_of(others: dict[str, str])
 def test_json_without_ids_is_what_the_framing_none_says(others: dict[str, str]) -> None:
     parsed = parse(valueFormat="json", valueFraming="none", **others)
     assert parsed.warnings == ()
-    assert "value" not in [column.side for column in parsed.payloads.columns]
+    assert "value" not in [column.side for column in parsed.payloads.sides]
 
 
 @pytest.mark.parametrize("framing", ["confluent", "header"])
 def test_json_is_written_with_ids_if_the_framing_says_so(framing: str) -> None:
     payloads = parse(valueFormat="json", keyFormat="json", valueFraming=framing, **REGISTRY).payloads
-    (column,) = payloads.columns
-    assert (column.side, column.payload_format, column.subject.framing) == ("value", "json", framing)
-    assert parse(valueFormat="json", valueFraming="none", **REGISTRY).payloads.columns == ()
+    (column,) = payloads.sides
+    assert (column.side, column.format, column.framing) == ("value", "json", framing)
+    assert parse(valueFormat="json", valueFraming="none", **REGISTRY).payloads.sides == ()
 
 
 @pytest.mark.parametrize(

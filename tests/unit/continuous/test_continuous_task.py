@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 from pyspark_kafka_direct.continuous.continuous_task import Losses, TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest
@@ -388,7 +388,7 @@ def test_an_error_of_the_function_ends_the_task() -> None:
 
 
 def test_values_are_decoded_before_the_function(caplog: pytest.LogCaptureFixture) -> None:
-    settings = PayloadSettings(value_format="json", mode="DROPMALFORMED")
+    settings = PayloadSettings(value=SidePayload("value", "json"), mode="DROPMALFORMED")
     decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": pa.struct({"n": pa.int32()})}))
 
     def records(partition: TopicPartition, first_offset: int, *values: bytes) -> PolledBatch:
@@ -417,8 +417,7 @@ def test_values_are_decoded_before_the_function(caplog: pytest.LogCaptureFixture
 
 def test_records_whose_schema_cannot_be_used_are_reported_with_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
     avro = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
-    given = GivenSchemaId(7, "confluent")
-    settings = PayloadSettings(value_format="avro", value_avro_schema=avro, value_schema_id=given)
+    settings = PayloadSettings(value=SidePayload("value", "avro", schema=avro, framing="confluent", schema_id=7))
     decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": pa.struct({"n": pa.int32()})}))
     good, other = b"\0\0\0\0\7\2", b"\0\0\0\0\x08\2"
     batches = [

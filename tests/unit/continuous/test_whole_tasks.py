@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.continuous import continuous_task
@@ -174,7 +174,9 @@ def test_a_function_gets_the_selected_columns(task: TaskRun) -> None:
 
 
 def test_values_are_decoded(task: TaskRun) -> None:
-    wanted = DecodedColumns(PayloadSettings(value_format="string"), ("value",), pa.schema([("value", pa.string())]))
+    wanted = DecodedColumns(
+        PayloadSettings(value=SidePayload("value", "string")), ("value",), pa.schema([("value", pa.string())])
+    )
     task.run_task(decoded=wanted)
     assert sorted(row["value"] for batch in task.written for row in batch.to_pylist()) == sorted(
         [*records(0, 10), *records(5, 10)]

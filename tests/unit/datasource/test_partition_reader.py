@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
@@ -92,7 +92,7 @@ def test_malformed_records_are_reported_to_the_driver(
 
     monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
     schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
-    payloads = PayloadSettings(value_format="json", mode=mode)
+    payloads = PayloadSettings(value=SidePayload("value", "json"), mode=mode)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
         reader = KafkaPartitionReader(RangeTaskReader(*CONFIG, receiver.channel), read_schema(schema, payloads))
@@ -116,8 +116,9 @@ def test_records_whose_schema_cannot_be_used_are_reported_apart(
     monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
     avro = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
-    given = GivenSchemaId(7, "confluent")
-    payloads = PayloadSettings(value_format="avro", mode=mode, value_avro_schema=avro, value_schema_id=given)
+    payloads = PayloadSettings(
+        value=SidePayload("value", "avro", schema=avro, framing="confluent", schema_id=7), mode=mode
+    )
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
         reader = KafkaPartitionReader(RangeTaskReader(*CONFIG, receiver.channel), read_schema(schema, payloads))

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.payloads.spark import session_time_zone
@@ -91,7 +91,7 @@ def test_a_task_decodes_timestamps_in_the_time_zone_of_the_session(
             return []
 
     monkeypatch.setattr(session_time_zone, "task_time_zone", lambda default: "Asia/Tokyo")
-    payloads = PayloadSettings(value_format="json")
+    payloads = PayloadSettings(value=SidePayload("value", "json"))
     schema = read_schema(struct(("value", struct(("a", kind)))), payloads)
     reader: Any = Reader()
     task: Any = None

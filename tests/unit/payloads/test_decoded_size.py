@@ -160,7 +160,7 @@ def test_avro_batches_end_before_the_limit(values: list[bytes | None], limit: in
 PEAK: Final = """
 import sys
 import pyarrow as pa
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from tests.unit.records.peak_memory import peak_memory
@@ -169,14 +169,14 @@ name, rows = sys.argv[1], int(sys.argv[2])
 types = [pa.float64(), pa.string(), pa.int64(), pa.list_(pa.int32())]
 fields = [(f"f{number}", types[number % 4]) for number in range(600)]
 if name == "json":
-    settings = PayloadSettings(value_format="json")
+    settings = PayloadSettings(value=SidePayload("value", "json"))
     values = [b'{"f%d":1}' % (row % 600) for row in range(rows)]
 else:
     kinds = ["double", "string", "long", {"type": "array", "items": "int"}]
     schema = {"type": "record", "name": "R", "fields": [
         {"name": field, "type": ["null", kinds[number % 4]]} for number, (field, _) in enumerate(fields)]}
     import json
-    settings = PayloadSettings(value_format="avro", value_avro_schema=json.dumps(schema))
+    settings = PayloadSettings(value=SidePayload("value", "avro", json.dumps(schema)))
     values = [b"\\0" * 600] * rows
 decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": pa.struct(fields)}))
 batch = pa.record_batch({"value": pa.array(values, pa.binary())})

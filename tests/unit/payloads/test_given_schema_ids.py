@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 
-from pyspark_kafka_direct.config.payload_settings import GivenSchemaId, PayloadSettings, ProtobufSource
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
@@ -20,6 +20,7 @@ from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.config.registry_settings import FramingName
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
 PROTO = 'syntax = "proto3"; message Other { int32 n = 1; } message R { int32 n = 1; message Inner { int32 n = 1; } }'
@@ -53,19 +54,19 @@ def decode(
     return found
 
 
-def avro(schema_id: GivenSchemaId, mode: MalformedMode = "PERMISSIVE") -> PayloadSettings:
-    return PayloadSettings(value_format="avro", mode=mode, value_avro_schema=AVRO, value_schema_id=schema_id)
+def avro(
+    schema_id: int | str, mode: MalformedMode = "PERMISSIVE", framing: FramingName = "confluent"
+) -> PayloadSettings:
+    return PayloadSettings(value=SidePayload("value", "avro", AVRO, framing=framing, schema_id=schema_id), mode=mode)
 
 
 def protobuf(schema: str, message: str | None, schema_id: int | str = 7) -> PayloadSettings:
-    source = ProtobufSource(schema, message)
-    given = GivenSchemaId(schema_id, "confluent")
-    return PayloadSettings(value_format="protobuf", value_protobuf=source, value_schema_id=given)
+    return PayloadSettings(value=SidePayload("value", "protobuf", schema, message, "confluent", schema_id))
 
 
 def test_avro_behind_an_id() -> None:
     values = [ID_7 + FIVE, ID_8 + FIVE, None, FIVE, GUID_BYTES + FIVE, ID_7 + FIVE + b"x", ID_7[:3]]
-    assert decode(avro(GivenSchemaId(7, "confluent")), values) == [
+    assert decode(avro(7), values) == [
         (5, None, None),
         (None, OTHER.format(8, 7), 8),
         (None, None, None),
@@ -74,7 +75,7 @@ def test_avro_behind_an_id() -> None:
         (None, "bytes after the end of the datum, at byte 6", 7),
         (None, "the value ends within its schema id, at byte 3", None),
     ]
-    assert decode(avro(GivenSchemaId(GUID, "confluent")), [GUID_BYTES + FIVE, ID_7 + FIVE]) == [
+    assert decode(avro(GUID), [GUID_BYTES + FIVE, ID_7 + FIVE]) == [
         (5, None, None),
         (None, OTHER.format(7, GUID), 7),
     ]
@@ -83,9 +84,9 @@ def test_avro_behind_an_id() -> None:
 def test_avro_with_an_id_in_a_header() -> None:
     values: list[bytes | None] = [FIVE, ID_7 + FIVE, FIVE, FIVE]
     headers = [ID_7, None, ID_8, GUID_BYTES]
-    decoded = decode(avro(GivenSchemaId(7, "header")), values, headers)
+    decoded = decode(avro(7, framing="header"), values, headers)
     assert [number for number, _, _ in decoded] == [5, 5, None, None]
-    decoded = decode(avro(GivenSchemaId(GUID, "header")), values, headers)
+    decoded = decode(avro(GUID, framing="header"), values, headers)
     assert [number for number, _, _ in decoded] == [None, None, None, 5]
 
 
@@ -126,15 +127,14 @@ def descriptors() -> str:
 
 
 def test_another_id_fails_or_drops_as_the_mode_says() -> None:
-    given = GivenSchemaId(7, "confluent")
     schema = pa.schema([("value", pa.struct({"n": pa.int32()})), ("offset", pa.int64())])
     rows = [{"value": ID_7 + FIVE, "offset": 3}, {"value": ID_8 + FIVE, "offset": 4}]
     batch = pa.RecordBatch.from_pylist(rows, arrow_schema(["value", "offset"]))
-    dropping = DecodedColumns(avro(given, "DROPMALFORMED"), ("value", "offset"), schema).decoder()
+    dropping = DecodedColumns(avro(7, "DROPMALFORMED"), ("value", "offset"), schema).decoder()
     assert [row["offset"] for each in dropping.decode([batch], TopicPartition("t", 0)) for row in each.to_pylist()] == [
         3
     ]
-    failing = DecodedColumns(avro(given, "FAILFAST"), ("value", "offset"), schema).decoder()
+    failing = DecodedColumns(avro(7, "FAILFAST"), ("value", "offset"), schema).decoder()
     with pytest.raises(MalformedPayloadError, match=OTHER.format(8, 7)) as caught:
         list(failing.decode([batch], TopicPartition("t", 0)))
     assert caught.value.offset == 4

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.payloads.json import json_column
@@ -42,7 +42,7 @@ def records(decoder: PayloadDecoder, values: Sequence[bytes | None], first_offse
 
 
 def decoder(mode: MalformedMode = "PERMISSIVE", columns: Sequence[str] = ("value",)) -> PayloadDecoder:
-    settings = PayloadSettings(value_format="json", mode=mode)
+    settings = PayloadSettings(value=SidePayload("value", "json"), mode=mode)
     types = {
         "value": STRUCT,
         "key": pa.binary(),
@@ -90,7 +90,7 @@ def test_malformed_records_that_no_column_shows_are_logged(
 ) -> None:
     types = {"value": value_type, "_error": pa.struct(list(ERROR))}
     schema = pa.schema([(name, types[name]) for name in columns])
-    payloads = PayloadDecoder(PayloadSettings(value_format="json"), columns, schema)
+    payloads = PayloadDecoder(PayloadSettings(value=SidePayload("value", "json")), columns, schema)
     rows_of(payloads, records(payloads, [BAD, GOOD, None]), records(payloads, [BAD]))
     assert payloads.take_malformed() == {TP: 2}
     shown = "_error" in columns or value_type.get_field_index("_corrupt_record") >= 0
@@ -116,7 +116,12 @@ def test_the_query_fails_at_the_first_malformed_record(columns: tuple[str, ...])
 
 
 def test_keys_and_values_are_decoded_by_themselves() -> None:
-    settings = PayloadSettings("json", "string", "DROPMALFORMED", "text")
+    settings = PayloadSettings(
+        key=SidePayload("key", "json"),
+        value=SidePayload("value", "string"),
+        mode="DROPMALFORMED",
+        corrupt_record="text",
+    )
     schema = pa.schema({"key": pa.struct({"id": pa.int32(), "text": pa.string()}), "value": pa.string()})
     payloads = PayloadDecoder(settings, ("key", "value"), schema)
     batch = pa.RecordBatch.from_pydict(
@@ -146,7 +151,7 @@ def test_errors_are_a_column() -> None:
 
 
 def test_the_error_of_the_first_side_is_reported() -> None:
-    settings = PayloadSettings("json", "json")
+    settings = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
     schema = pa.schema({"value": STRUCT, "key": STRUCT, "_error": pa.struct(list(ERROR))})
     payloads = PayloadDecoder(settings, ("value", "key", "_error"), schema)
     batch = pa.RecordBatch.from_pydict(
@@ -176,7 +181,9 @@ def test_every_batch_has_the_types_of_the_schema(values: list[bytes | None]) -> 
 
 def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
     schema = pa.schema({"value": pa.struct({"text": pa.string(), "delay": pa.float64()})})
-    payloads = PayloadDecoder(PayloadSettings(value_format="json", corrupt_record="text"), ("value",), schema)
+    payloads = PayloadDecoder(
+        PayloadSettings(value=SidePayload("value", "json"), corrupt_record="text"), ("value",), schema
+    )
     assert rows_of(payloads, records(payloads, [GOOD, BAD])) == [
         {"value": {"text": None, "delay": 1.5}},
         {"value": {"text": BAD.decode(), "delay": None}},
@@ -186,7 +193,7 @@ def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
 def test_malformed_variants_are_null_and_have_an_error() -> None:
     names = ("value", "_error")
     schema = pa.schema({"value": variant_type(), "_error": pa.struct(list(ERROR))})
-    payloads = PayloadDecoder(PayloadSettings(value_format="json"), names, schema)
+    payloads = PayloadDecoder(PayloadSettings(value=SidePayload("value", "json")), names, schema)
     first, second, third = rows_of(payloads, records(payloads, [b'{"a":1}', b'{"a":1,"a":2}', b"[1,"]))
     assert first == {
         "value": {"value": b"\x02\x01\x00\x00\x02\x0c\x01", "metadata": b"\x01\x01\x00\x01a"},
@@ -202,7 +209,7 @@ def test_malformed_variants_are_null_and_have_an_error() -> None:
 
 def test_strings_are_not_copied_or_checked() -> None:
     schema = pa.schema({"value": pa.string()})
-    payloads = PayloadDecoder(PayloadSettings(value_format="string"), ("value",), schema)
+    payloads = PayloadDecoder(PayloadSettings(value=SidePayload("value", "string")), ("value",), schema)
     batch = records(payloads, [b"a", b"\xff", None, "é".encode()]).slice(1)
     (decoded,) = payloads.decode(iter([batch]), TP)
     assert decoded.column(0).cast(pa.binary()).to_pylist() == [b"\xff", None, "é".encode()]
@@ -211,7 +218,7 @@ def test_strings_are_not_copied_or_checked() -> None:
 
 def test_the_bytes_of_malformed_records_are_in_a_binary_field() -> None:
     struct = pa.struct({"delay": pa.float64(), "_corrupt_record": pa.binary()})
-    settings = PayloadSettings("json", "json")
+    settings = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
     payloads = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": struct, "value": struct}))
     pairs = [
         (b"{}", b'{"delay":1}'),
@@ -260,7 +267,7 @@ def avro_decoder(mode: MalformedMode, *columns: str) -> PayloadDecoder:
         "offset": pa.int64(),
         "_error": pa.struct(list(ERROR)),
     }
-    settings = PayloadSettings(value_format="avro", mode=mode, value_avro_schema=AVRO)
+    settings = PayloadSettings(value=SidePayload("value", "avro", schema=AVRO), mode=mode)
     return PayloadDecoder(settings, columns, pa.schema([(name, types[name]) for name in columns]))
 
 
@@ -299,7 +306,7 @@ def test_a_batch_that_would_be_too_large_is_split(mode: MalformedMode, monkeypat
     monkeypatch.setattr(json_column, "JsonDecoder", partial(JsonDecoder, max_bytes=1 << 20))
     names = ("key", "offset", "value")
     types = [WIDE, pa.int64(), pa.struct([*WIDE, *((f"g{number}", pa.int8()) for number in range(200))])]
-    settings = PayloadSettings("json", "json", mode=mode)
+    settings = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"), mode=mode)
     payloads = PayloadDecoder(settings, names, pa.schema(list(zip(names, types, strict=True))))
     rows = 312
     offsets = pa.array(range(100, 100 + rows), pa.int64())
@@ -324,10 +331,10 @@ def test_a_worker_without_memory_gets_advice(monkeypatch: pytest.MonkeyPatch) ->
         raise MemoryError
 
     payloads = decoder()
-    column = payloads._typed_columns["value"]
+    column = payloads._decoders["value"]
     monkeypatch.setattr(column, "decode", fail)
     with pytest.raises(
-        RecordTooLargeError, match=r"not enough memory to decode values to JSON\..*spark\.executor"
+        RecordTooLargeError, match=r"not enough memory to decode values as JSON\..*spark\.executor"
     ) as caught:
         rows_of(payloads, records(payloads, [GOOD]))
     assert (caught.value.topic, caught.value.partition) == ("flights", 3)

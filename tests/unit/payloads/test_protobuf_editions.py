@@ -10,10 +10,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.unit.payloads.protobuf_data import malformed
 
-from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
-from pyspark_kafka_direct.payloads.protobuf.schema import parse_protobuf_schema
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
 from pyspark_kafka_direct.payloads.protobuf.spark_types import spark_ddl
 
 TEXT = """

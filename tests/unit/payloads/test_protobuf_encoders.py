@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tests.unit.payloads.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, message_class, plain
 from tests.unit.payloads.random_messages import random_message
 
-from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, SchemaMismatchError, encode_all
 from pyspark_kafka_direct.payloads.encoded_values import (
     InvalidReason,
@@ -27,7 +26,7 @@ from pyspark_kafka_direct.payloads.encoded_values import (
 from pyspark_kafka_direct.payloads.json.json_types import encodable
 from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
-from pyspark_kafka_direct.payloads.protobuf.schema import parse_protobuf_schema
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
 from pyspark_kafka_direct.payloads.protobuf.write_settings import ProtobufWriteSettings
 
 _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -13,14 +13,13 @@ import pytest
 from google.protobuf import descriptor_pb2
 from tests.unit.payloads.protobuf_data import file_descriptor, malformed
 
-from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.payloads.protobuf.program import make_program
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
 from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
-from pyspark_kafka_direct.payloads.protobuf.schema import parse_protobuf_schema
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
 from pyspark_kafka_direct.payloads.protobuf.spark_types import spark_ddl
 from pyspark_kafka_direct.payloads.protobuf.well_known_types import WELL_KNOWN_FILES
 

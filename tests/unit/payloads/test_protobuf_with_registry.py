@@ -14,13 +14,14 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.unit.payloads.protobuf_data import malformed, message_class
 
-from pyspark_kafka_direct.config.payload_settings import ProtobufSource
+from pyspark_kafka_direct.config.payload_settings import SidePayload
 from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
 from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
-from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages, fetch_source, fetch_source_by_id
-from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
+from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
 from pyspark_kafka_direct.payloads.registry import single_flight_cache
+from pyspark_kafka_direct.payloads.spark.latest_schemas import fetch_id, fetch_version
 
 if TYPE_CHECKING:
     from tests.fake_registry import FakeRegistry
@@ -52,9 +53,9 @@ def test_values_of_confluents_serializer(registry: FakeRegistry) -> None:
     decoded = column(registry).decode(pa.array([*values, None], pa.binary()))
     assert decoded.malformed is None
     assert decoded.values.to_pylist() == [{"id": 7}, {"id": 300}, None]
-    source, where = fetch_source(settings_of(registry), "orders-value", "latest", None)
-    assert source_schema(source).message(None).name == "shop.Order"
-    assert where.startswith("version 1 of orders-value, schema id ")
+    found = fetch_version(settings_of(registry), "orders-value", SidePayload("value", "protobuf"))
+    assert parse_protobuf_schema(found.text).message(None).name == "shop.Order"
+    assert found.source.startswith("version 1 of orders-value, schema id ")
 
 
 def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
@@ -104,10 +105,10 @@ def test_references_are_imports(registry: FakeRegistry) -> None:
     references = [{"name": "other.proto", "subject": "other", "version": 1}]
     text = 'syntax = "proto3"; import "other.proto"; message M { Other other = 1; }'
     schema_id = registry.add("m-value", text, schemaType="PROTOBUF", references=references)
-    source = fetch_source_by_id(settings_of(registry), schema_id, "M")
-    assert source_schema(source).message("M").fields[0].type_name == "Other"
+    found = fetch_id(settings_of(registry), schema_id, "the plan", SidePayload("value", "protobuf", message="M"))
+    assert parse_protobuf_schema(found.text, found.references).message("M").fields[0].type_name == "Other"
     with pytest.raises(SchemaError, match="cannot be used: the schema has no message type N; it has M"):
-        fetch_source(settings_of(registry), "m-value", "latest", "N")
+        fetch_version(settings_of(registry), "m-value", SidePayload("value", "protobuf", message="N"))
 
 
 def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> None:

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings, SubjectSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
-from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn
-from pyspark_kafka_direct.payloads.avro.registry_schemas import (
-    RegistrySchemas,
-    fetch_reader_schema,
-    fetch_reader_schema_by_id,
-    registry_avro_settings,
-)
+from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.schema_evolution import new_fields, new_values
+from pyspark_kafka_direct.payloads.formats import payload_format
+from pyspark_kafka_direct.payloads.spark.latest_schemas import fetch_id, fetch_version
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError
 
 if TYPE_CHECKING:
@@ -81,24 +78,24 @@ def test_schemas_that_values_cannot_be_decoded_with(registry: FakeRegistry) -> N
 def test_the_schema_of_a_reader(registry: FakeRegistry) -> None:
     old_id = registry.add("orders-value", OLD)
     new_id = registry.add("orders-value", NEW)
-    latest = fetch_reader_schema(settings_of(registry), "orders-value", "latest")
+    latest = fetch_version(settings_of(registry), "orders-value", SidePayload("value", "avro"))
     assert (latest.text, latest.source) == (NEW, f"version 2 of orders-value, schema id {new_id}")
-    first = fetch_reader_schema(settings_of(registry), "orders-value", "1")
+    first = fetch_version(settings_of(registry), "orders-value", SidePayload("value", "avro", version="1"))
     assert (first.text, first.source) == (OLD, f"version 1 of orders-value, schema id {old_id}")
-    assert pickle.loads(pickle.dumps(first)).parse().root == parse_avro_schema(OLD).root
-    assert fetch_reader_schema_by_id(settings_of(registry), old_id, "the plan").text == OLD
+    found = fetch_id(settings_of(registry), old_id, "the plan", SidePayload("value", "avro"))
+    assert (found.text, found.source) == (OLD, "the plan")
     registry.add("p-value", "message A {}", schemaType="PROTOBUF")
-    with pytest.raises(SchemaError, match="subject 'p-value' is a schema of PROTOBUF, not of Avro"):
-        fetch_reader_schema(settings_of(registry), "p-value", "latest")
+    with pytest.raises(SchemaError, match=r"version 1 of p-value, schema id \d is a schema of PROTOBUF, not of Avro"):
+        fetch_version(settings_of(registry), "p-value", SidePayload("value", "avro"))
 
 
 def test_a_writer_with_new_fields_fails_the_query_that_should_restart(registry: FakeRegistry) -> None:
     old_id = registry.add("orders-value", OLD)
     settings = settings_of(registry)
-    reader = fetch_reader_schema(settings, "orders-value", "latest")
+    source = f"version 1 of orders-value, schema id {old_id}"
     new_id = registry.add("orders-value", NEW)
     assert RegistrySchemas(settings).writer_schema(new_id).text == NEW
-    schemas = RegistrySchemas(settings, reader)
+    schemas = RegistrySchemas(settings, parse_avro_schema(OLD), source)
     assert schemas.writer_schema(old_id).text == OLD
     with pytest.raises(SchemaError) as caught:
         schemas.writer_schema(new_id)
@@ -112,7 +109,7 @@ def test_a_writer_with_new_fields_fails_the_query_that_should_restart(registry: 
 @pytest.mark.parametrize(("count", "shown"), [(5, "a0, a1, a2, a3, a4. To"), (6, "a0, a1, a2, a3, a4, .... To")])
 def test_the_error_names_at_most_five_new_fields(registry: FakeRegistry, count: int, shown: str) -> None:
     registry.add("t-value", OLD)
-    reader = fetch_reader_schema(settings_of(registry), "t-value", "1")
+    reader = parse_avro_schema(OLD)
     new_id = registry.add("t-value", json.dumps(record("Order", id="long", **dict.fromkeys(NAMES[:count], "int"))))
     with pytest.raises(SchemaError) as caught:
         RegistrySchemas(settings_of(registry), reader).writer_schema(new_id)
@@ -124,10 +121,10 @@ def test_the_error_names_at_most_five_new_fields(registry: FakeRegistry, count: 
 def test_a_column_of_values_with_ids(registry: FakeRegistry, framing: FramingName, evolution: EvolutionMode) -> None:
     old_id = registry.add("orders-value", OLD)
     settings = settings_of(registry)
-    reader = fetch_reader_schema(settings, "orders-value", "latest")
     new_id = registry.add("orders-value", NEW)
-    payloads = RegistryPayloads(settings, SubjectSettings(), SubjectSettings(framing=framing), evolution)
-    column = AvroColumn(pa.struct({"id": pa.int64()}), registry_avro_settings(payloads, "value", reader))
+    payload = SidePayload("value", "avro", OLD, framing=framing)
+    payloads = PayloadSettings(value=payload, registry=settings, evolution=evolution)
+    column = payload_format("avro").column(payload, payloads, pa.struct({"id": pa.int64()}), "UTC")
     assert column.needs_headers == (framing == "header")
 
     def decode(schema_id: int, datum: bytes) -> Any:
@@ -242,7 +239,7 @@ def test_records_that_contain_themselves_are_compared_once() -> None:
 def test_a_new_symbol_fails_the_query_that_should_restart(registry: FakeRegistry) -> None:
     settings = settings_of(registry)
     registry.add("t-value", json.dumps(record("Order", kind=enum("A", default="A"))))
-    reader = fetch_reader_schema(settings, "t-value", "1")
+    reader = parse_avro_schema(json.dumps(record("Order", kind=enum("A", default="A"))))
     new_id = registry.add("t-value", json.dumps(record("Order", kind=enum("A", "B", default="A"))))
     assert RegistrySchemas(settings).writer_schema(new_id)
     with pytest.raises(SchemaError, match=r"has values that the schema .* lacks: kind \(symbol B\)\. To read them"):

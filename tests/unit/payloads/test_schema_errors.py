@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.payloads.avro_data import encode
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, ProtobufSource
-from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings, SubjectSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import MalformedPayloadError, PayloadSchemaError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.payloads import whole_column
@@ -60,19 +60,18 @@ class Topic:
     """Decodes keys and values whose schemas are in a registry."""
 
     def __init__(self, registry: FakeRegistry, payload_format: str = "avro") -> None:
-        confluent = SubjectSettings(framing="confluent", source="version 1 of orders-value, schema id 1")
         access = RegistrySettings((registry.url,), api_timeout_ms=3_000)
         is_avro = payload_format == "avro"
         self.row = ROW if is_avro else pa.struct({"id": pa.int32()})
-        self.settings = PayloadSettings(
-            key_format=payload_format,
-            value_format=payload_format,
-            key_avro_schema=json.dumps(READER) if is_avro else None,
-            value_avro_schema=json.dumps(READER) if is_avro else None,
-            key_protobuf=ProtobufSource(PROTO, "shop.Order"),
-            value_protobuf=ProtobufSource(PROTO, "shop.Order"),
-            registry=RegistryPayloads(access, confluent, confluent),
+        key = SidePayload(
+            "key",
+            payload_format,
+            json.dumps(READER) if is_avro else PROTO,
+            None if is_avro else "shop.Order",
+            "confluent",
+            source="version 1 of orders-value, schema id 1",
         )
+        self.settings = PayloadSettings(key, replace(key, side="value"), registry=access)
 
     def decoder(self, mode: MalformedMode, *columns: str) -> PayloadDecoder:
         types = {"key": self.row, "value": self.row, "_error": ERROR}
@@ -197,7 +196,7 @@ def test_a_symbol_that_only_the_writer_has(registry: FakeRegistry) -> None:
     enum = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
     reader = {**enum, "symbols": ["RED"]}
     topic = Topic(registry)
-    settings = replace(topic.settings, value_avro_schema=json.dumps(record(c=reader)))
+    settings = topic.settings.with_side(replace(topic.settings.value, schema=json.dumps(record(c=reader))))
     topic.settings, topic.row = settings, pa.struct({"c": pa.string()})
     new = registry.add("orders-value", json.dumps(record(c=enum)))
     red, blue = topic.errors(framed(new, b"\0"), framed(new, b"\2"))
@@ -304,7 +303,7 @@ def test_a_topic_without_ids(topic: Topic) -> None:
     ("payload_format", "datum"), [("json", b'{"id": 1, "name": "x"}'), ("avro", encode(READER, {"id": 5, "name": "x"}))]
 )
 def test_a_topic_with_ids_that_the_options_do_not_mention(payload_format: str, datum: bytes) -> None:
-    settings = PayloadSettings(value_format=payload_format, value_avro_schema=json.dumps(READER), mode="FAILFAST")
+    settings = PayloadSettings(value=SidePayload("value", payload_format, schema=json.dumps(READER)), mode="FAILFAST")
     decoder = PayloadDecoder(settings, ("value",), pa.schema({"value": ROW}))
     for values, follows in (
         ([framed(7, datum)], "Otherwise, set mode=PERMISSIVE"),
@@ -317,7 +316,7 @@ def test_a_topic_with_ids_that_the_options_do_not_mention(payload_format: str, d
 
 
 def test_a_topic_with_another_format(caplog: pytest.LogCaptureFixture) -> None:
-    settings = PayloadSettings(value_format="json")
+    settings = PayloadSettings(value=SidePayload("value", "json"))
     schema = pa.schema({"value": pa.struct({"id": pa.int64()})})
     failing = PayloadDecoder(replace(settings, mode="FAILFAST"), ("value",), schema)
     with pytest.raises(MalformedPayloadError, match=r"None of 2 values can be decoded, so check") as caught:
@@ -333,7 +332,7 @@ def test_a_topic_with_another_format(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_fingerprints(caplog: pytest.LogCaptureFixture) -> None:
     settings = PayloadSettings(
-        value_format="avro", value_avro_schema=json.dumps(READER), single_object=("value",), mode="FAILFAST"
+        value=SidePayload("value", "avro", schema=json.dumps(READER), framing="single-object"), mode="FAILFAST"
     )
     other = bytes.fromhex(
         fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(record(x="int")), "CRC-64-AVRO")

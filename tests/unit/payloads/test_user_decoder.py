@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.errors import OptionError, RecordTooLargeError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
@@ -30,7 +30,7 @@ def decode(monkeypatch: pytest.MonkeyPatch) -> Callable[..., pa.Array]:
         module = ModuleType("my_decoders")
         module.nested = SimpleNamespace(make=factory)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "my_decoders", module)
-        settings = PayloadSettings(value_format="my_decoders:nested.make")
+        settings = PayloadSettings(value=SidePayload("value", "my_decoders:nested.make"))
         decoder = PayloadDecoder(settings, ("value", "offset"), pa.schema({"v": data_type, "o": pa.int64()}))
         batch = pa.RecordBatch.from_pydict(
             {"value": [b"a", None, b"b"], "offset": [5, 6, 7]}, arrow_schema(decoder.record_columns)
@@ -88,6 +88,6 @@ def test_a_decoder_without_memory_is_named(decode: Callable[..., pa.Array]) -> N
     def fail(_: pa.Array) -> NoReturn:
         raise pa.ArrowMemoryError("realloc failed")
 
-    message = r"not enough memory to decode values with my_decoders:nested\.make\. Give"
+    message = r"not enough memory to decode values as my_decoders:nested\.make\. Give"
     with pytest.raises(RecordTooLargeError, match=message):
         decode(lambda _: fail)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
-from pyspark_kafka_direct.payloads.avro.avro_values import MESSAGES, AvroDecoder, Reason
+from pyspark_kafka_direct.payloads.avro.avro_values import CONVERSION_MESSAGES, MESSAGES, AvroDecoder, Reason
 from pyspark_kafka_direct.payloads.avro.whole_values import column_fields, is_record, resolve_column
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
-from pyspark_kafka_direct.payloads.payload_column import add_original_bytes
+from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 from pyspark_kafka_direct.payloads.writer_schemas import (
     NO_ID,
     FramedValues,
@@ -89,17 +89,18 @@ class _IncompatibleSchema(NamedTuple):
     advice: str
 
 
-class AvroColumn:
-    """A ``PayloadColumn`` of Avro. Its values are structs if the reader schema is a record."""
+class AvroColumn(PayloadColumn):
+    """Decodes Avro. Its values are structs if the reader schema is a record."""
 
     format_name = "Avro"
+    conversion_reasons = CONVERSION_MESSAGES
 
     def __init__(self, data_type: pa.DataType, settings: AvroSettings, corrupt_record: str = "") -> None:
-        self._type = data_type
         self._settings = settings
-        self._fields, self._bytes_index = column_fields(settings.reader.root, data_type, corrupt_record)
+        self._fields, bytes_index = column_fields(settings.reader.root, data_type, corrupt_record)
+        super().__init__(data_type, bytes_index)
         self._has_structs = is_record(settings.reader.root)
-        self.shows_malformed = self._bytes_index is not None
+        self.shows_malformed = bytes_index is not None
         self._decoder = AvroDecoder(self._fields)
         self._programs: dict[int | str, int] = {}
         self._incompatible: dict[int | str, _IncompatibleSchema] = {}  # of a part of the programs
@@ -128,14 +129,6 @@ class AvroColumn:
             malformed = malformed._replace(advice=self._advice(part, malformed))
         malformed = part.all_malformed(malformed, problems)
         return DecodedValues(decoded.values if self._has_structs else decoded.values.flatten()[0], malformed)
-
-    def with_original_bytes(
-        self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
-    ) -> pa.StructArray:
-        """Add the field for original bytes, if the type has it."""
-        if self._bytes_index is None:
-            return structs
-        return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
 
     def _program(self, schema_id: int | str) -> int:
         number = self._programs.get(schema_id)

@@ -1,4 +1,4 @@
-"""The Avro schemas of a registry: those of writers by id, and those that a query reads with."""
+"""The Avro schemas of a registry."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryError
-from pyspark_kafka_direct.payloads.avro.avro_column import AvroSettings
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.schema_evolution import new_fields, new_values
-from pyspark_kafka_direct.payloads.framing import confluent_framing
 from pyspark_kafka_direct.payloads.new_parts import check_new_parts
 from pyspark_kafka_direct.payloads.registered_writers import fetch_writer_schema
 from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.registry_settings import RegistryPayloads, RegistrySettings
+    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
@@ -25,24 +23,12 @@ _MAX_SHOWN_VERSIONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderSchema:
-    """The schema that a query reads with. It is resolved once and pickled into tasks."""
-
-    text: str
-    references: tuple[str, ...] = ()
-    source: str = ""  # where it is from, for errors
-
-    def parse(self) -> AvroSchema:
-        """Parse it; a process does so once."""
-        return _parse(self.text, self.references)
-
-
-@dataclass(frozen=True, slots=True)
 class RegistrySchemas:
     """A ``WriterSchemas``. With ``reader``, a writer schema that has what the reader's lacks fails the query."""
 
     settings: RegistrySettings
-    reader: ReaderSchema | None = None
+    reader: AvroSchema | None = None
+    source: str = ""  # where the reader is from, for errors
 
     def writer_schema(self, schema_id: int | str) -> AvroSchema:
         """Return the schema with an id or GUID, which a process requests once."""
@@ -51,11 +37,11 @@ class RegistrySchemas:
             self._check_evolution(schema_id, schema, self.reader)
         return schema
 
-    def _check_evolution(self, schema_id: int | str, writer: AvroSchema, reader: ReaderSchema) -> None:
-        roots = writer.root, reader.parse().root
+    def _check_evolution(self, schema_id: int | str, writer: AvroSchema, reader: AvroSchema) -> None:
+        roots = writer.root, reader.root
         check_new_parts(
             lambda: f"schema id {schema_id}{self._versions(schema_id)}",
-            reader.source,
+            self.source,
             new_fields(*roots),
             new_values(*roots),
         )
@@ -69,32 +55,6 @@ class RegistrySchemas:
         except SchemaRegistryError:
             return ""
         return "".join(f", version {version} of {subject}" for subject, version in versions[:_MAX_SHOWN_VERSIONS])
-
-
-def registry_avro_settings(registry: RegistryPayloads, column: str, reader: ReaderSchema) -> AvroSettings:
-    """Return how a task decodes keys or values, whose writers' schemas are in a registry."""
-    framing = confluent_framing(column, registry.side(column).framing)
-    compared = reader if registry.evolution == "restart" else None
-    return AvroSettings(reader.parse(), framing, RegistrySchemas(registry.settings, compared), reader.source)
-
-
-def fetch_reader_schema(settings: RegistrySettings, subject: str, version: str) -> ReaderSchema:
-    """Return the schema of a subject's version, which may be ``latest``."""
-    resolved = registry_client(settings).schema_of_subject(subject, version)
-    registered = resolved.registered
-    avro_schema(resolved, f"subject {subject!r}")
-    return ReaderSchema(
-        resolved.text,
-        tuple(dependency.text for dependency in resolved.dependencies),
-        f"version {registered.version} of {subject}, schema id {registered.schema_id}",
-    )
-
-
-def fetch_reader_schema_by_id(settings: RegistrySettings, schema_id: int, source: str) -> ReaderSchema:
-    """Return the schema with an id that was resolved before."""
-    resolved = registry_client(settings).schema_by_id(schema_id)
-    avro_schema(resolved, source)
-    return ReaderSchema(resolved.text, tuple(dependency.text for dependency in resolved.dependencies), source)
 
 
 def avro_schema(resolved: ResolvedSchema, source: str) -> AvroSchema:

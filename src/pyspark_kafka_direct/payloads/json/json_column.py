@@ -8,37 +8,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
-from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, is_variant
-from pyspark_kafka_direct.payloads.payload_column import add_original_bytes, wanted_fields
+from pyspark_kafka_direct.payloads.json.json_values import CONVERSION_REASONS, JsonDecoder, is_variant
+from pyspark_kafka_direct.payloads.payload_column import PayloadColumn, wanted_fields
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.payloads.writer_schemas import FramedValues, Framing
 
 _MAX_INT32: Final = 2**31 - 1
 _NO_JSON: Final = b"\0"  # a malformed value
 
 
-class JsonColumn:
-    """A ``PayloadColumn`` of JSON. A field of type string has the text of a malformed value, as in Spark.
+class JsonColumn(PayloadColumn):
+    """Decodes JSON. A field of type string has the text of a malformed value, as in Spark.
 
     With a framing, the schema of an id is not requested, because the wanted fields say how to decode the JSON.
     """
 
     format_name = "JSON"
+    conversion_reasons = CONVERSION_REASONS
 
     def __init__(
         self, data_type: pa.StructType, corrupt_record: str, time_zone: str, framing: Framing | None = None
     ) -> None:
         self._framing = framing
         self.needs_headers = framing is not None and framing.needs_headers
-        self._type = data_type
         fields: pa.Schema | None = None
-        self._bytes_index: int | None = None
+        bytes_index: int | None = None
         self.shows_malformed = False
         if not is_variant(data_type):
-            fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
+            fields, bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
             self.shows_malformed = data_type.get_field_index(corrupt_record) >= 0
+        super().__init__(data_type, bytes_index)
         self._decoder = JsonDecoder(fields, corrupt_record, time_zone)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
@@ -53,24 +53,6 @@ class JsonColumn:
             positions = pc.add(malformed.positions, part.starts)
             malformed = MalformedValues(malformed.reasons, positions)
         return DecodedValues(decoded.values, part.all_malformed(malformed))
-
-    def with_original_bytes(
-        self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
-    ) -> pa.StructArray:
-        """Add the field for original bytes, if the type has it."""
-        if self._bytes_index is None:
-            return structs
-        return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
-
-
-def json_framing(column: str, settings: PayloadSettings) -> Framing | None:
-    """Return where the schema ids of a column of JSON are, or None if it has none."""
-    name = settings.json_framing_of(column)
-    if name == "none":
-        return None
-    from pyspark_kafka_direct.payloads.framing import confluent_framing
-
-    return confluent_framing(column, name)
 
 
 def without_header(framed: FramedValues) -> pa.BinaryArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -43,22 +42,6 @@ class JsonWriteSettings(WriteSettings):
     def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
         """Return the encoder of values."""
         return _JsonEncoder(encoding.prefix, partial(required_fields, self.text, self.references))
-
-
-class JsonSchemaError(ValueError):
-    """A text is not a JSON Schema."""
-
-
-def json_schema_title(text: str) -> str:
-    """Return the title of a JSON Schema, which is its name, or nothing; the schema is not checked further."""
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise JsonSchemaError(f"not a JSON Schema: {error}") from None
-    if not isinstance(schema, dict | bool):
-        raise JsonSchemaError("not a JSON Schema, which is an object, true or false")
-    title = schema.get("title") if isinstance(schema, dict) else None
-    return title if isinstance(title, str) else ""
 
 
 class _JsonEncoder:

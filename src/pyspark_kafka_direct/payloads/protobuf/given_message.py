@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.payloads.framing import NO_MESSAGE
-from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError, other_id, schema_label
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoMessage
 
 _MAX_SHOWN_INDEXES: Final = 10

@@ -9,23 +9,23 @@ import pyarrow.compute as pc
 
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 from pyspark_kafka_direct.payloads.framing import NO_MESSAGE, ConfluentFraming, split_message_indexes
-from pyspark_kafka_direct.payloads.payload_column import add_original_bytes, wanted_fields
+from pyspark_kafka_direct.payloads.payload_column import PayloadColumn, wanted_fields
 from pyspark_kafka_direct.payloads.protobuf.program import make_program
-from pyspark_kafka_direct.payloads.protobuf.protobuf_values import ProtobufDecoder
+from pyspark_kafka_direct.payloads.protobuf.protobuf_values import CONVERSION_MESSAGES, ProtobufDecoder
 from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
 from pyspark_kafka_direct.payloads.writer_schemas import FramedValues, WriterSchemaError, most_frequent_first
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
     from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
     from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
+    from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource
 
 
-class ProtobufColumn:
-    """A ``PayloadColumn`` of Protobuf. All values are messages of the same type, whose schemas may differ."""
+class ProtobufColumn(PayloadColumn):
+    """Decodes Protobuf. All values are messages of the same type, whose schemas may differ."""
 
     format_name = "Protobuf"
-    needs_headers = False
+    conversion_reasons = CONVERSION_MESSAGES
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class ProtobufColumn:
         emits_defaults: bool = False,
         writers: GivenMessage | WriterMessages | None = None,  # of values with a header
     ) -> None:
-        self._type = data_type
-        fields, self._bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
-        self.shows_malformed = self._bytes_index is not None
+        fields, bytes_index = wanted_fields(pa.schema(list(data_type)), corrupt_record)
+        super().__init__(data_type, bytes_index)
+        self.shows_malformed = bytes_index is not None
         schema = source_schema(source)
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
         self._writers = writers
@@ -62,14 +62,6 @@ class ProtobufColumn:
         framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
         decoded_part = framed_values.slice(0, len(decoded.values))
         return DecodedValues(decoded.values, decoded_part.all_malformed(decoded.malformed, problems))
-
-    def with_original_bytes(
-        self, structs: pa.StructArray, values: pa.BinaryArray, malformed: pa.BooleanArray | None
-    ) -> pa.StructArray:
-        """Add the field for original bytes, if the type has it."""
-        if self._bytes_index is None:
-            return structs
-        return add_original_bytes(structs, self._type, self._bytes_index, values, malformed)
 
     def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> WriterSchemaError | None:
         """Return why the messages with a schema id and indexes cannot be decoded.

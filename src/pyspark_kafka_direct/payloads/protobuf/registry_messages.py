@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import SchemaError
 from pyspark_kafka_direct.payloads.framing import NO_MESSAGE
 from pyspark_kafka_direct.payloads.new_parts import check_new_parts
 from pyspark_kafka_direct.payloads.protobuf.given_message import named_message
 from pyspark_kafka_direct.payloads.protobuf.proto_types import UNKNOWN, ProtobufSchemaError
-from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
 from pyspark_kafka_direct.payloads.registered_writers import fetch_writer_schema
-from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError, schema_label
 
 if TYPE_CHECKING:
@@ -69,21 +67,6 @@ class WriterMessages:
                 f"{schema_label(schema_id)} does not fit {query}: change the type of the field in one of them, or read "
                 "with the other one in a separate query",
             )
-
-
-def fetch_source(
-    settings: RegistrySettings, subject: str, version: str, message: str | None
-) -> tuple[ProtobufSource, str]:
-    """Return the schema of a subject's version, which may be ``latest``, and where it is from."""
-    resolved = registry_client(settings).schema_of_subject(subject, version)
-    registered = resolved.registered
-    source = message_source(resolved, f"subject {subject!r}", message)
-    return source, f"version {registered.version} of {subject}, schema id {registered.schema_id}"
-
-
-def fetch_source_by_id(settings: RegistrySettings, schema_id: int, message: str | None) -> ProtobufSource:
-    """Return the schema with an id that was resolved before."""
-    return message_source(registry_client(settings).schema_by_id(schema_id), f"schema id {schema_id}", message)
 
 
 def message_source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:

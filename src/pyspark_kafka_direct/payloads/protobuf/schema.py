@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +27,6 @@ from pyspark_kafka_direct.payloads.protobuf.well_known_types import WELL_KNOWN_F
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
-
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+(=\s*){0,2}")  # a .proto file has other characters
 
 
@@ -38,6 +37,15 @@ def parse_protobuf_schema(text: str, imports: Iterable[tuple[str, str]] = ()) ->
         return schema_of_descriptors(base64.b64decode(text))
     files = {"": main}
     return _link(main, files, _add_imports(files, WELL_KNOWN_FILES | dict(imports)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSource:
+    """A Protobuf schema, and the message type of keys or values."""
+
+    schema: str  # the text of a .proto file, or descriptors in base64
+    message: str | None = None  # None: the first one of the schema
+    imports: tuple[tuple[str, str], ...] = ()  # names and texts of files that the schema imports
 
 
 @lru_cache(maxsize=64)

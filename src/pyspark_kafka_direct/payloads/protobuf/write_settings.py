@@ -9,12 +9,11 @@ from pyspark_kafka_direct.payloads.column_encoder import SchemaMismatchError, Wr
 from pyspark_kafka_direct.payloads.encoded_values import ProtobufEncoder
 from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
-from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.payload_settings import ProtobufSource
     from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram
     from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder, PayloadEncoding
 

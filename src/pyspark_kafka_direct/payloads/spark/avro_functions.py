@@ -10,11 +10,11 @@ from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OptionTable
+from pyspark_kafka_direct.config.payload_settings import SidePayload
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.registry_parser import parse_registry
-from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION, SubjectSettings
 from pyspark_kafka_direct.config.security_settings import PLAINTEXT
-from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, SinkColumn, SinkPayloads
+from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, SinkPayloads
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.payloads.spark.payload_encoders import FunctionEncoder
 
@@ -34,6 +34,7 @@ _WRITE_TABLE: Final = OptionTable(
     (*REGISTRY_OPTIONS, *(option for option in SUBJECT_OPTIONS if option.name == AUTO_REGISTER))
 )
 _COLUMN: Final = "value"
+_AVRO: Final = "avro"
 _ADVICE: Final = "set avroSchema to the schema without the field"
 _SCHEMA: Final = "jsonFormatSchema"  # the argument
 _OTHER_PREFIX: Final = "confluent."  # of the same options elsewhere
@@ -97,8 +98,9 @@ def parse_to_avro(
         raise OptionError("to_avro: schemaRegistryAddress needs the subject")
     if auto_register and not schema:
         raise OptionError(f"to_avro: {AUTO_REGISTER} needs {_SCHEMA}, which is registered")
-    column = SinkColumn(_COLUMN, SubjectSettings(subject, framing="confluent"), schema or None, schema_argument=_SCHEMA)
-    return resolve_writer_schemas(SinkPayloads((column,), registry, auto_register), None, None)[_COLUMN]
+    payload = SidePayload(_COLUMN, _AVRO, schema or None, framing="confluent", subject=subject)
+    payloads = SinkPayloads((payload,), registry, auto_register, schema_argument=_SCHEMA)
+    return resolve_writer_schemas(payloads, None, None)[_COLUMN]
 
 
 def to_avro_function(settings: WriteSettings | None) -> Callable[[pa.Array], pa.Array]:
@@ -175,7 +177,7 @@ def _decoder_settings(
         return AvroSettings(_parse("from_avro", given), ConfluentFraming(), RegistrySchemas(registry))
     if subject is None:
         raise OptionError("from_avro: set the subject whose latest schema the column has, or jsonFormatSchema")
-    found = find_reader_schema(registry, subject, LATEST_VERSION)
+    found = find_reader_schema(SidePayload(_COLUMN, _AVRO), registry, subject)
     schema = parse_avro_schema(found.text, [text for _, text in found.references])
     return AvroSettings(schema, ConfluentFraming(), RegistrySchemas(registry), found.source)
 

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
+from pyspark_kafka_direct.payloads.formats import schema_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_kafka_direct.config.payload_settings import SidePayload
     from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings
+    from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 _FOLDER: Final = "pyspark-kafka-direct-schemas"
 
@@ -34,6 +37,26 @@ class FoundSchema(NamedTuple):
     schema_id: int | None = None
     guid: str | None = None
     source: str = ""  # for errors
+
+
+def fetch_version(registry: RegistrySettings, subject: str, payload: SidePayload) -> FoundSchema:
+    """Return the schema of a subject in the version that a side names; a SchemaError if its format cannot use it."""
+    from pyspark_kafka_direct.payloads.registry.registered_schema import invalid_response
+    from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
+
+    resolved = registry_client(registry).schema_of_subject(subject, payload.version)
+    registered = resolved.registered
+    if registered.schema_id is None:
+        raise invalid_response(f"Subject {subject!r}", "without an id")
+    source = f"version {registered.version} of {subject}, schema id {registered.schema_id}"
+    return _checked(resolved, source, payload)
+
+
+def fetch_id(registry: RegistrySettings, schema_id: int, source: str, payload: SidePayload) -> FoundSchema:
+    """Return the schema with an id that was found before; ``source`` is where."""
+    from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
+
+    return _checked(registry_client(registry).schema_by_id(schema_id), source, payload)
 
 
 def fetch_or_load(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
@@ -70,6 +93,15 @@ def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
         return None
     _log.warning("no schema registry is available; the last known schema is used: %s", source)
     return FoundSchema(text, tuple((name, reference) for name, reference in references), schema_id, guid, source)
+
+
+def _checked(resolved: ResolvedSchema, source: str, payload: SidePayload) -> FoundSchema:
+    schema_format(payload.format).check_registered(resolved, source, payload.message)
+    references = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
+    guid = resolved.registered.guid
+    return FoundSchema(
+        resolved.text, references, resolved.registered.schema_id, None if guid is None else str(guid), source
+    )
 
 
 def _file(registry: RegistrySettings, key: str) -> Path | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, cast
 from pyspark.sql.types import DataType
 
 from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.payload_settings import ProtobufSource
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.payload_encoders import FunctionEncoder
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
+    from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource
 
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
 _ADVICE: Final = "remove the field from the descriptors: fields that they lack are skipped"
@@ -48,7 +48,7 @@ def to_protobuf_function(
 ) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call; the descriptors may be in a file."""
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
-    from pyspark_kafka_direct.payloads.protobuf.schema import source_schema
+    from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
     from pyspark_kafka_direct.payloads.protobuf.write_settings import ProtobufWriteSettings
 
     if options:
@@ -102,7 +102,7 @@ def _protobuf_type(
     descriptors: bytes, message_name: str, flags: Mapping[str, bool]
 ) -> tuple[StructType, ProtobufSource]:
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
-    from pyspark_kafka_direct.payloads.protobuf.schema import parse_protobuf_schema
+    from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
     from pyspark_kafka_direct.payloads.protobuf.spark_types import TypeOptions, spark_ddl
 
     source = ProtobufSource(base64.b64encode(descriptors).decode(), message_name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.fake_registry import FakeRegistry
 
-    from pyspark_kafka_direct.config.payload_parser import PayloadOptions
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 
 NAME = '{"type": "record", "name": "Name", "fields": [{"name": "first", "type": "string"}]}'
 PERSON = '{"type": "record", "name": "Person", "fields": [{"name": "name", "type": "Name"}]}'
@@ -44,16 +44,14 @@ def options(
     return {**given, "schema.registry.url": registry.url}
 
 
-def parse(options: dict[str, str], **more: str) -> PayloadOptions:
+def parse(options: dict[str, str], **more: str) -> PayloadSettings:
     return parse_batch_options({**options, **{name.replace("_", "."): value for name, value in more.items()}}).payloads
 
 
-def without_timeout(payloads: PayloadOptions) -> PayloadOptions:
+def without_timeout(payloads: PayloadSettings) -> PayloadSettings:
     """Return options that are equal apart from the timeout."""
-    registry = payloads.settings.registry
-    assert registry is not None
-    access = replace(registry.settings, api_timeout_ms=0)
-    return payloads._replace(settings=replace(payloads.settings, registry=replace(registry, settings=access)))
+    assert payloads.registry is not None
+    return replace(payloads, registry=replace(payloads.registry, api_timeout_ms=0))
 
 
 def columns(comment: str) -> StructType:
@@ -64,7 +62,7 @@ def test_an_application_plans_queries_while_the_registry_is_down(
     options: dict[str, str], registry: FakeRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = with_reader_schemas(parse(options))
-    comment = loaded.settings.registry.value.source if loaded.settings.registry else ""
+    comment = loaded.value.source
     assert comment == "version 1 of t-value, schema id 2"
     registry.stop()
     # The plan of the query is made in another process.
@@ -123,7 +121,6 @@ def test_a_query_with_another_login_may_have_another_registry(
 
 def test_a_given_schema_is_named_by_its_option(registry: FakeRegistry) -> None:
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "avro", "valueSchema": NAME}
-    loaded = with_reader_schemas(parse({**given, "schema.registry.url": registry.url})).settings.registry
-    assert loaded is not None
+    loaded = with_reader_schemas(parse({**given, "schema.registry.url": registry.url}))
     assert loaded.value.source == "valueSchema"
     assert registry.requests == []

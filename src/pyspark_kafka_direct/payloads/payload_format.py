@@ -1,0 +1,103 @@
+"""What a format of keys and values defines. ``config.payload_formats`` has the rules for its options."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
+    from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
+
+WITHOUT_FIELD: Final = "set {side}Schema to the schema without the field"
+
+STRUCT: Final = "a struct of the wanted fields, such as struct<id bigint, name string>"
+
+_TYPE: Final = re.compile(r"\s*(struct\s*<|variant\s*$)", re.IGNORECASE)  # otherwise, the fields of a struct
+_OTHER_TYPE: Final = re.compile(
+    r"\s*(?!variant\b)(\w+\s*(\([^)]*\))?|(array|map)\s*<.*>)\s*$", re.IGNORECASE | re.DOTALL
+)
+
+
+class UnexpectedTypeError(ValueError):
+    """A column is not one of the format's ``column_types``."""
+
+
+class PayloadFormat(ABC):
+    """Reads and writes keys and values of a format. The objects have no state."""
+
+    column_types: ClassVar[str] = STRUCT  # for errors
+    type_advice: ClassVar[str] = ""  # what to do about a field with a type that is not decoded
+
+    @abstractmethod
+    def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
+        """Return the DDL of a column; ``advice`` is what to do about a field that Spark has no type for.
+
+        Without it, the option of the schema has to be changed.
+        """
+
+    def check_type(self, payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:  # noqa: B027
+        """Raise a ValueError if values cannot be decoded to a type; by default, they can be any type."""
+
+    @abstractmethod
+    def column(
+        self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str
+    ) -> PayloadColumn:
+        """Return what a task decodes a column with; ``time_zone`` is that of timestamps without an offset."""
+
+
+class SchemaFormat(PayloadFormat):
+    """A format with schemas, which may be in a registry."""
+
+    type_name: ClassVar[str]  # what has the name by which a registry may have the schema
+    name_advice: ClassVar[str]  # the option with this name
+
+    @abstractmethod
+    def schema_name(self, payload: SidePayload) -> str:
+        """Return the name in a given schema, or nothing; an OptionError if the schema is not valid."""
+
+    def check_registrable(self, payload: SidePayload) -> None:
+        """Raise an OptionError if a registry does not take a given schema that is valid."""
+
+    @abstractmethod
+    def check_registered(self, resolved: ResolvedSchema, source: str, message: str | None) -> None:
+        """Raise a SchemaError if a schema of a registry is not one of the format, or lacks the message."""
+
+    def derived_schema(self, data_type: pa.DataType, side: str) -> str:
+        """Return the schema of a column that is written without one."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def write_settings(self, payload: SidePayload) -> WriteSettings:
+        """Return how tasks encode a column, whose schema is found."""
+
+
+def check_struct(payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
+    """Raise an error unless a type is a struct, in which a field for the bytes of malformed values may be."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(data_type):
+        raise UnexpectedTypeError
+    index = data_type.get_field_index(corrupt_record)
+    if index >= 0 and data_type.field(index).type != pa.binary():
+        raise OptionError(
+            f"schema: with {payload.side}Format={payload.format}, the field {corrupt_record!r} for malformed data is "
+            "binary."
+        )
+
+
+def is_type(ddl: str) -> bool:
+    """Return whether DDL is a type that is neither a struct nor a VARIANT."""
+    return _OTHER_TYPE.match(ddl) is not None
+
+
+def as_type(ddl: str) -> str:
+    """Return the type of DDL, which may be the fields of a struct."""
+    return ddl if _TYPE.match(ddl) else f"struct<{ddl}>"

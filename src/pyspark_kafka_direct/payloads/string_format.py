@@ -1,0 +1,50 @@
+"""Strings: the bytes as they are, without a check of UTF-8, as in a cast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
+from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
+from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, UnexpectedTypeError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+
+
+class StringColumn(PayloadColumn):
+    """Returns bytes as strings, without a copy."""
+
+    format_name = "string"
+
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
+        """Return the values with another type."""
+        validity, offsets, data = values.buffers()
+        strings = pa.StringArray.from_buffers(len(values), offsets, data, validity, values.null_count, values.offset)
+        return DecodedValues(strings, None)
+
+
+class StringFormat(PayloadFormat):
+    """The format ``string``."""
+
+    column_types = "string"
+
+    def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
+        """Return ``string``."""
+        return "string"
+
+    def check_type(self, payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
+        """Raise an error unless a column is a string."""
+        if data_type != pa.string():
+            raise UnexpectedTypeError
+
+    def column(
+        self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str
+    ) -> StringColumn:
+        """Return the column."""
+        return StringColumn(data_type)
+
+
+FORMAT: Final = StringFormat()
