@@ -24,7 +24,7 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -25,9 +25,9 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import FetchChannel
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.settings import FetchSettings
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.errors import (

@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Producer
 from tests.settings import parse_client_params
 
-from pyspark_kafka_direct.client import fetch_channel
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+from pyspark_kafka_direct.consumer import fetch_channel
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.config.settings import FetchSettings
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
 
     OpenChannel = Callable[..., FetchChannel]
 

@@ -9,12 +9,12 @@ from confluent_kafka import Producer
 from tests.pooled_connections import pooled_connection
 from tests.settings import parse_client_params
 
-from pyspark_kafka_direct.client import fetch_channel
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+from pyspark_kafka_direct.consumer import fetch_channel
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.deadline import Retry
-from pyspark_kafka_direct.client.produce_channel import ProduceChannel
 from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
@@ -30,6 +29,7 @@ from pyspark_kafka_direct.producer.exactly_once import (
     check_exactly_once,
     commit_batch,
 )
+from pyspark_kafka_direct.producer.produce_channel import ProduceChannel
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.protocol.messages import END_TXN

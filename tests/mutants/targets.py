@@ -41,15 +41,11 @@ class MutationTarget(NamedTuple):
 
 
 TARGETS = {
-    "planning": MutationTarget(
-        ("planning", "spark/task_slots.py", "spark/write_report.py"),
-        ("planning", "spark/test_task_slots.py", "spark/test_write_report.py"),
-    ),
+    "planning": MutationTarget(("planning", "spark/write_report.py"), ("planning", "spark/test_write_report.py")),
     "consumer": MutationTarget(
         ("consumer",),
         (
             "consumer",
-            "client/test_multi_partition_fetch.py",
             "datasource/test_partition_reader.py",
             "direct/test_kafka_rdd_tasks.py",
         ),
@@ -87,9 +83,8 @@ TARGETS = {
             "protocol/schema.py",
             "protocol/codec.py",
             "protocol/primitives.py",
-            "protocol/fetch_codec.py",
         ),
-        ("protocol", "client/test_multi_partition_fetch.py", "client/test_produce_channel.py"),
+        ("protocol", "consumer/test_fetch_codec.py", "producer/test_produce_channel.py"),
     ),
     "producer": MutationTarget(
         (
@@ -103,7 +98,7 @@ TARGETS = {
             "producer/producer_id_manager.py",
             "producer/record_future.py",
         ),
-        ("producer", "client/test_produce_channel.py"),
+        ("producer",),
     ),
     "transactions": MutationTarget(
         ("producer/transactional_producer.py", "client/transaction_coordinator.py", "continuous/sink_delivery.py"),
@@ -121,7 +116,7 @@ TARGETS = {
     ),
     "continuous": MutationTarget(
         ("continuous",),
-        ("continuous", "planning/test_continuous_restarts.py"),
+        ("continuous",),
         integration=(
             "continuous/checkpoint_recovery.py",
             "continuous/continuous_execution.py",

@@ -49,7 +49,7 @@ _ALSO_IMPORTED = (
     "pyspark_kafka_direct.datasource.exactly_once_committer",
     "pyspark_kafka_direct.datasource.micro_batch_stream",
     "pyspark_kafka_direct.datasource.stream_listener_files",
-    "pyspark_kafka_direct.planning.micro_batch_planner",
+    "pyspark_kafka_direct.datasource.micro_batch_planner",
     "pyspark_kafka_direct.producer.sink_state_store",
     "pyspark_kafka_direct.producer.transactional_producer",
     "pyspark_kafka_direct.spark.commit_offer",

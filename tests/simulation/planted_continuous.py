@@ -161,7 +161,7 @@ def _epoch_without_a_task() -> Sequence[Patch]:
 
 
 def _new_partitions_start_at_their_end() -> Sequence[Patch]:
-    from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartPlanner
+    from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 
     def starts(original: Any) -> Any:
         def changed(self: Any, latest: Any, end_offsets: Any, start_offsets: Any) -> Any:
@@ -231,7 +231,7 @@ def _batches_after_dropped_rows_are_lost() -> Sequence[Patch]:
 
 
 def _unexplained_loss() -> Sequence[Patch]:
-    from pyspark_kafka_direct.planning import continuous_start_planner
+    from pyspark_kafka_direct.continuous import continuous_start_planner
 
     def lower(_: Any) -> Any:
         return lambda starts, latest: {tp: offset - 1 for tp, offset in starts.items() if offset > 1}
@@ -240,8 +240,7 @@ def _unexplained_loss() -> Sequence[Patch]:
 
 
 def _positions_beyond_the_end() -> Sequence[Patch]:
-    from pyspark_kafka_direct.continuous import continuous_task
-    from pyspark_kafka_direct.planning import continuous_start_planner
+    from pyspark_kafka_direct.continuous import continuous_start_planner, continuous_task
 
     def resume(original: Any) -> Any:
         return lambda error, position, start, end: max(position, original(error, position, start, end))

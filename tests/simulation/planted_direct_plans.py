@@ -8,13 +8,13 @@ from tests.simulation.planting import BugsOf, does_nothing
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.consumer import fetcher as fetcher_module
+from pyspark_kafka_direct.direct import direct_stream_planner as planner_module
 from pyspark_kafka_direct.direct import rate_controller as rate_module
 from pyspark_kafka_direct.direct import stream_client as client_module
+from pyspark_kafka_direct.direct.direct_stream_planner import DirectBatchPlan, LogOffsets
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
-from pyspark_kafka_direct.planning import direct_stream_planner as planner_module
 from pyspark_kafka_direct.planning.data_loss import LossDecision
-from pyspark_kafka_direct.planning.direct_stream_planner import DirectBatchPlan, LogOffsets
 from pyspark_kafka_direct.planning.loss_report import LossReport
 
 _bug: Final = BugsOf("direct_streams").by_one_patch

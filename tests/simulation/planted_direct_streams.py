@@ -15,9 +15,9 @@ from pyspark_kafka_direct.direct import streaming_context as context_module
 from pyspark_kafka_direct.direct.checkpoint_data import BatchRetention, StreamCheckpointData
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream
 from pyspark_kafka_direct.direct.direct_stream import BeginGeneration
+from pyspark_kafka_direct.direct.direct_stream_planner import StreamPosition
 from pyspark_kafka_direct.direct.stop_hooks import StopSignal
 from pyspark_kafka_direct.direct.streaming_context import StreamingContextBinding
-from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
 from pyspark_kafka_direct.spark.offset_committer import AsyncOffsetCommitter
 
 _bugs: Final = BugsOf("direct_streams")

@@ -144,7 +144,7 @@ def _without_floors(original: Any) -> Any:
 
 
 def _epoch_is_not_sent() -> Sequence[Patch]:
-    from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 
     def request(original: Any) -> Any:
         return lambda self, offset, leader_epoch=-1, *args, **options: original(self, offset, -1, *args, **options)
@@ -153,7 +153,7 @@ def _epoch_is_not_sent() -> Sequence[Patch]:
 
 
 def _truncation_is_ignored() -> Sequence[Patch]:
-    from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 
     def request(original: Any) -> Any:
         return lambda *args, last_fetched_epoch=-1, **options: original(*args, **options)
@@ -196,7 +196,7 @@ def _loss_is_not_counted() -> Sequence[Patch]:
 
 
 def _prefetch_skips_an_offset() -> Sequence[Patch]:
-    from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 
     def request(original: Any) -> Any:
         def request(self: Any, offset: int, *args: Any, **options: Any) -> None:
@@ -252,7 +252,7 @@ def _fenced_epoch_is_dropped() -> Sequence[Patch]:
 
 def _counted_again_after_a_retry() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import Fetcher
-    from pyspark_kafka_direct.records.record_counter import RecordCounter
+    from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 
     def feed(original: Any) -> Any:
         def _feed(self: Any, position: int, fetched: Any) -> bool:
@@ -314,7 +314,7 @@ def _truncated_response_is_accepted() -> Sequence[Patch]:
 
 
 def _aborted_records_are_counted() -> Sequence[Patch]:
-    from pyspark_kafka_direct.records.record_counter import RecordCounter
+    from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 
     def feed(original: Any) -> Any:
         return lambda self, records, aborted: original(self, records, [])

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from tests.simulation.planting import BugsOf, does_nothing
 
+from pyspark_kafka_direct.datasource import micro_batch_planner as planner_module
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as stream_module
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
+from pyspark_kafka_direct.datasource.micro_batch_planner import BatchLimiter, MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import KafkaMicroBatchStreamBase
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange
-from pyspark_kafka_direct.planning import micro_batch_planner as planner_module
 from pyspark_kafka_direct.planning.loss_report import LossReport
-from pyspark_kafka_direct.planning.micro_batch_planner import BatchLimiter, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import SnapshotReader
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 

@@ -13,7 +13,7 @@ from tests.simulation.scenarios import micro_batches
 from tests.simulation.scenarios.spark_stand_in import STEPS
 from tests.simulation.scheduler import World
 
-from pyspark_kafka_direct.planning import micro_batch_planner
+from pyspark_kafka_direct.datasource import micro_batch_planner
 
 if TYPE_CHECKING:
     from tests.simulation.conftest import Sampled

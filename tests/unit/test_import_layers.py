@@ -300,7 +300,7 @@ def test_imports_without_a_cycle_pass(sources: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".errors", ".offsets", ".config.read_options", ".planning.batch_planner", ".config.topic_pattern"]
+    "module", ["", ".errors", ".offsets", ".config.read_options", ".datasource.batch_planner", ".config.topic_pattern"]
 )
 def test_importing_is_cheap(module: str) -> None:
     """Spark imports the package at a session's first look for a data source."""

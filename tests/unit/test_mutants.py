@@ -100,7 +100,7 @@ def test_changes_that_are_alike_have_names_of_their_own() -> None:
 def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
     assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
-    assert {change.file for change in mutants.sample("planning", 9, ["hints.py"])} == {"config/hints.py"}
+    assert {change.file for change in mutants.sample("config", 9, ["hints.py"])} == {"config/hints.py"}
     assert all(file.is_file() for target in TARGETS.values() for file in [*target.files(), *target.test_files()])
 
 
@@ -112,7 +112,7 @@ from tests.mutants.loaded import Loaded
 from tests.mutants.targets import PACKAGE
 from tests.mutants.trial import outcome
 
-file = PACKAGE / "planning" / "hints.py"
+file = PACKAGE / "config" / "hints.py"
 source = file.read_text("utf-8")
 test = "tests/unit/config/test_hints.py::test_lists_are_short"
 print(outcome(file, source, {test: 0.1}))
@@ -135,7 +135,7 @@ for before, after in [
 
 @pytest.mark.slow
 def test_a_change_is_seen_and_does_not_stay() -> None:
-    assert (PACKAGE / "planning" / "hints.py").read_text("utf-8").count("if len(strings) > limit") == 1
+    assert (PACKAGE / "config" / "hints.py").read_text("utf-8").count("if len(strings) > limit") == 1
     # The files that are changed are this checkout's, also where the package that is tested is an installed one.
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)

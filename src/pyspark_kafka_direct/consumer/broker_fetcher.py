@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline
-from pyspark_kafka_direct.client.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
+from pyspark_kafka_direct.consumer.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
 from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.fetch_channel import FetchResponseData
     from pyspark_kafka_direct.client.metadata import Node
     from pyspark_kafka_direct.config.settings import FetchSettings
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchResponseData
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
 
 _REQUEST_TIMEOUT_OPTION = "kafka.request.timeout.ms"

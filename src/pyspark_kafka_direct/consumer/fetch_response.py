@@ -18,7 +18,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.client.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
 from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.consumer.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
 from pyspark_kafka_direct.consumer.fetch_response import (
     CheckLeaderLog,
     FetchContext,
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.consumer.fetch_response import FetchAction
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
     from pyspark_kafka_direct.errors import KafkaDirectError

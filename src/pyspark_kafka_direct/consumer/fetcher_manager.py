@@ -14,6 +14,7 @@ from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafka_direct.consumer.fetch_response import concerns_partition
+from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import (
     KafkaDirectError,
     TopicNotFoundError,
@@ -23,16 +24,15 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.planning.data_loss import Presence, topic_error
 from pyspark_kafka_direct.planning.loss_errors import missing_error, recreated_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
-from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, Node, TopicMetadata
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.fetch_channel import LeaderIdAndEpoch
     from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
+    from pyspark_kafka_direct.consumer.fetch_channel import LeaderIdAndEpoch
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
     from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -8,6 +8,7 @@ from pyspark_kafka_direct.client.deadline import Retry
 from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.fetcher import OUT_OF_RANGE_BEFORE_EPOCH_RESET
+from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH
 from pyspark_kafka_direct.planning.data_loss import (
     GapDecision,
     LeaderLogState,
@@ -16,7 +17,6 @@ from pyspark_kafka_direct.planning.data_loss import (
     topic_error,
 )
 from pyspark_kafka_direct.planning.loss_errors import truncated_error, unproven_gap_error
-from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

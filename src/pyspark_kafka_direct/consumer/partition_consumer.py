@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher, InFlightFetch
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
 
 __all__ = ["PartitionConsumer", "PolledBatch"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
 from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder, scan_leader_epoch
-from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
+    from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
-from pyspark_kafka_direct.records.record_counter import RecordCounter
+from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool

@@ -14,11 +14,18 @@ from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.continuous.continuous_epochs import (
+    RestartBudget,
+    assign_partitions,
+    final_error,
+)
+from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
 from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan, RunStart
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
 from pyspark_kafka_direct.continuous.query_run import QueryRun, new_id
 from pyspark_kafka_direct.continuous.query_state import epoch_progress
+from pyspark_kafka_direct.continuous.task_slots import max_concurrent_tasks
 from pyspark_kafka_direct.errors import (
     CheckpointFencedError,
     KafkaDirectError,
@@ -29,16 +36,9 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.planning.continuous_epochs import (
-    RestartBudget,
-    assign_partitions,
-    final_error,
-)
-from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 from pyspark_kafka_direct.spark.query_reports import BatchReport, QueryReporter, session_id
-from pyspark_kafka_direct.spark.task_slots import max_concurrent_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult, TaskAssignment
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
     from pyspark_kafka_direct.continuous.map_function import MapFunction
     from pyspark_kafka_direct.continuous.query_state import QueryState
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult, TaskAssignment
     from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")

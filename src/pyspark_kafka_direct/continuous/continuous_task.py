@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.continuous.batch_size import BatchSize
+from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import START_TIMEOUT_OPTION
@@ -29,8 +31,6 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.batch_size import BatchSize
-from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 from pyspark_kafka_direct.planning.data_loss import loss_cause, resume_offset
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 from uuid import UUID
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
 from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error, printable
 from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_json
-from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:

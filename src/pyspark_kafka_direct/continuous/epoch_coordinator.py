@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.continuous_epochs import (
+    EpochReport,
+    EpochResult,
+    abbreviated,
+    merge_task_reports,
+    next_epoch_request_time,
+)
 from pyspark_kafka_direct.continuous.control_messages import (
     EpochRequest,
     Heartbeat,
@@ -24,13 +31,6 @@ from pyspark_kafka_direct.continuous.control_messages import (
 from pyspark_kafka_direct.continuous.handshake import HandshakeServer
 from pyspark_kafka_direct.continuous.task_lease import LEASE_MARGIN_SECONDS
 from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
-from pyspark_kafka_direct.planning.continuous_epochs import (
-    EpochReport,
-    EpochResult,
-    abbreviated,
-    merge_task_reports,
-    next_epoch_request_time,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.security_settings import Secret
+    from pyspark_kafka_direct.continuous.continuous_epochs import TaskAssignment
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
     from pyspark_kafka_direct.continuous.control_socket import ControlSocket
     from pyspark_kafka_direct.continuous.handshake import AcceptedTask
     from pyspark_kafka_direct.continuous.message_authentication import MessageSession
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.continuous_epochs import TaskAssignment
 
 START_TIMEOUT_OPTION: Final = "taskStartTimeout"
 EPOCH_TIMEOUT_OPTION: Final = "epochTimeout"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.system import wait_until
 from pyspark_kafka_direct.config.hints import listed
+from pyspark_kafka_direct.continuous.continuous_epochs import detect_partition_changes
 from pyspark_kafka_direct.errors import KafkaDirectError, PatternTimeoutError
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.planning.continuous_epochs import detect_partition_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.continuous.continuous_epochs import PartitionChanges
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.continuous_epochs import PartitionChanges
     from pyspark_kafka_direct.planning.offset_reader import OffsetReader
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")

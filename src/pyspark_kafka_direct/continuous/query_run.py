@@ -11,10 +11,10 @@ from uuid import UUID
 from pyspark.util import inheritable_thread_target
 
 from pyspark_kafka_direct.client.system import wait_until
+from pyspark_kafka_direct.continuous.continuous_epochs import JOB_CANCELLED
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
-from pyspark_kafka_direct.planning.continuous_epochs import JOB_CANCELLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
     from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

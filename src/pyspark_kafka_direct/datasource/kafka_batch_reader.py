@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.offset_specs import Latest
 from pyspark_kafka_direct.consumer.range_task import RangeTask
+from pyspark_kafka_direct.datasource.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
+from pyspark_kafka_direct.datasource.pushed_filters import PushedFilters, push_filters
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
-from pyspark_kafka_direct.planning.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
-from pyspark_kafka_direct.planning.pushed_filters import PushedFilters, push_filters
 from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
     assigned_partitions,

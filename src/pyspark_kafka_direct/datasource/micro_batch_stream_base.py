@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.settings import ReadSettings
+    from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.datasource.stream_listener_files import QueryCommitter
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
     from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
@@ -112,8 +112,8 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
 
     def _open_planner(self) -> PlanningState:
         if self._planning_state is None:
+            from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
             from pyspark_kafka_direct.datasource.stream_listener_files import backpressure_limit, open_query_committer
-            from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
             from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
             settings, source = self._settings, self._settings.source

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from pyspark_kafka_direct.direct.direct_stream_planner import StreamPosition
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.direct.checkpoint_data import StreamCheckpointData, StreamSpec, check_checkpoint_version
+from pyspark_kafka_direct.direct.direct_stream_planner import plan_direct_batch
 from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, StopSignal, flush_commits
 from pyspark_kafka_direct.direct.stream_client import StreamClient, StreamClusterView, create_stream_client
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import with_topic_ids
-from pyspark_kafka_direct.planning.direct_stream_planner import plan_direct_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,15 +15,15 @@ from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
-from pyspark_kafka_direct.direct.rate_controller import max_messages_per_partition
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import (
+from pyspark_kafka_direct.direct.direct_stream_planner import (
     LogOffsets,
     OffsetResetStrategy,
     StreamPosition,
     decide_new_partition_offsets,
     decide_start_offsets,
 )
+from pyspark_kafka_direct.direct.rate_controller import max_messages_per_partition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     are_topic_ids_current,

@@ -13,11 +13,11 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.produce_channel import NO_TIMESTAMP
 from pyspark_kafka_direct.config.hints import did_you_mean
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.batch_producer import MIN_STEP_SECONDS, BatchProducer
+from pyspark_kafka_direct.producer.produce_channel import NO_TIMESTAMP
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
 from pyspark_kafka_direct.records import RecordEncoder, partition_for_key
 from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column

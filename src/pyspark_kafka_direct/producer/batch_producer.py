@@ -13,12 +13,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline
-from pyspark_kafka_direct.client.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.producer.leader_lookup import LeaderLookup
 from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
+from pyspark_kafka_direct.producer.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
 from pyspark_kafka_direct.producer.produce_errors import (
     WRITING,
     BatchDecision,

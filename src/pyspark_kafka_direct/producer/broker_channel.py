@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse, ProduceChannel
 from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.producer.produce_channel import PartitionProduceResponse, ProduceChannel
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient

@@ -10,8 +10,8 @@ from pyspark_kafka_direct.errors import InvalidRecordError, KafkaDirectError, Re
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.producer.produce_channel import PartitionProduceResponse
     from pyspark_kafka_direct.records import WritableBytes
 
 WRITING: Final = "writing records"  # the action in error messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyspark_kafka_direct.client.produce_channel import NO_OFFSET
+from pyspark_kafka_direct.producer.produce_channel import NO_OFFSET
 
 
 class WrittenRange(NamedTuple):

@@ -43,7 +43,7 @@ METADATA = message_type("""
         error_code: int16 13+ ignorable
 """)
 
-# From version 4 on, which introduced message format 2 (KIP-98). ``fetch_codec`` encodes and decodes it.
+# From version 4 on, which introduced message format 2 (KIP-98). ``consumer.fetch_channel`` encodes and decodes it.
 FETCH = message_type("""
     Fetch: key 1, versions 4-18, flexible 12+
     request

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.client import fetch_channel
+from pyspark_kafka_direct.consumer import fetch_channel
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import DataLossError
 

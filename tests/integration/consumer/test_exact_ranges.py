@@ -11,8 +11,8 @@ import pytest
 
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
+from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
-from pyspark_kafka_direct.records.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from tests.integration.workbench import Workbench

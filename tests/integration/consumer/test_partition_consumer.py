@@ -11,9 +11,9 @@ import pytest
 from tests.integration.consumer.polling_consumer import PollingConsumer
 from tests.integration.open_transactions import COMMITTED, new_transactional_producer, write_open_transaction
 
-from pyspark_kafka_direct.client import fetch_channel
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.consumer import fetch_channel
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError, TopicRecreatedError, TruncatedError
 from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -15,12 +15,12 @@ from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
+from pyspark_kafka_direct.continuous.continuous_epochs import assign_partitions
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.map_function import MapFunction
-from pyspark_kafka_direct.planning.continuous_epochs import assign_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from tests.integration.workbench import Workbench
 
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 TIMEOUT = 180.0  # seconds; only a limit for hangs
 

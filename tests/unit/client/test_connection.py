@@ -27,9 +27,9 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import FetchChannel
 from pyspark_kafka_direct.config.security_settings import SaslSettings, Secret, SecuritySettings
 from pyspark_kafka_direct.config.settings import FetchSettings
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerTimeoutError,

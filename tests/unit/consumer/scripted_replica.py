@@ -15,13 +15,13 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 from tests.unit.records.batches import Batch, Rec
 
-from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
-from pyspark_kafka_direct.records.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

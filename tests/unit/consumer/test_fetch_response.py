@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.consumer.scripted_replica import response
 
-from pyspark_kafka_direct.client.fetch_channel import EpochEndOffset
+from pyspark_kafka_direct.consumer.fetch_channel import EpochEndOffset
 from pyspark_kafka_direct.consumer.fetch_response import (
     CheckLeaderLog,
     FetchContext,

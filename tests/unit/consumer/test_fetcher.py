@@ -14,7 +14,7 @@ from tests.unit.consumer.scripted_replica import (
     response,
 )
 
-from pyspark_kafka_direct.client.fetch_channel import EpochEndOffset, FetchResponsePartition, LeaderIdAndEpoch
+from pyspark_kafka_direct.consumer.fetch_channel import EpochEndOffset, FetchResponsePartition, LeaderIdAndEpoch
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import (
     AuthorizationError,

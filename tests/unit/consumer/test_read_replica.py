@@ -16,9 +16,9 @@ from tests.unit.client.fake_broker import (
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import API_KEY, NEWEST_VERSION, FetchChannel
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.config.settings import FetchSettings
+from pyspark_kafka_direct.consumer.fetch_channel import API_KEY, NEWEST_VERSION, FetchChannel
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport, final_error
 from pyspark_kafka_direct.continuous.control_messages import (
     MAX_FAILURE_CHARS,
     ControlMessage,
@@ -25,7 +26,6 @@ from pyspark_kafka_direct.continuous.control_messages import (
 )
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.continuous_epochs import EpochReport, final_error
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 TEXTS = st.text(max_size=20)

@@ -27,6 +27,7 @@ from tests.unit.continuous.coordinator_threads import (
     report,
 )
 
+from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
 from pyspark_kafka_direct.continuous.control_messages import (
     EpochRequest,
     HandshakeChallenge,
@@ -36,7 +37,6 @@ from pyspark_kafka_direct.continuous.control_messages import (
 )
 from pyspark_kafka_direct.continuous.control_socket import MAX_LINE_BYTES, ControlAddress, TaskChannel
 from pyspark_kafka_direct.errors import QueryRunError
-from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

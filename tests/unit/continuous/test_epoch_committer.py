@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 TIMEOUT_MESSAGE = "Epoch 3 was not committed within 20 s. The checkpoint's file system hangs"
 

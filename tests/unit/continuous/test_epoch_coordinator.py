@@ -48,7 +48,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
 
 
 class TestCompleteRuns:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
 from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState, epoch_progress
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -13,6 +13,7 @@ from tests.unit.continuous.coordinator_threads import A0, PLAN, SETTINGS
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
+from pyspark_kafka_direct.continuous.continuous_epochs import RestartBudget
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
 from pyspark_kafka_direct.continuous.query_run import QueryRun
 from pyspark_kafka_direct.errors import (
@@ -23,7 +24,6 @@ from pyspark_kafka_direct.errors import (
     QueryRunError,
     TaskStartTimeoutError,
 )
-from pyspark_kafka_direct.planning.continuous_epochs import RestartBudget
 
 if TYPE_CHECKING:
     import socket

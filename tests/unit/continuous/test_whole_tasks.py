@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochReport
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -17,11 +17,11 @@ from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.offset_specs import Earliest, Latest
 from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as module
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.datasource.stream_listener_files import open_query_committer
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitOffer, commit_group
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
@@ -127,7 +127,7 @@ def test_the_option_sets_the_number_of_attempts(
         created.append(planner_options)
         return MicroBatchPlanner(planner_options, *more, **named)
 
-    monkeypatch.setattr("pyspark_kafka_direct.planning.micro_batch_planner.MicroBatchPlanner", planner)
+    monkeypatch.setattr("pyspark_kafka_direct.datasource.micro_batch_planner.MicroBatchPlanner", planner)
     source = KafkaSourceProvider({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **options})
     cast("KafkaMicroBatchStream", source.streamReader(source.schema()))._planner()
     assert [planner_options.source.confirmations for planner_options in created] == [max_attempts]

@@ -12,12 +12,12 @@ from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, 
 
 from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,9 @@ from pyspark_kafka_direct.direct.checkpoint_data import (
     StreamCheckpointData,
     UnwrittenBatches,
 )
+from pyspark_kafka_direct.direct.direct_stream_planner import StreamPosition
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
 
 TOPIC_IDS = {"flights": uuid4()}
 

@@ -18,11 +18,11 @@ from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, 
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, find_stream
 from pyspark_kafka_direct.direct.direct_stream import BeginGeneration, ComputeKafkaRdd, EndGeneration
+from pyspark_kafka_direct.direct.direct_stream_planner import DirectBatchPlan, StreamPosition
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, RateController
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
-from pyspark_kafka_direct.planning.direct_stream_planner import DirectBatchPlan, StreamPosition
 
 TIME = datetime.fromtimestamp(1700000000.0)
 NO_RDD: Any = None  # not used

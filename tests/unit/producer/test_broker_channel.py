@@ -22,7 +22,7 @@ from pyspark_kafka_direct.protocol.messages import PRODUCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.client.produce_channel import ProduceChannel
+    from pyspark_kafka_direct.producer.produce_channel import ProduceChannel
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse
 from pyspark_kafka_direct.errors import AuthorizationError, InvalidRecordError, KafkaDirectError, RecordTooLargeError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.produce_channel import PartitionProduceResponse
 from pyspark_kafka_direct.producer.produce_errors import BatchDecision, decide_for_error_code, error_for_response
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.records import RecordEncoder

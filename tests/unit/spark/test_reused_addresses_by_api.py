@@ -15,13 +15,13 @@ from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchSt
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+from pyspark_kafka_direct.direct.direct_stream_planner import StreamPosition, plan_direct_batch
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client
 from pyspark_kafka_direct.errors import BrokerError
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition, plan_direct_batch
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
 if TYPE_CHECKING:

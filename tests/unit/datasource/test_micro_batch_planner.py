@@ -23,9 +23,9 @@ from pyspark_kafka_direct.config.offset_specs import (
     StartingOffsetSpec,
 )
 from pyspark_kafka_direct.config.settings import ReadLimits
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_resolution import start_may_change
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Plans the batches of the direct stream, and decides where it starts.
 
 A batch starts where the previous one ended, and ends at the end of the logs or at its limit. Unlike the planner of a
-streaming query (``planning.micro_batch_planner``) it skips no partition: a deleted, truncated or recreated one fails
+streaming query (``datasource.micro_batch_planner``) it skips no partition: a deleted, truncated or recreated one fails
 the batch, and the next batch starts at the same offsets.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pyspark_kafka_direct.continuous.continuous_epochs import final_error
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerTimeoutError,
@@ -16,7 +17,6 @@ from pyspark_kafka_direct.errors import (
     TaskStartTimeoutError,
     TruncatedError,
 )
-from pyspark_kafka_direct.planning.continuous_epochs import final_error
 
 
 def task_error(cause_class: str | None) -> QueryRunError:

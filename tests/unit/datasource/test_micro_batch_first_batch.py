@@ -17,10 +17,10 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
     SpecificTimestamps,
 )
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
 )
 from pyspark_kafka_direct.config.settings import ReadLimits
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

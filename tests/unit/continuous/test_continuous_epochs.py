@@ -11,9 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.errors import QueryRunError
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.continuous_epochs import (
+from pyspark_kafka_direct.continuous.continuous_epochs import (
     EpochReport,
     EpochResult,
     PartitionChanges,
@@ -25,6 +23,8 @@ from pyspark_kafka_direct.planning.continuous_epochs import (
     merge_task_reports,
     next_epoch_request_time,
 )
+from pyspark_kafka_direct.errors import QueryRunError
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster, without_ids
 
 from pyspark_kafka_direct.config.offset_specs import Earliest, GlobalTimestamp, OffsetSpec
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,9 +12,9 @@ from tests.unit.protocol.message_values import plain
 from pyspark_kafka_direct.client.api_versions import negotiate_version
 from pyspark_kafka_direct.client.connection import _coalesce
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse, ProduceChannel
 from pyspark_kafka_direct.errors import ProtocolError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.produce_channel import PartitionProduceResponse, ProduceChannel
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_writer
 from pyspark_kafka_direct.protocol.messages import PRODUCE

@@ -16,10 +16,10 @@ from tests.unit.planning.fake_offset_reader import (
 
 from pyspark_kafka_direct.config.offset_specs import Earliest, OffsetSpec, SpecificOffsets
 from pyspark_kafka_direct.config.settings import ReadLimits
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

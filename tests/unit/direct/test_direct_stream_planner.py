@@ -11,11 +11,11 @@ from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+from pyspark_kafka_direct.direct.direct_stream_planner import DirectBatchPlan, StreamPosition, plan_direct_batch
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import DirectBatchPlan, StreamPosition, plan_direct_batch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

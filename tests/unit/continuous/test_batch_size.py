@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.planning.batch_size import BatchSize
+from pyspark_kafka_direct.continuous.batch_size import BatchSize
 
 
 def run_backlog(fixed_seconds: float, seconds_per_row: float, calls: int = 40, first: int | None = None) -> list[int]:

@@ -18,18 +18,18 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.protocol.message_values import random_integer
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import MultiPartitionFetchChannel
 from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
-from pyspark_kafka_direct.errors import ProtocolError
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.fetch_codec import (
+from pyspark_kafka_direct.consumer.fetch_channel import (
     NEWEST_VERSION,
     OLDEST_VERSION,
     FetchRequestPartition,
     FetchResponsePartition,
+    MultiPartitionFetchChannel,
     encode_fetch_request,
     parse_fetch_response,
 )
+from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
     SpecificTimestamps,
 )
+from pyspark_kafka_direct.datasource.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
+from pyspark_kafka_direct.datasource.pushed_filters import Comparison, push_filters
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
-from pyspark_kafka_direct.planning.pushed_filters import Comparison, push_filters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

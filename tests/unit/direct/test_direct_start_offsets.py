@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.errors import InvalidOffsetsError
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.direct_stream_planner import (
+from pyspark_kafka_direct.direct.direct_stream_planner import (
     LogOffsets,
     OffsetResetStrategy,
     StartOffsets,
     decide_new_partition_offsets,
     decide_start_offsets,
 )
+from pyspark_kafka_direct.errors import InvalidOffsetsError
+from pyspark_kafka_direct.offsets import TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 LOG = LogOffsets(10, 20, 20)

@@ -10,8 +10,8 @@ from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
 from pyspark_kafka_direct.config.offset_specs import Earliest
 from pyspark_kafka_direct.config.settings import ReadLimits
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from tests.examples import examples, seeds
 
 from pyspark_kafka_direct.config.settings import FetchSettings
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.fetch_codec import (
+from pyspark_kafka_direct.consumer.fetch_channel import (
     NEWEST_VERSION,
     OLDEST_VERSION,
     EpochEndOffset,
@@ -25,6 +24,7 @@ from pyspark_kafka_direct.protocol.fetch_codec import (
     encode_fetch_request,
     parse_fetch_response,
 )
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.primitives import MalformedError, encode_unsigned_varint
 
 if TYPE_CHECKING:

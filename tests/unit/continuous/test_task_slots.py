@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.spark.task_slots import max_concurrent_tasks
+from pyspark_kafka_direct.continuous.task_slots import max_concurrent_tasks
 
 CASES: list[tuple[str, dict[str, str], int | None]] = [
     ("local", {}, 1),

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.records.batches import Batch, Rec
 from tests.unit.records.legacy_messages import message
 
-from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
+from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
 
 
 def history(*starts: tuple[int, int]) -> EpochHistory:
