@@ -20,11 +20,13 @@ class FormatRow:
     """What the options of a format may be."""
 
     title: str  # for messages
-    decodes: bool = True  # values may be malformed, and have a schema
+    decodes: bool = True  # values may be malformed
     fails: bool = False  # the query, at a malformed value, unless there is a mode; as Spark's function
+    has_schema: bool = True
     framings: tuple[FramingName, ...] = ()  # where a schema id can be
     uses_registry: bool = False  # keySchema or valueSchema is a schema of the format, which a registry may have
     has_message: bool = False
+    has_charset: bool = False  # with one, values may be malformed
     derives_schema: bool = False  # in a write, from the type of the column
     written_by_type: bool = False  # the type of the column says how it is written, a schema only what may be null
     schema_kind: str = ""  # that a registry has
@@ -35,9 +37,19 @@ class FormatRow:
     spark_options: Mapping[str, str | None] = field(default_factory=lambda: _NO_OPTIONS)
 
 
+CHARSETS: Final = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UTF-16", "UTF-32")
+"""Those of Spark's functions ``decode`` and ``encode``."""
+
 FORMATS: Final[Mapping[str, FormatRow]] = {
-    "binary": FormatRow(title="bytes", decodes=False, written_by_type=True),
-    "string": FormatRow(title="strings", decodes=False, written_by_type=True),
+    "binary": FormatRow(title="bytes", decodes=False, has_schema=False, written_by_type=True),
+    "string": FormatRow(
+        title="strings",
+        decodes=False,
+        fails=True,
+        has_schema=False,
+        has_charset=True,
+        written_by_type=True,
+    ),
     "json": FormatRow(
         title="JSON",
         framings=("confluent", "header", "none"),

@@ -28,12 +28,12 @@ from pyspark_kafka_direct.config.value_types import Enum
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_kafka_direct.config.config_option import ConfigOption
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
     from pyspark_kafka_direct.config.payload_formats import FormatRow
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.config.payload_settings import MalformedMode, SidePayload
     from pyspark_kafka_direct.config.registry_settings import EvolutionMode
     from pyspark_kafka_direct.config.security_settings import SecuritySettings
 
@@ -44,11 +44,18 @@ PAYLOAD_OPTIONS: Final = (
     "valueSchema",
     "keyMessage",
     "valueMessage",
+    "keyCharset",
+    "valueCharset",
     "mode",
     "columnNameOfCorruptRecord",
 )
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
 
+_SIDE_OPTIONS: Final[Mapping[str, tuple[str, Callable[[FormatRow], bool]]]] = {
+    "Schema": ("the schema", lambda row: row.has_schema),
+    "Message": ("a message type", lambda row: row.has_message),
+    "Charset": ("the charset", lambda row: row.has_charset),
+}
 
 REGISTRY_TABLE: Final = OptionTable((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS))
 """The options of the schemas of keys and values in a registry."""
@@ -74,8 +81,8 @@ def parse_payloads(
     for side, payload_format in formats.items():
         _check_schema_options(parsed, side, payload_format, from_python=from_python)
     check_function_options(parsed, formats)
-    rows = [format_row(payload_format) for payload_format in formats.values()]
-    if not any(row.decodes for row in rows):
+    key, value = (parse_side(parsed, side) for side in SIDES)
+    if not key.may_be_malformed and not value.may_be_malformed:
         warnings.extend(
             option_messages.ignored_warning(
                 parsed.source, parsed.name_of(name), "nothing is decoded from JSON, Avro or Protobuf"
@@ -83,7 +90,6 @@ def parse_payloads(
             for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
-    key, value = (parse_side(parsed, side) for side in SIDES)
     registry = parse_read_registry(parsed, security, warnings, formats)
     key, value = (with_schema_id(each, parsed) for each in (key, value))
     if registry is not None:
@@ -91,7 +97,7 @@ def parse_payloads(
     return PayloadSettings(
         key,
         value,
-        mode=_mode(parsed, rows),
+        mode=_mode(parsed, (key, value)),
         corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
         registry=registry,
         evolution=cast("EvolutionMode", parsed.get_string("schemaEvolutionMode")),
@@ -130,30 +136,23 @@ def parse_payloads_alone(options: Mapping[str, str]) -> PayloadSettings:
 
 
 def _check_schema_options(parsed: ParsedConfig, side: Side, payload_format: str, *, from_python: bool) -> None:
-    """Raise an error if a format may not be used, or does not have the schema or the message that is given."""
-    row = format_row(payload_format)
-    if is_factory(payload_format):
-        if not from_python:
-            allowed = environment_list(os.environ, PAYLOAD_DECODERS_VARIABLE)
-            name = parsed.name_of(f"{side}Format")
-            check_allowed(name, payload_format, allowed, PAYLOAD_DECODERS_VARIABLE, "the executors")
-    elif f"{side}Schema" in parsed.given_names and not row.decodes:
-        titles, names = alternatives(lambda each: each.decodes)
-        raise OptionError(
-            f"{parsed.name_of(f'{side}Schema')} is the schema of {titles}, and {side}Format is {payload_format}; "
-            f"set {side}Format={names}"
-        )
-    if f"{side}Message" in parsed.given_names and not row.has_message:
-        titles, names = alternatives(lambda each: each.has_message)
-        raise OptionError(
-            f"{parsed.name_of(f'{side}Message')} is a message type of {titles}, and {side}Format is {payload_format}; "
-            f"set {side}Format={names}"
-        )
+    """Raise an error if a format may not be used, or does not have an option that is given."""
+    if is_factory(payload_format) and not from_python:
+        allowed = environment_list(os.environ, PAYLOAD_DECODERS_VARIABLE)
+        name = parsed.name_of(f"{side}Format")
+        check_allowed(name, payload_format, allowed, PAYLOAD_DECODERS_VARIABLE, "the executors")
+    for option, (what, has_option) in _SIDE_OPTIONS.items():
+        if f"{side}{option}" in parsed.given_names and not has_option(format_row(payload_format)):
+            titles, names = alternatives(has_option)
+            raise OptionError(
+                f"{parsed.name_of(f'{side}{option}')} is {what} of {titles}, and {side}Format is {payload_format}; "
+                f"set {side}Format={names}"
+            )
 
 
-def _mode(parsed: ParsedConfig, rows: Sequence[FormatRow]) -> MalformedMode:
-    """Return the mode; its default is that of Spark's ``from_json``, ``from_avro`` or ``from_protobuf``."""
-    fails = any(row.fails for row in rows)
+def _mode(parsed: ParsedConfig, sides: Iterable[SidePayload]) -> MalformedMode:
+    """Return the mode; its default is that of Spark's function for the format."""
+    fails = any(each.may_be_malformed and format_row(each.format).fails for each in sides)
     return cast("MalformedMode", parsed.get_string("mode") or ("FAILFAST" if fails else "PERMISSIVE"))
 
 

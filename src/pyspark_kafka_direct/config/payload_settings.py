@@ -28,7 +28,7 @@ DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
 WANTED_FIELDS: Final = "name the wanted fields with .schema()"
 """What to do about a field that Spark has no type for."""
 
-DECODED_COMMENT: Final = "decoded from Avro"
+DECODED_COMMENT: Final = "decoded"
 """The comment of a column of strings or bytes that are not those of the record."""
 
 ERROR_COLUMN: Final = "_error"
@@ -47,9 +47,17 @@ class SidePayload:
     schema_id: int | str | None = None  # that all values have, without a registry; a string is a GUID
     references: tuple[tuple[str, str], ...] = ()  # the names and texts of schemas that the schema refers to
     source: str = ""  # where the schema is from, for errors
+    charset: str | None = None  # None: UTF-8 that is not checked
     subject: str | None = None  # of the registry; None: it follows from the strategy
     strategy: SubjectNameStrategy = "topic"
     version: str = LATEST_VERSION  # or a number
+
+    @property
+    def may_be_malformed(self) -> bool:
+        """Whether keys or values are decoded in a way that can fail."""
+        from pyspark_kafka_direct.config.payload_formats import format_row
+
+        return format_row(self.format).decodes or self.charset is not None
 
     def __reduce__(self) -> tuple[type[SidePayload], tuple[object, ...]]:
         """Pickle it without the defaults at the end, of which tasks have many."""

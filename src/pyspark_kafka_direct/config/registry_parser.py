@@ -170,6 +170,7 @@ def parse_side(parsed: ParsedConfig, side: Side) -> SidePayload:
         schema=parsed.get_string(f"{side}Schema"),
         message=parsed.get_string(f"{side}Message") or None,
         framing=cast("FramingName", framing or default),
+        charset=parsed.get_string(f"{side}Charset"),
         subject=parsed.get_string(f"{side}Subject"),
         strategy=cast("SubjectNameStrategy", parsed.get_string(f"{side}SubjectNameStrategy")),
         version=parsed.get_string(f"{side}SchemaVersion") or "",

@@ -36,7 +36,7 @@ _SCHEMA_OPTIONS: Final = ("Schema", "Framing", *_REGISTRY_OPTIONS)
 
 @dataclass(frozen=True, slots=True)
 class SinkPayloads:
-    """The columns that a sink writes with a schema. A sink writes others by their types."""
+    """The columns that a sink writes with a schema or in a charset. A sink writes others by their types."""
 
     sides: tuple[SidePayload, ...] = ()
     registry: RegistrySettings | None = None
@@ -61,11 +61,12 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
     check_function_options(parsed, formats)
     registry = parse_registry(parsed, security, warnings)
     _check_unused_options(parsed, names, has_registry=registry is not None)
+    in_charset = tuple(parse_side(parsed, side) for side in SIDES if parsed.get_string(f"{side}Charset"))
     if not names:
         warnings += unused_registry_warnings(
             parsed, "nothing is written as Avro or Protobuf, or as JSON with schema ids"
         )
-        return NO_SINK_PAYLOADS
+        return SinkPayloads(in_charset)
     auto_register = parsed.get_boolean(AUTO_REGISTER)
     use_latest = parsed.values.get(USE_LATEST)
     if auto_register and use_latest:
@@ -95,7 +96,7 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
                 f"{parsed.name_of(given)} needs {payload.side}Schema with {payload.side}Format={payload.format}: the "
                 f"types of columns do not define {row.schema_kind}. Set it to {row.schema_text}"
             )
-    return SinkPayloads(sides, registry, auto_register, use_latest)
+    return SinkPayloads((*sides, *in_charset), registry, auto_register, use_latest)
 
 
 def _format(parsed: ParsedConfig, side: Side) -> str:
@@ -130,6 +131,8 @@ def _check_unused_options(parsed: ParsedConfig, sides: list[Side], *, has_regist
         row = format_row(parsed.get_string(f"{side}Format") or "")
         if not row.has_message:
             unused.add(f"{side}Message", needed_format(side, lambda each: each.has_message))
+        if not row.has_charset:
+            unused.add(f"{side}Charset", needed_format(side, lambda each: each.has_charset))
         if side not in sides:
             need = needed_format(side, lambda each: each.uses_registry)
             if row.framings:

@@ -27,7 +27,7 @@ from pyspark_kafka_direct.config.config_option import (
     UnsupportedPolicy,
 )
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON, READS_FROM_LEADERS
-from pyspark_kafka_direct.config.payload_formats import FORMATS
+from pyspark_kafka_direct.config.payload_formats import CHARSETS, FORMATS
 from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.config.registry_definitions import DECODED_BY_ARROW
 from pyspark_kafka_direct.config.value_types import (
@@ -213,11 +213,17 @@ SOURCE_OPTIONS: Final = (
     _written_payload("valueMessage",
         doc="With `valueFormat=protobuf`: the full name of the message type, such as `flights.Flight`. The default is "
             "the first message type of the schema."),
+    _written_payload("keyCharset", Enum(CHARSETS), doc="The same as `valueCharset`, for keys."),
+    _written_payload("valueCharset", Enum(CHARSETS),
+        doc="With `valueFormat=string`: the charset of the values, which is one of those of Spark's `decode` and "
+            "`encode`. Values that are not valid in it are malformed. By default, a read does not check the bytes, "
+            "and a write is in UTF-8."),
     _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),
-        doc="What to do with malformed JSON, Avro or Protobuf: `PERMISSIVE` reads the fields that cannot be decoded "
-            "as null, as Spark's `from_json`. `DROPMALFORMED` drops the record and logs the number of dropped "
-            "records. `FAILFAST` fails the query, and names topic, partition, offset and reason. The default is "
-            "`FAILFAST` if a format is `avro` or `protobuf`, as in Spark's `from_avro`, and `PERMISSIVE` otherwise."),
+        doc="What to do with malformed JSON, Avro, Protobuf, or strings in a charset: `PERMISSIVE` reads the fields "
+            "that cannot be decoded as null, as Spark's `from_json`. `DROPMALFORMED` drops the record and logs the "
+            "number of dropped records. `FAILFAST` fails the query, and names topic, partition, offset and reason. "
+            "The default is `FAILFAST` if a format is `avro` or `protobuf`, as in Spark's `from_avro`, or if a "
+            "charset is given, and `PERMISSIVE` otherwise."),
     _payload("columnNameOfCorruptRecord", Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a field"),
         DEFAULT_CORRUPT_RECORD, verbatim=True,
         doc="Name of the field of the struct that contains malformed JSON, Avro or Protobuf, if the schema has such a "

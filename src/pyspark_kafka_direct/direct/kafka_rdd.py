@@ -210,6 +210,8 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         valueSchema: str | None = None,  # noqa: N803
         keyMessage: str | None = None,  # noqa: N803
         valueMessage: str | None = None,  # noqa: N803
+        keyCharset: str | None = None,  # noqa: N803
+        valueCharset: str | None = None,  # noqa: N803
         mode: str | None = None,
         columnNameOfCorruptRecord: str | None = None,  # noqa: N803
         options: Mapping[str, str] | None = None,
@@ -231,6 +233,8 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             valueSchema: The same for values.
             keyMessage: With ``protobuf``: the full name of the message type. Default: the first one of the schema.
             valueMessage: The same for values.
+            keyCharset: With ``string``: the charset. By default, the bytes are not checked.
+            valueCharset: The same for values.
             mode: What to do with malformed records: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``
                 (default if the key or the value is Avro or Protobuf).
             columnNameOfCorruptRecord: The name of the field for malformed records. Default: ``_corrupt_record``.
@@ -252,6 +256,8 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             "valueSchema": valueSchema,
             "keyMessage": keyMessage,
             "valueMessage": valueMessage,
+            "keyCharset": keyCharset,
+            "valueCharset": valueCharset,
             "mode": mode,
             "columnNameOfCorruptRecord": columnNameOfCorruptRecord,
         }

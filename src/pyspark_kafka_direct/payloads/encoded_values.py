@@ -28,6 +28,7 @@ class InvalidReason(IntEnum):
     LIMIT = 5
     RANGE = 6
     TEXT = 7
+    CHARACTER = 8  # not of the kernel
 
 
 _MESSAGES: Final = {
@@ -39,6 +40,7 @@ _MESSAGES: Final = {
     InvalidReason.LIMIT: "needs more than {limit} MiB of {format} together with the rows before it",
     InvalidReason.RANGE: "does not fit the type of the field",
     InvalidReason.TEXT: "is not valid UTF-8",
+    InvalidReason.CHARACTER: "has a character that the charset does not have",
 }
 
 

@@ -93,7 +93,7 @@ def first_error(
     """Return the error of the first malformed record; ``sides`` is not empty."""
     found = [(first, side) for side, each in sides.items() if (first := first_malformed(each)) is not None]
     first, side = min(found, key=lambda each: (each[0].row, not each[0].is_valid))
-    advice = "" if first.is_valid else _advice(side, first.row, sides, values[side])
+    advice = "" if first.is_valid else _advice(side, first.row, sides, values[side], columns[side].options)
     return first.error_class()(
         f"The {side} cannot be decoded as {columns[side].format_name}: {first.message}.{advice}",
         topic=topic_partition.topic,
@@ -102,8 +102,13 @@ def first_error(
     )
 
 
-def _advice(side: str, row: int, sides: Mapping[str, MalformedValues], values: pa.BinaryArray) -> str:
-    """Return what to do about a malformed value; the mode may be changed if only single records are malformed."""
+def _advice(
+    side: str, row: int, sides: Mapping[str, MalformedValues], values: pa.BinaryArray, options: Sequence[str]
+) -> str:
+    """Return what to do about a malformed value; the mode may be changed if only single records are malformed.
+
+    ``options`` are those of the format, without the side.
+    """
     for each, malformed in sides.items():
         other = first_malformed(malformed, schema_errors=True)
         if other is not None:
@@ -113,9 +118,10 @@ def _advice(side: str, row: int, sides: Mapping[str, MalformedValues], values: p
     hint = ""
     if sides[side].reasons[row].as_py() in NO_FRAMING:
         hint = f" If no {side} of the topic has a schema id, set {side}Framing=none."
-    elif sides[side].schema_ids is None and begins_with_id(values[row].as_py()):
+    elif "Framing" in options and sides[side].schema_ids is None and begins_with_id(values[row].as_py()):
         hint = f" If the first bytes are a schema id, set {side}Framing=confluent."
-    advice = format_advice(sides[side], values, f"{side}Format, {side}Schema and {side}Framing fit the topic")
+    names = [f"{side}{option}" for option in options]
+    advice = format_advice(sides[side], values, f"{', '.join(names[:-1])} and {names[-1]} fit the topic")
     if advice:
         return hint + advice
     return f"{hint} Otherwise, s{_MODES[1:]}" if hint else f" {_MODES}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,7 @@ class PayloadColumn(ABC):
     """
 
     format_name: str  # for messages
+    options: ClassVar[tuple[str, ...]] = ("Format", "Schema", "Framing")  # to check if no value can be decoded
     conversion_reasons: Collection[str] = ()  # of values that have the format, but not the type of a field
     needs_headers = False
     shows_malformed = True  # whether a field has the text or the bytes of malformed values, if there can be any

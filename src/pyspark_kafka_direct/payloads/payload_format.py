@@ -52,6 +52,10 @@ class PayloadFormat(ABC):
     ) -> PayloadColumn:
         """Return what a task decodes a column with; ``time_zone`` is that of timestamps without an offset."""
 
+    def write_settings(self, payload: SidePayload) -> WriteSettings:
+        """Return how tasks encode a column, whose schema is found if the format has one."""
+        raise NotImplementedError
+
 
 class SchemaFormat(PayloadFormat):
     """A format with schemas, which may be in a registry."""
@@ -73,10 +77,6 @@ class SchemaFormat(PayloadFormat):
     def derived_schema(self, data_type: pa.DataType, side: str) -> str:
         """Return the schema of a column that is written without one."""
         raise NotImplementedError
-
-    @abstractmethod
-    def write_settings(self, payload: SidePayload) -> WriteSettings:
-        """Return how tasks encode a column, whose schema is found."""
 
 
 def check_struct(payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:

@@ -71,10 +71,10 @@ def check_payload_type(payload: SidePayload, field: StructField, settings: Paylo
     """Raise an error if a column that is decoded cannot have the type that a schema gives it."""
     from pyspark.errors import PySparkException
 
-    kind, row, format_code = field.dataType, format_row(payload.format), payload_format(payload.format)
+    kind, format_code = field.dataType, payload_format(payload.format)
     if not field.nullable:
         raise OptionError(f"schema: column {field.name!r} may be null in Kafka; remove NOT NULL.")
-    if row.decodes and isinstance(kind, StructType) and settings.corrupt_record in kind.names:
+    if payload.may_be_malformed and isinstance(kind, StructType) and settings.corrupt_record in kind.names:
         _check_mode(f"{field.name}.{settings.corrupt_record}", settings)
     try:
         format_code.check_type(payload, settings.corrupt_record, _arrow_field(field).type)
@@ -94,7 +94,7 @@ def check_error_column(field: StructField, columns: Collection[str], settings: P
     if field.dataType != ERROR_TYPE or not field.nullable:
         raise OptionError(f"schema: column {field.name!r} must be {ERROR_TYPE.simpleString()}.")
     sides = [side for column in columns if (side := settings.side(column)) is not None]
-    if not any(format_row(side.format).decodes for side in sides):
+    if not any(side.may_be_malformed for side in sides):
         titles, names = alternatives(lambda row: row.decodes)
         raise OptionError(
             f"schema: column {ERROR_COLUMN} has the errors of keys and values that are decoded from {titles}, and "
@@ -132,7 +132,7 @@ def _parsed_type(payload: SidePayload) -> DataType:
 
 def _comment(payload: SidePayload, payload_type: str) -> str:
     """Return the comment of a column: the id of its schema if it is from a registry, or that it is decoded."""
-    if not format_row(payload.format).uses_registry:
+    if not format_row(payload.format).uses_registry and payload.charset is None:
         return ""
     if payload.subject is None or not payload.source:
         return f" COMMENT '{DECODED_COMMENT}'" if payload_type in ("string", "binary") else ""

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.errors import (
     SchemaNotFoundError,
     with_advice,
 )
-from pyspark_kafka_direct.payloads.formats import schema_format
+from pyspark_kafka_direct.payloads.formats import payload_format, schema_format
 from pyspark_kafka_direct.payloads.spark.latest_schemas import FoundSchema, fetch_or_load, fetch_version
 
 if TYPE_CHECKING:
@@ -56,13 +56,14 @@ def _write_settings(
 ) -> WriteSettings:
     from pyspark_kafka_direct.payloads.column_encoder import SchemaMismatchError, check_encodable
 
-    found = _find_schema(payloads, payload, data_type, topic)
-    # Values have the id in front of them. A header has the GUID, if there is one.
-    schema_id = found.guid if payload.framing == "header" and found.guid is not None else found.schema_id
-    resolved = replace(
-        payload, schema=found.text, references=found.references, source=found.source, schema_id=schema_id
-    )
-    settings = schema_format(payload.format).write_settings(resolved)
+    if format_row(payload.format).has_schema:
+        found = _find_schema(payloads, payload, data_type, topic)
+        # Values have the id in front of them. A header has the GUID, if there is one.
+        schema_id = found.guid if payload.framing == "header" and found.guid is not None else found.schema_id
+        payload = replace(
+            payload, schema=found.text, references=found.references, source=found.source, schema_id=schema_id
+        )
+    settings = payload_format(payload.format).write_settings(payload)
     if data_type is not None:
         try:
             check_encodable(payload.side, settings, data_type)
