@@ -18,14 +18,14 @@ from pyspark_kafka_direct.config.config_option import (
     WRITES_ONLY,
     ConfigSource,
 )
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.config.value_types import Duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark_kafka_direct.config.config_option import Api, ConfigOption, UnsupportedPolicy
-    from pyspark_kafka_direct.config.option_table import OptionTable
+    from pyspark_kafka_direct.config.option_parser import OptionTable
 
 _INTRODUCTION: Final = """\
 # Options

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_kafka_direct.config.client_parser import parse_connection, parse_fetch
+from pyspark_kafka_direct.config.client_parser import parse_connection
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.offset_specs import Earliest
 from pyspark_kafka_direct.config.option_messages import warn_once
@@ -53,7 +53,9 @@ def parse_client_params(params: Mapping[str, str], *, oauth_token_provider: str 
         {**options, "oauthTokenProvider": oauth_token_provider}, api="batch", source=ConfigSource.OPTION
     )
     warnings = list(parsed.warnings)
-    settings = TaskSettings(parse_connection(parsed, warnings), parse_fetch(parsed))
+    settings = TaskSettings(
+        parse_connection(parsed, warnings), FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"]))
+    )
     for warning in warnings:
         warn_once(warning)
     return settings

@@ -12,7 +12,7 @@ from tests.behaviour.apis import PARAMS_APIS, SOURCE_APIS
 
 from pyspark_kafka_direct.config import value_types
 from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

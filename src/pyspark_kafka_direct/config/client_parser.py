@@ -1,4 +1,4 @@
-"""Parser of client settings: connections, fetches and producers.
+"""Parser of client settings: connections and producers.
 
 It does not access the network or files. Import it on the driver only; the typed settings are sent to Python workers.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
 from pyspark_kafka_direct.config.option_parser import parse_value
 from pyspark_kafka_direct.config.security_parser import parse_security
-from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings, ProducerSettings
+from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.config.value_types import invalid_value
 from pyspark_kafka_direct.errors import OptionError
 
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 _ACKS: Final[dict[str | None, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _MAX_IN_FLIGHT: Final = 5  # brokers retain the sequence numbers of this many batches (ProducerStateEntry)
-
-
-def parse_fetch(parsed: ParsedConfig) -> FetchSettings:
-    """Return the settings of fetches."""
-    return FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"]))
 
 
 def parse_connection(parsed: ParsedConfig, warnings: list[str]) -> ConnectionSettings:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.hints import did_you_mean
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

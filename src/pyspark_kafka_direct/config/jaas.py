@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.config.security_settings import MASK
 from pyspark_kafka_direct.errors import OptionError
 

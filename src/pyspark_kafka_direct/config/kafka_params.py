@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from pyspark_kafka_direct.config.client_parser import parse_connection, parse_fetch, parse_producer
+from pyspark_kafka_direct.config.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_messages import warn_once
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, parse_config
+from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.config.timestamp_options import (
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.config_option import Api
     from pyspark_kafka_direct.config.offset_specs import NoMatchStrategy
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings, ProducerSettings
+    from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
 
 OffsetResetStrategy = Literal["earliest", "latest", "none"]
@@ -105,7 +105,7 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
         )
     return KafkaParameters(
         connection,
-        parse_fetch(parsed),
+        FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),
         auto_offset_reset=auto_offset_reset,
         starting_timestamp=parse_timestamps(
             parsed, STARTING_TIMESTAMP_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
@@ -132,7 +132,7 @@ def parse_log_params(params: Mapping[str, object]) -> KafkaBasedLogSettings:
         )
     return KafkaBasedLogSettings(
         connection=connection,
-        fetch=parse_fetch(parsed),
+        fetch=FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),
         produce=produce,
         warnings=tuple(warnings),
     )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.function_options import check_function_options
-from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, OptionTable, environment_list, parse_config
 from pyspark_kafka_direct.config.payload_formats import alternatives, format_row
 from pyspark_kafka_direct.config.payload_settings import SIDES, PayloadSettings, Side
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS

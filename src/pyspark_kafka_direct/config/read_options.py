@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.batch_limits import parse_backpressure, parse_batch_limits
-from pyspark_kafka_direct.config.client_parser import parse_connection, parse_fetch
+from pyspark_kafka_direct.config.client_parser import parse_connection
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.hints import listed
@@ -25,7 +25,7 @@ from pyspark_kafka_direct.config.offset_specs import (
 )
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.payload_parser import parse_payloads, parse_payloads_alone
-from pyspark_kafka_direct.config.settings import ReadSettings, SourceSettings
+from pyspark_kafka_direct.config.settings import FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.config.subscription import (
     AssignStrategy,
     parse_assign,
@@ -107,7 +107,7 @@ def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> 
     payloads = parse_payloads(parsed, warnings, connection.security, from_python=parsed.api == "continuous")
     return ReadSettings(
         connection,
-        parse_fetch(parsed),
+        FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),
         SourceSettings(**source, **parsed.fields_for(SourceSettings, roles=_ROLES)),
         payloads,
         tuple(warnings),

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pyspark_kafka_direct.config.batch_limits import parse_gains
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_messages import warn_once
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import APIS, ConfigSource
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.errors import OptionError

@@ -10,7 +10,7 @@ from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.config.config_option import READS_ONLY, WRITES_ONLY, ConfigSource
 from pyspark_kafka_direct.config.kafka_params import KafkaBasedLogSettings, parse_log_params
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import OptionError

@@ -19,8 +19,7 @@ from pyspark_kafka_direct.config.config_option import (
     SourceKey,
     UnsupportedPolicy,
 )
-from pyspark_kafka_direct.config.option_parser import ParsedConfig, parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable, format_name
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, OptionTable, ParsedConfig, format_name, parse_config
 from pyspark_kafka_direct.config.value_types import Duration, Enum
 from pyspark_kafka_direct.errors import OptionError
 

@@ -13,8 +13,7 @@ from pyspark_kafka_direct.config.config_option import (
     ConfigSource,
     UnsupportedPolicy,
 )
-from pyspark_kafka_direct.config.option_parser import parse_value
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, parse_value
 from pyspark_kafka_direct.config.settings import (
     COMPRESSION_TYPE_IDS,
     ConnectionSettings,

@@ -20,8 +20,7 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.config.payload_settings import PayloadSettings
 from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_columns, parse_stream_options
 from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings

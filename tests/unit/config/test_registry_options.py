@@ -9,8 +9,7 @@ import pytest
 
 from pyspark_kafka_direct.config.client_parser import parse_connection
 from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE, OptionTable, parse_config
 from pyspark_kafka_direct.config.payload_settings import SidePayload
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.registry_parser import parse_registry, parse_side

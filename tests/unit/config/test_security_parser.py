@@ -21,7 +21,7 @@ from tests.unit.config.parsed_security import (
     tls,
 )
 
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.config.security_settings import (
     OAuthSettings,
     SaslSettings,

@@ -10,7 +10,7 @@ import pytest
 from scripts.option_docs import pages
 
 from pyspark_kafka_direct.config.config_option import SOURCE_APIS, ConfigSource
-from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings, WriteSettings
 from pyspark_kafka_direct.config.sink_options import parse_sink_options

@@ -8,8 +8,7 @@ from pyspark.sql.types import DataType
 
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.option_table import OptionTable
+from pyspark_kafka_direct.config.option_parser import OptionTable, parse_config
 from pyspark_kafka_direct.config.payload_settings import SidePayload
 from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.config.registry_parser import parse_registry
