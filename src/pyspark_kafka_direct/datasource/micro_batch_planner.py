@@ -122,7 +122,7 @@ class MicroBatchPlanner:
         backpressure_limit: Callable[[Mapping[TopicPartition, int]], int | None] | None = None,
     ) -> None:
         self._source = settings.source
-        self._fail_on_data_loss = settings.fetch.fail_on_data_loss
+        self._fetch = settings.fetch
         self._offset_reader = offset_reader
         self._clock = clock
         self._losses = LossReport(settings.fetch.fail_on_data_loss, offset_reader)
@@ -395,7 +395,7 @@ class MicroBatchPlanner:
 
         Empty with ``failOnDataLoss``: the task that reads there fails.
         """
-        if self._fail_on_data_loss:
+        if self._fetch.fail_on_data_loss:
             return {}
 
         def fetch_log_starts(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
