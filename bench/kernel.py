@@ -24,13 +24,13 @@ import google_crc32c
 import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from pyspark_kafka_direct.config.settings import COMPRESSION_TYPE_IDS
+from pyspark_kafka_direct.options.settings import COMPRESSION_TYPE_IDS
 from pyspark_kafka_direct.records import COLUMNS, RecordDecoder, RecordEncoder, set_producer_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_kafka_direct.config.settings import CompressionType
+    from pyspark_kafka_direct.options.settings import CompressionType
 
 SEVEN = COLUMNS[:7]
 FETCH_BYTES = 1 << 20

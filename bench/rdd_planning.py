@@ -65,11 +65,11 @@ def plan(sc: SparkContext, topic: Topic, bootstrap_servers: str) -> BatchPlannin
         BenchError: The executors did not come, or a task got no preferred host.
     """
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
     from pyspark_kafka_direct.direct import OffsetRange, TopicPartition
     from pyspark_kafka_direct.direct.kafka_rdd import create_kafka_rdd
     from pyspark_kafka_direct.direct.location_strategies import list_executors
     from pyspark_kafka_direct.offsets import LATEST
+    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
 
     deadline = time.monotonic() + _TIMEOUT
     while len(list_executors(sc)) < 2:

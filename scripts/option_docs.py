@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pyspark_kafka_direct.config.config_option import (
+from pyspark_kafka_direct.options.config_option import (
     APIS,
     DATA_SOURCE_ONLY,
     LOG_API,
@@ -18,14 +18,14 @@ from pyspark_kafka_direct.config.config_option import (
     WRITES_ONLY,
     ConfigSource,
 )
-from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
-from pyspark_kafka_direct.config.value_types import Duration
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE
+from pyspark_kafka_direct.options.value_types import Duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark_kafka_direct.config.config_option import Api, ConfigOption, UnsupportedPolicy
-    from pyspark_kafka_direct.config.option_parser import OptionTable
+    from pyspark_kafka_direct.options.config_option import Api, ConfigOption, UnsupportedPolicy
+    from pyspark_kafka_direct.options.option_parser import OptionTable
 
 _INTRODUCTION: Final = """\
 # Options

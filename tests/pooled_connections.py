@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 
 @contextmanager

@@ -6,26 +6,26 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_kafka_direct.config.client_parser import parse_connection
-from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.offset_specs import Earliest
-from pyspark_kafka_direct.config.option_messages import warn_once
-from pyspark_kafka_direct.config.option_parser import parse_config
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings
-from pyspark_kafka_direct.config.settings import (
+from pyspark_kafka_direct.options.client_parser import parse_connection
+from pyspark_kafka_direct.options.config_option import ConfigSource
+from pyspark_kafka_direct.options.offset_specs import Earliest
+from pyspark_kafka_direct.options.option_messages import warn_once
+from pyspark_kafka_direct.options.option_parser import parse_config
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings
+from pyspark_kafka_direct.options.settings import (
     ConnectionSettings,
     FetchSettings,
     ReadLimits,
     ReadSettings,
     SourceSettings,
 )
-from pyspark_kafka_direct.config.subscription import SubscribeStrategy
+from pyspark_kafka_direct.options.subscription import SubscribeStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
-    from pyspark_kafka_direct.config.settings import IsolationLevel
+    from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 _LIMITS = ReadLimits()
 

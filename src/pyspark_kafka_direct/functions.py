@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.payload_parser import PAYLOAD_OPTIONS, REGISTRY_TABLE, parse_payload_arguments
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.config_option import ConfigSource
+from pyspark_kafka_direct.options.payload_parser import PAYLOAD_OPTIONS, REGISTRY_TABLE, parse_payload_arguments
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.avro_functions import (
     from_avro_function,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
 
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.options.payload_settings import MalformedMode
     from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 
 __all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro", "to_protobuf"]

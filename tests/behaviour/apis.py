@@ -7,17 +7,17 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.config import option_messages, spark_conf
-from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_stream_options
 from pyspark_kafka_direct.direct import rate_controller
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options import option_messages, spark_conf
+from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.options.read_options import parse_batch_options, parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.config.settings import FetchSettings, ReadSettings
+    from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings
 
 FieldValues = dict[str, Any]
 """The path of a field, for example ``connection.security.tls.key``, to its value.

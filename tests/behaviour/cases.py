@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.behaviour import option_values
 from tests.behaviour.apis import PARAMS_APIS, SOURCE_APIS
 
-from pyspark_kafka_direct.config import value_types
-from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
+from pyspark_kafka_direct.options import value_types
+from pyspark_kafka_direct.options.config_option import ConfigSource
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.config.config_option import ConfigOption
+    from pyspark_kafka_direct.options.config_option import ConfigOption
 
 _ALL = " ".join((*SOURCE_APIS, *PARAMS_APIS))
 _ONE_OF_EACH = f"{SOURCE_APIS[0]} {PARAMS_APIS[0]}"  # the other APIs resolve spellings in the same way

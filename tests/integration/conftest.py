@@ -20,7 +20,7 @@ from tests.shards.python import import_quickly
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.maven import jars
-from pyspark_kafka_direct.config.spark_definitions import PAYLOAD_DECODERS_VARIABLE
+from pyspark_kafka_direct.options.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,13 +17,13 @@ from tests.integration.waiting import suspend, wait_until
 from tests.proxy import PRODUCE, Fault, Network
 
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     InvalidRecordError,
     RecordTooLargeError,
     TopicNotFoundError,
 )
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer, RecordMetadata
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from tests.pooled_connections import pooled_connection
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.producer_ids import request_producer_id
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import InvalidRecordError, RecordTooLargeError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import AssignedProducerId, BatchProducer, WrittenRange
 
 if TYPE_CHECKING:

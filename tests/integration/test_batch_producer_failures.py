@@ -19,7 +19,7 @@ from tests.integration.waiting import wait_until
 from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.settings import ProducerSettings
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tests.integration.producer_rows import (
 )
 from tests.proxy import INIT_PRODUCER_ID, PRODUCE, Fault, Network
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
 if TYPE_CHECKING:

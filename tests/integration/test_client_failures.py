@@ -26,7 +26,6 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
@@ -37,6 +36,7 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
 )
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import METADATA
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
     TopicsOn = Callable[[str], MakeTopic]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.options.settings import FetchSettings
 
     OpenChannel = Callable[..., FetchChannel]
 

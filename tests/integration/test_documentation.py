@@ -3,7 +3,7 @@
 A block is run as it stands, but for the names of places (servers, folders, a port), and for waits. A page has its own
 Spark session, so that what a block sets does not reach other tests; topics are those of one broker for all pages. A
 transactional id belongs to one query, so each page has its own prefix of it.
-docs/security.md has its own test (``tests/unit/config/test_security_docs.py``): its options are for other clusters.
+docs/security.md has its own test (``tests/unit/options/test_security_docs.py``): its options are for other clusters.
 """
 
 from __future__ import annotations

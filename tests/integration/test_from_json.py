@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from tests.integration.from_json_cases import DIFFERENCES, SCHEMA, VALUES
 
 from pyspark_kafka_direct import MalformedPayloadError, error_of, functions
-from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
+from pyspark_kafka_direct.options.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafka_direct.config.topic_pattern import TopicPattern
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.topic_pattern import TopicPattern
 
 RECORD = Path(__file__).parents[1] / "unit" / "planning" / "data" / "java_patterns.json"
 

@@ -37,4 +37,4 @@ def test_sparks_worker_logging_contains_warnings(bench: Bench, kind: str) -> Non
         assert spark.read.format("kafka-direct").options(**options).load().count() == 5
         logs = spark.tvf.python_worker_logs().select("level", "logger", "msg").collect()
     found = {(row.level, row.logger) for row in logs if "kafka.linger.ms" in row.msg}
-    assert found == {("WARNING", "pyspark_kafka_direct.config")}
+    assert found == {("WARNING", "pyspark_kafka_direct.options")}

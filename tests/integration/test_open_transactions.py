@@ -15,10 +15,10 @@ from tests.integration.waiting import wait_until
 from tests.integration.workbench import Workbench
 
 import pyspark_kafka_direct
-from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.continuous import continuous_query
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition, partition_offsets_from_json
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.spark_versions import spark_features
 

@@ -10,7 +10,7 @@ from pyspark.sql.functions import col, from_json, try_parse_json
 from pyspark.sql.types import StructType, VariantVal
 from tests.integration.parse_json_cases import DIFFERENCES, STRUCT_DIFFERENCES, STRUCT_SCHEMA, STRUCT_VALUES, VALUES
 
-from pyspark_kafka_direct.config.payload_settings import DEFAULT_CORRUPT_RECORD
+from pyspark_kafka_direct.options.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.payloads.json.json_values import HALF_PAIR, JsonDecoder
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.spark.spark_versions import spark_features

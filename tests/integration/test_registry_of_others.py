@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.srfake import build_srfake, run_srfake
 
-from pyspark_kafka_direct.config.payload_settings import SidePayload
-from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings
-from pyspark_kafka_direct.config.security_settings import Secret
-from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
 from pyspark_kafka_direct.errors import SchemaNotFoundError, SchemaRegistryError
+from pyspark_kafka_direct.options.payload_settings import SidePayload
+from pyspark_kafka_direct.options.registry_settings import RegistryCredentials, RegistrySettings
+from pyspark_kafka_direct.options.security_settings import Secret
+from pyspark_kafka_direct.options.sink_payloads import SinkPayloads
 from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas

@@ -24,7 +24,6 @@ from pyspark_kafka_direct.broker import Credentials, make_certificates, unsecure
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -36,6 +35,7 @@ from pyspark_kafka_direct.errors import (
     TlsError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.protocol.messages import METADATA
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.broker import Certificates, EmbeddedKafka
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 HANG = 50.0  # seconds; less than the default API timeout of 60
 RUN = uuid.uuid4().hex[:8]  # another shard may run other tests of this module at the same broker

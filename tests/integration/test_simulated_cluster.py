@@ -25,7 +25,7 @@ from pyspark_kafka_direct.broker.maven import kafka_jars
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.settings import ConnectionSettings
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol import messages
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import AuthorizationError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
 from pyspark_kafka_direct.producer.exactly_once import (
     CommitResult,

@@ -15,8 +15,8 @@ from tests.proxy import Fault, Network
 from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerError, KafkaDirectError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions, check_exactly_once, commit_batch
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore

@@ -13,7 +13,6 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.deadline import Retry
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
@@ -22,6 +21,7 @@ from pyspark_kafka_direct.errors import (
     TransactionStateError,
 )
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, SinkState, Ticket
 from pyspark_kafka_direct.producer.exactly_once import (
     CommitResult,

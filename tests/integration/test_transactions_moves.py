@@ -11,8 +11,8 @@ from tests.integration.test_transactions_histories import BatchCommitter, as_lar
 from tests.integration.transactional_batches import cluster_of
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer import batch_producer
 from pyspark_kafka_direct.producer.produce_errors import BatchDecision, decide_for_error_code
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode

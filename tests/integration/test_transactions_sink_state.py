@@ -15,13 +15,13 @@ from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
     TopicNotFoundError,
     TransactionStateError,
 )
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 from pyspark_kafka_direct.producer.compacted_partition import COMPACTED_TOPIC_CONFIGS
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore

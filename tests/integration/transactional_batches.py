@@ -13,8 +13,8 @@ from tests.integration.waiting import wait_until
 from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import RecordEncoder
 

@@ -66,16 +66,17 @@ TARGETS = {
         ("payloads",),
         (
             "payloads",
-            "config/test_payload_options.py",
-            "config/test_registry_options.py",
-            "config/test_sink_payloads.py",
+            "options/test_payload_options.py",
+            "options/test_registry_options.py",
+            "options/test_sink_payloads.py",
             "datasource/test_payload_schema.py",
             "test_functions.py",
             "test_golden.py",
         ),
     ),
-    "config": MutationTarget(
-        ("config",), ("config", "direct/test_conf.py", "planning/test_subscription.py", "planning/test_backpressure.py")
+    "options": MutationTarget(
+        ("options",),
+        ("options", "direct/test_conf.py", "planning/test_subscription.py", "planning/test_backpressure.py"),
     ),
     "protocol": MutationTarget(
         (

@@ -13,7 +13,7 @@ from tests.simulation.network import Network
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.scheduler import World
 
-from pyspark_kafka_direct.config.settings import ConnectionSettings
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

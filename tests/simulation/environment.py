@@ -15,7 +15,7 @@ from tests.simulation.record_attributes import headers_of
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.config.settings import ConnectionSettings
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.log_cases import Step
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
     DeleteRecords = Callable[[str, int, int], None]

@@ -11,9 +11,9 @@ from tests.simulation.history import Plan
 from tests.simulation.scheduler import World
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import ProducerFencedError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import RecordEncoder
 

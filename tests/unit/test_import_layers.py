@@ -22,7 +22,7 @@ PACKAGE = "pyspark_kafka_direct"
 SOURCE = ROOT / "src" / PACKAGE
 MAX_LINES = 600
 
-PURE = frozenset({"_version", "errors", "offsets", "atomic_file", "planning", "config"})
+PURE = frozenset({"_version", "errors", "offsets", "atomic_file", "planning", "options"})
 PROTOCOL = PURE | {"protocol"}
 CLIENT_AND_RECORDS = PROTOCOL | {"client", "records"}
 BELOW_SPARK = CLIENT_AND_RECORDS | {"consumer", "producer"}
@@ -35,8 +35,8 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "offsets": frozenset({"errors"}),
     "atomic_file": frozenset(),
-    "config": frozenset({"errors", "offsets"}),
-    "planning": frozenset({"errors", "offsets", "config"}),
+    "options": frozenset({"errors", "offsets"}),
+    "planning": frozenset({"errors", "offsets", "options"}),
     "protocol": PURE,
     "client": PROTOCOL,
     "records": PURE,
@@ -149,9 +149,9 @@ def test_packages_import_only_what_is_below_them(file: Path) -> None:
         ("planning", "def f():\n    import kafka.protocol"),
         ("errors", f"from {PACKAGE}.offsets import OffsetRange"),
         ("offsets", f"from {PACKAGE}.planning import ranges"),
-        ("config", f"from {PACKAGE}.planning.offset_range_calculator import split_ranges"),
-        ("config", f"from {PACKAGE}.client import pool"),
-        ("config", f"from {PACKAGE} import records"),
+        ("options", f"from {PACKAGE}.planning.offset_range_calculator import split_ranges"),
+        ("options", f"from {PACKAGE}.client import pool"),
+        ("options", f"from {PACKAGE} import records"),
         ("client", f"from {PACKAGE}.records import COLUMNS"),
         ("client", "import pyspark"),
         ("client", f"from {PACKAGE}.payloads.registry import registry_client"),
@@ -165,7 +165,7 @@ def test_packages_import_only_what_is_below_them(file: Path) -> None:
         ("records", f"from {PACKAGE}.client import pool"),
         ("records", "from kafka.record import x"),
         ("records", f"from {PACKAGE}.payloads.decoded_values import DecodedValues"),
-        ("config", f"from {PACKAGE}.payloads.avro import schema"),
+        ("options", f"from {PACKAGE}.payloads.avro import schema"),
         ("payloads", f"from {PACKAGE}.client import pool"),
         ("payloads", f"from {PACKAGE}.payloads.spark import payload_schema"),
         ("payloads", "from pyspark.sql import SparkSession"),
@@ -197,13 +197,13 @@ def test_a_forbidden_import_is_found(package_name: str, line: str) -> None:
     [
         ("planning", f"from {PACKAGE}.errors import OptionError"),
         ("planning", "from . import ranges"),
-        ("planning", f"from {PACKAGE}.config.security_settings import Secret"),
-        ("client", f"from {PACKAGE}.config.security_settings import Secret"),
+        ("planning", f"from {PACKAGE}.options.security_settings import Secret"),
+        ("client", f"from {PACKAGE}.options.security_settings import Secret"),
         ("consumer", f"from {PACKAGE}.client import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
         ("datasource", f"from {PACKAGE}.consumer import range_reader\nimport pyspark"),
         ("payloads", f"from {PACKAGE}.payloads.registry import registry_client\nimport pyarrow"),
         ("payloads.spark", f"from {PACKAGE}.payloads.avro import schema\nimport pyspark"),
-        ("spark", f"from {PACKAGE}.config.read_options import ReadOptions"),
+        ("spark", f"from {PACKAGE}.options.read_options import ReadOptions"),
         (
             "continuous",
             f"from {PACKAGE}.planning.continuous_epochs import x\nfrom {PACKAGE}.client.system import System\n"
@@ -300,7 +300,8 @@ def test_imports_without_a_cycle_pass(sources: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".errors", ".offsets", ".config.read_options", ".datasource.batch_planner", ".config.topic_pattern"]
+    "module",
+    ["", ".errors", ".offsets", ".options.read_options", ".datasource.batch_planner", ".options.topic_pattern"],
 )
 def test_importing_is_cheap(module: str) -> None:
     """Spark imports the package at a session's first look for a data source."""
@@ -318,11 +319,11 @@ def test_the_version_is_the_same_everywhere() -> None:
 @pytest.mark.parametrize("module", ["settings", "registry_settings", "security_settings"])
 def test_typed_settings_import_little(module: str) -> None:
     """They are unpickled in every Python worker."""
-    name = f"{PACKAGE}.config.{module}"
+    name = f"{PACKAGE}.options.{module}"
     code = f"import sys, {PACKAGE}; old = set(sys.modules); import {name}; print(*set(sys.modules) - old)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     modules = {name for name in done.stdout.split() if name.startswith(PACKAGE)}
-    assert modules <= {f"{PACKAGE}.config", name, f"{PACKAGE}.config.security_settings"}
+    assert modules <= {f"{PACKAGE}.options", name, f"{PACKAGE}.options.security_settings"}
 
 
 def test_files_stay_small() -> None:

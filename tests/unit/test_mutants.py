@@ -100,7 +100,7 @@ def test_changes_that_are_alike_have_names_of_their_own() -> None:
 def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
     assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
-    assert {change.file for change in mutants.sample("config", 9, ["hints.py"])} == {"config/hints.py"}
+    assert {change.file for change in mutants.sample("options", 9, ["hints.py"])} == {"options/hints.py"}
     assert all(file.is_file() for target in TARGETS.values() for file in [*target.files(), *target.test_files()])
 
 
@@ -112,9 +112,9 @@ from tests.mutants.loaded import Loaded
 from tests.mutants.targets import PACKAGE
 from tests.mutants.trial import outcome
 
-file = PACKAGE / "config" / "hints.py"
+file = PACKAGE / "options" / "hints.py"
 source = file.read_text("utf-8")
-test = "tests/unit/config/test_hints.py::test_lists_are_short"
+test = "tests/unit/options/test_hints.py::test_lists_are_short"
 print(outcome(file, source, {test: 0.1}))
 print(outcome(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
 trial._SECONDS = 0.5  # the next change never ends
@@ -122,7 +122,7 @@ print(outcome(file, source.replace("strings = [", "any(iter(int, 1)); strings = 
 trial._SECONDS = 5.0
 print(outcome(file, source.replace("strings = [", "__import__('time').sleep(2.5); strings = ["), {test: 0.01}))
 
-loaded = Loaded(["tests/unit/config/test_hints.py"])
+loaded = Loaded(["tests/unit/options/test_hints.py"])
 for before, after in [
     ("if len(strings) > limit", "if len(strings) >= limit"),
     ("if len(strings) > limit", "if limit < len(strings)"),
@@ -135,7 +135,7 @@ for before, after in [
 
 @pytest.mark.slow
 def test_a_change_is_seen_and_does_not_stay() -> None:
-    assert (PACKAGE / "config" / "hints.py").read_text("utf-8").count("if len(strings) > limit") == 1
+    assert (PACKAGE / "options" / "hints.py").read_text("utf-8").count("if len(strings) > limit") == 1
     # The files that are changed are this checkout's, also where the package that is tested is an installed one.
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)

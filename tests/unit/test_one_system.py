@@ -14,7 +14,7 @@ PACKAGES = (
     "payloads",
     "consumer",
     "producer",
-    "config",
+    "options",
     "planning",
     "spark",
     "datasource",
@@ -68,7 +68,7 @@ _ACQUIRES_RESOURCES = ("system", "pool", "idle_producers")
 ALLOWED = {
     "direct/checkpointed_stream.py": {"threading.Lock"},  # of the registry: no call of the system is made under it
     "direct/direct_stream.py": {"uuid.uuid4"},  # the id of a stream in its checkpoint, unique even in simulations
-    "config/topic_pattern.py": {"time"},  # the CPU time of matching, which no simulation replaces
+    "options/topic_pattern.py": {"time"},  # the CPU time of matching, which no simulation replaces
     "log/kafka_table.py": {"wait_for"},  # the log's own method, which waits through the system
     "spark/commit_offer.py": {"uuid.uuid4"},  # identifies a planner among the processes of a machine
     "spark/stop_at_signal.py": {"threading.Thread"},  # a thread that the interpreter waits for at its exit

@@ -40,7 +40,7 @@ def create_topics(servers: str, topics: Iterable[NewTopic], configs: Mapping[str
     """Create the topics that do not exist, and wait until they can be used."""
     from pyspark_kafka_direct.client.admin import create_topic
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
+    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
 
     cluster = ClusterClient(parse_kafka_params({"bootstrap.servers": servers}).connection)
     for topic in topics:

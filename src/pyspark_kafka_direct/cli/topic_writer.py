@@ -15,7 +15,7 @@ class TopicWriter:
 
     def __init__(self, servers: str, topic: str, codec: str = "none") -> None:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
-        from pyspark_kafka_direct.config.sink_options import parse_sink_options
+        from pyspark_kafka_direct.options.sink_options import parse_sink_options
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import BrokerIdentity, Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
     Address = tuple[str, int]
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.metadata import ClusterMetadata
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, IsolationLevel
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, IsolationLevel
     from pyspark_kafka_direct.planning.data_loss import TopicReport
     from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 

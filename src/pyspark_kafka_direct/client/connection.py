@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 # Larger frames are rejected. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is

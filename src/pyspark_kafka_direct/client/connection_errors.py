@@ -9,7 +9,7 @@ from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerU
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 
 class RequestContext(NamedTuple):

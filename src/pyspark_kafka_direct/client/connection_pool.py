@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import BrokerIdentity
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 # Limits of idle connections. A worker runs one task at a time, so one per broker is usual; a driver plans several
 # queries in threads. Acquired connections are not limited: a task must not wait for another task's connection.

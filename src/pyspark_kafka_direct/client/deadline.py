@@ -16,8 +16,8 @@ from pyspark_kafka_direct.planning.data_loss import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 
 _MIN_CONFIRMATION_PAUSE = 0.1  # seconds; fetchOffset.retryIntervalMs may be 0

@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
-from pyspark_kafka_direct.config.settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.errors import ProtocolError, TransientBrokerError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline, Retry
     from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, IsolationLevel
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, IsolationLevel
 
 # The timestamp of the first offset on the leader's own disk, not in tiered storage (KIP-405). Brokers before Kafka 3.5,
 # with ListOffsets below version 8, would take it for a time, and return the log start.

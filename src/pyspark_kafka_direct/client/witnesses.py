@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline, LossConfirmation
     from pyspark_kafka_direct.client.metadata import ClusterMetadata, Node, TopicMetadata
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 
 class WitnessLookup(Protocol):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.metadata import Node
-    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponseData
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
+    from pyspark_kafka_direct.options.settings import FetchSettings
 
 _REQUEST_TIMEOUT_OPTION = "kafka.request.timeout.ms"
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark_kafka_direct.client.api_versions import negotiate_version
 from pyspark_kafka_direct.client.connection import MAX_FRAME_SIZE
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.protocol.messages import FETCH, decode, encode_body
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.config.settings import FetchSettings
+    from pyspark_kafka_direct.options.settings import FetchSettings
 
 OLDEST_VERSION, NEWEST_VERSION = FETCH.versions
 FIRST_FLEXIBLE_VERSION = 12

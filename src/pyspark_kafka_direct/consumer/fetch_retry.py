@@ -15,9 +15,9 @@ from pyspark_kafka_direct.planning.data_loss import confirmation_seconds
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
 
 _POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
 

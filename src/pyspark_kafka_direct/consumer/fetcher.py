@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.consumer.fetch_response import FetchAction
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.planning.data_loss import LossDecision
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")

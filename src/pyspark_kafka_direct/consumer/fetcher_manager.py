@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, Node, TopicMetadata
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
     from pyspark_kafka_direct.consumer.fetch_channel import LeaderIdAndEpoch
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import FetchSettings
 
 _T = TypeVar("_T")
 

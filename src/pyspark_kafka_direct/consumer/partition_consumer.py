@@ -13,7 +13,6 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from pyspark_kafka_direct.config.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.background import BackgroundTasks
 from pyspark_kafka_direct.consumer.fetch_response import (
     CheckLeaderLog,
@@ -31,6 +30,7 @@ from pyspark_kafka_direct.consumer.offset_fetcher import OffsetFetcher
 from pyspark_kafka_direct.consumer.partition_state import DecodeOptions, TopicPartitionState
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.records import COLUMNS
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher, InFlightFetch
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.options.settings import FetchSettings
 
 __all__ = ["PartitionConsumer", "PolledBatch"]
 

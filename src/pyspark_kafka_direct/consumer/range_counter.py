@@ -12,8 +12,8 @@ from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")
 

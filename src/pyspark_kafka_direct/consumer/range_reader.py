@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.records import AbortedTransaction
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.config.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
+from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records import RecordDecoder
 
 if TYPE_CHECKING:

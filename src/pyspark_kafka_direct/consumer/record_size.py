@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
 
 _SAMPLE_BYTES = 64 << 10
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import WriteSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import WriteSettings
 
 # A fenced driver may still commit two epochs with two files each: the one in flight, and the one reported after it.
 _MAX_CONCURRENT_FILES: Final = 4
@@ -50,9 +50,9 @@ def recover_checkpoint(
         KafkaDirectError: The brokers cannot be reached.
     """
     from pyspark_kafka_direct.client.connection_pool import POOL
-    from pyspark_kafka_direct.config.sink_options import parse_sink_options
     from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_metadata
     from pyspark_kafka_direct.continuous.checkpoint_logs import open_checkpoint_logs
+    from pyspark_kafka_direct.options.sink_options import parse_sink_options
     from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
     parsed = parse_sink_options({"deliveryGuarantee": "exactly-once", **options}, streaming=True)

@@ -13,7 +13,6 @@ from pyspark.util import inheritable_thread_target
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Backoff
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.continuous_epochs import (
     RestartBudget,
     assign_partitions,
@@ -36,6 +35,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
+from pyspark_kafka_direct.options.security_settings import Secret
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 from pyspark_kafka_direct.spark.query_reports import BatchReport, QueryReporter, session_id
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult, TaskAssignment
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
@@ -54,6 +52,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.query_state import QueryState
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, OffsetReader
 
 

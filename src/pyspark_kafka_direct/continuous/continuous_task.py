@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer, PolledBatch
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory
     from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
     from pyspark_kafka_direct.continuous.map_function import MapFunction
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns, PayloadDecoder
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")

@@ -36,9 +36,9 @@ from pyspark_kafka_direct.errors import QueryRunError, printable
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage
+    from pyspark_kafka_direct.options.security_settings import Secret
 
 MAX_LINE_BYTES: Final = 16 << 20  # enough for the offsets of half a million partitions
 

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.continuous.continuous_epochs import TaskAssignment
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
     from pyspark_kafka_direct.continuous.control_socket import ControlSocket
     from pyspark_kafka_direct.continuous.handshake import AcceptedTask
     from pyspark_kafka_direct.continuous.message_authentication import MessageSession
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.options.security_settings import Secret
 
 START_TIMEOUT_OPTION: Final = "taskStartTimeout"
 EPOCH_TIMEOUT_OPTION: Final = "epochTimeout"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.security_settings import Secret
+    from pyspark_kafka_direct.options.security_settings import Secret
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings, WriteSettings
     from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
     from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings, WriteSettings
     from pyspark_kafka_direct.payloads.column_encoder import WriteSettings as EncoderSettings
     from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer

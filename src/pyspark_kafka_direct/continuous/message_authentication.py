@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark_kafka_direct.continuous.control_messages import CONTROL_PROTOCOL_VERSION, decode_message, encode_message
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
+    from pyspark_kafka_direct.options.security_settings import Secret
 
 _CODE_CHARS: Final = 64  # an HMAC-SHA256 in hexadecimal digits
 

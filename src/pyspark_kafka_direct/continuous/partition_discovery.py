@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.system import wait_until
-from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.continuous.continuous_epochs import detect_partition_changes
 from pyspark_kafka_direct.errors import KafkaDirectError, PatternTimeoutError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.config.continuous_query import (
+from pyspark_kafka_direct.continuous.map_function import MapFunction
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.continuous_query import (
     START_PARAMETERS,
     options_as_strings,
     parse_start_options,
     with_input_connection,
 )
-from pyspark_kafka_direct.config.hints import did_you_mean, listed
-from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
-from pyspark_kafka_direct.config.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
-from pyspark_kafka_direct.continuous.map_function import MapFunction
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.hints import did_you_mean, listed
+from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.options.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.settings import ReadSettings
-    from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory, SinkWriterFactory
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
+    from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
@@ -97,7 +97,7 @@ class ContinuousQueryBuilder:
         Raises:
             OptionError: An option is invalid, or the output was set before.
         """
-        from pyspark_kafka_direct.config.read_options import parse_continuous_options
+        from pyspark_kafka_direct.options.read_options import parse_continuous_options
 
         if self._output is not None:
             raise OptionError("call read(...) before the output, because the output may use the input's connection")
@@ -177,9 +177,9 @@ class ContinuousQueryBuilder:
         Raises:
             OptionError: An option is invalid, or ``read`` was not called before.
         """
-        from pyspark_kafka_direct.config.option_messages import warn_once
-        from pyspark_kafka_direct.config.sink_options import parse_sink_options
         from pyspark_kafka_direct.continuous.sink_delivery import kafka_delivery
+        from pyspark_kafka_direct.options.option_messages import warn_once
+        from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
         if self._read_options is None:
             raise OptionError("call read(...) before to_kafka(...), which uses the connection of the input")
@@ -300,11 +300,11 @@ class ContinuousQueryBuilder:
     def _start_with(
         self, settings: ContinuousSettings, open_logs: Callable[[], CheckpointLogs], pool: ConnectionPool
     ) -> ContinuousQuery:
-        from pyspark_kafka_direct.config.read_options import parse_continuous_options
         from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution, QueryDefinition
         from pyspark_kafka_direct.continuous.query import ContinuousQuery, active
         from pyspark_kafka_direct.continuous.query_run import new_id
         from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
+        from pyspark_kafka_direct.options.read_options import parse_continuous_options
         from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
     from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 

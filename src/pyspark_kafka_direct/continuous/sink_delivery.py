@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, ReadSettings, WriteSettings
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, ReadSettings, WriteSettings
 
 _TRANSACTION_TIMEOUT_OPTION: Final = "kafka.transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MARGIN: Final = 30.0  # seconds

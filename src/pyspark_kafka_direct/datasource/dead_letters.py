@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StringType, StructType, VariantType
 
-from pyspark_kafka_direct.config.hints import listed
-from pyspark_kafka_direct.config.payload_settings import DECODED_COMMENT, DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
+from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.payload_settings import DECODED_COMMENT, DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
 from pyspark_kafka_direct.payloads.spark.reader_schemas import SCHEMA_COMMENT
 
 if TYPE_CHECKING:

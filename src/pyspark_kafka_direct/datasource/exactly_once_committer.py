@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.datasource.write_task import StagingConfig
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
     from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
     from pyspark_kafka_direct.producer.staging_location import StagingLocation

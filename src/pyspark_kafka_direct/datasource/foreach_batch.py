@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY, digest_of
 from pyspark_kafka_direct.errors import OptionError, TransactionStateError
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.planning.commit_decision import second_write_reason
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.offset_specs import Latest
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.datasource.pushed_filters import PushedFilters, push_filters
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
+from pyspark_kafka_direct.options.offset_specs import Latest
 from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
     assigned_partitions,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.offset_specs import OffsetSpec
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.offset_specs import OffsetSpec
+    from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")

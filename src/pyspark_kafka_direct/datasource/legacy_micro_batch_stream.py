@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 _UNEXPECTED_CALL_ORDER: Final = (
     "Spark requested the end of a batch before it passed the start offsets of the query, so that end may be wrong. The "

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.settings import ReadLimits, ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ReadLimits, ReadSettings
     from pyspark_kafka_direct.planning.offset_reader import OffsetReader
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.datasource.stream_listener_files import QueryCommitter
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings
     from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -93,7 +93,7 @@ def kafka_schema(include_headers: bool) -> StructType:
 
 def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> ReadSchema:
     """Validate a schema: any of the columns in any order, with Spark's types, or those of the payloads' formats."""
-    from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN, PayloadSettings  # tasks may not need it
+    from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN, PayloadSettings  # tasks may not need it
 
     payloads = payloads or PayloadSettings()
     by_lower_case = {name.lower(): name for name in (*_TYPES, ERROR_COLUMN)}

@@ -46,7 +46,7 @@ class KafkaSourceProvider(DataSource):
         return "kafka-direct"
 
     def schema(self) -> StructType:
-        from pyspark_kafka_direct.config.read_options import parse_columns
+        from pyspark_kafka_direct.options.read_options import parse_columns
 
         include_headers, payloads = parse_columns(dict(self.options))
         columns = kafka_schema(include_headers)
@@ -58,9 +58,9 @@ class KafkaSourceProvider(DataSource):
         return typed_schema(columns, with_reader_schemas(payloads))  # type: ignore[return-value] # Spark accepts DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_kafka_direct.config.option_messages import warn_once
-        from pyspark_kafka_direct.config.read_options import parse_batch_options
         from pyspark_kafka_direct.datasource import kafka_batch_reader
+        from pyspark_kafka_direct.options.option_messages import warn_once
+        from pyspark_kafka_direct.options.read_options import parse_batch_options
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
@@ -81,7 +81,7 @@ class KafkaSourceProvider(DataSource):
         return reader_class(settings, read_schema(schema, with_reader_schemas(settings.payloads, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        from pyspark_kafka_direct.config.read_options import parse_stream_options
+        from pyspark_kafka_direct.options.read_options import parse_stream_options
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
 
@@ -96,10 +96,10 @@ class KafkaSourceProvider(DataSource):
         return LegacyKafkaMicroBatchStream(settings, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_kafka_direct.config.option_messages import warn_once
-        from pyspark_kafka_direct.config.sink_options import parse_sink_options
         from pyspark_kafka_direct.datasource.writers import batch_writer
         from pyspark_kafka_direct.errors import OptionError
+        from pyspark_kafka_direct.options.option_messages import warn_once
+        from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
         settings = parse_sink_options(dict(self.options), streaming=False)
         if overwrite:
@@ -112,9 +112,9 @@ class KafkaSourceProvider(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
         """Return a writer; Spark calls this per micro-batch in the process that plans it and in one that commits it."""
-        from pyspark_kafka_direct.config.option_messages import warn_once
-        from pyspark_kafka_direct.config.sink_options import parse_sink_options
         from pyspark_kafka_direct.datasource.writers import stream_writer
+        from pyspark_kafka_direct.options.option_messages import warn_once
+        from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
         settings = parse_sink_options(dict(self.options), streaming=True)
         for warning in settings.warnings:

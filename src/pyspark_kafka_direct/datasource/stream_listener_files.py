@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.settings import BackpressureOptions, ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import BackpressureOptions, ReadSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 

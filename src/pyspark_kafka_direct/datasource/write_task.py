@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
     from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind

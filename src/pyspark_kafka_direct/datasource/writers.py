@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
-from pyspark_kafka_direct.config.hints import listed
-from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.offset_log_digest import check_checkpoint
 from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
@@ -25,6 +23,8 @@ from pyspark_kafka_direct.datasource.write_task import (
     TaskCommitMessage,
     WrittenCommitMessage,
 )
+from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.payloads.spark.write_schema import resolve_write_schema
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 from pyspark_kafka_direct.spark.listener_files import save_write_report
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from pyspark_kafka_direct.config.settings import WriteSettings
     from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import WriteSettings
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
     StreamArrowWriter = DataSourceStreamArrowWriter

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
-from pyspark_kafka_direct.config.security_settings import PLAINTEXT
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.options.security_settings import PLAINTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_kafka_direct.config.security_settings import SecuritySettings
+    from pyspark_kafka_direct.options.security_settings import SecuritySettings
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
 # The columns of the data source without includeHeaders.
@@ -54,8 +54,8 @@ def arrow_columns(
         raise OptionError(f"arrow(options=...) takes a dict of names and values, got {type(options).__name__}")
     if ERROR_COLUMN not in names and not any(payloads.values()) and not options:
         return ArrowColumns(names)
-    from pyspark_kafka_direct.config.config_option import ConfigSource
-    from pyspark_kafka_direct.config.payload_parser import REGISTRY_TABLE, parse_payload_arguments
+    from pyspark_kafka_direct.options.config_option import ConfigSource
+    from pyspark_kafka_direct.options.payload_parser import REGISTRY_TABLE, parse_payload_arguments
     from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
     from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 

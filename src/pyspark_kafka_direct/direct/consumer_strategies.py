@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from pyspark_kafka_direct.config import subscription
-from pyspark_kafka_direct.config.hints import listed
-from pyspark_kafka_direct.config.topic_pattern import TopicPattern
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, MAX_PARTITION, TopicPartition
+from pyspark_kafka_direct.options import subscription
+from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.topic_pattern import TopicPattern
 from pyspark_kafka_direct.planning.subscription import select_partitions
 
 if TYPE_CHECKING:

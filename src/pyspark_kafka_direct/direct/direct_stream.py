@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.streaming.dstream import TransformedDStream
 from pyspark.streaming.util import TransformFunction
 
-from pyspark_kafka_direct.config.spark_conf import assume_consecutive as assume_consecutive_of
-from pyspark_kafka_direct.config.spark_conf import warn_of_ignored_properties
 from pyspark_kafka_direct.direct import checkpointed_stream
 from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns, arrow_columns
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
@@ -31,6 +29,8 @@ from pyspark_kafka_direct.direct.streaming_context import (
     create_constant_stream,
 )
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.spark_conf import assume_consecutive as assume_consecutive_of
+from pyspark_kafka_direct.options.spark_conf import warn_of_ignored_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

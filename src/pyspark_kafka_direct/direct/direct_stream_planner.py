@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeAlias
 
-from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.planning.backpressure import clamp_ends
 from pyspark_kafka_direct.planning.data_loss import (
     LostPartitions,

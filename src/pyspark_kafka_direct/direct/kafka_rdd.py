@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-    from pyspark_kafka_direct.config.kafka_params import KafkaParameters
     from pyspark_kafka_direct.direct.kafka_record import Decoder
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+    from pyspark_kafka_direct.options.kafka_params import KafkaParameters
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout_ms
 from pyspark_kafka_direct.direct.direct_stream import DirectKafkaInputDStream, create_direct_stream
 from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD, create_kafka_rdd
 from pyspark_kafka_direct.direct.kafka_record import check_decoders
 from pyspark_kafka_direct.direct.location_strategies import PREFER_CONSISTENT, LocationStrategy, preferred_hosts
 from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.options.spark_conf import assume_consecutive, poll_timeout_ms
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     contradicting_metadata_error,

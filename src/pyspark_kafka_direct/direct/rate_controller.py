@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.streaming.listener import StreamingListener
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.spark_conf import partition_rates, stream_backpressure
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.options.spark_conf import partition_rates, stream_backpressure
 from pyspark_kafka_direct.planning.backpressure import PartitionRateLimits, PIDRateEstimator, records_per_partition
 
 if TYPE_CHECKING:

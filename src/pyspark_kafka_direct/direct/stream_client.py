@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.config.offset_specs import SpecificTimestamps
-from pyspark_kafka_direct.config.option_messages import warn_once
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
 from pyspark_kafka_direct.direct.direct_stream_planner import (
@@ -24,6 +20,10 @@ from pyspark_kafka_direct.direct.direct_stream_planner import (
 )
 from pyspark_kafka_direct.direct.rate_controller import max_messages_per_partition
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.options.offset_specs import SpecificTimestamps
+from pyspark_kafka_direct.options.option_messages import warn_once
+from pyspark_kafka_direct.options.security_settings import Secret
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     are_topic_ids_current,
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.kafka_params import KafkaParameters
-    from pyspark_kafka_direct.config.settings import IsolationLevel
-    from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
     from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.rate_controller import RateController
+    from pyspark_kafka_direct.options.kafka_params import KafkaParameters
+    from pyspark_kafka_direct.options.settings import IsolationLevel
+    from pyspark_kafka_direct.options.timestamp_options import TimestampSpec
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 

@@ -15,7 +15,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.streaming import DStream, StreamingContext
 from pyspark.streaming.dstream import TransformedDStream
 
-from pyspark_kafka_direct.config.spark_conf import poll_timeout_ms
 from pyspark_kafka_direct.direct.batch_reports import BatchReportListener
 from pyspark_kafka_direct.direct.checkpoint_data import BatchRetention, UnwrittenBatches
 from pyspark_kafka_direct.direct.checkpointed_stream import unregister_stream
@@ -24,6 +23,7 @@ from pyspark_kafka_direct.direct.location_strategies import preferred_hosts
 from pyspark_kafka_direct.direct.stop_hooks import hook_stop
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json
+from pyspark_kafka_direct.options.spark_conf import poll_timeout_ms
 from pyspark_kafka_direct.spark.query_reports import QueryReporter
 from pyspark_kafka_direct.spark.spark_versions import changed_spark_error, check_internal_class
 from pyspark_kafka_direct.spark.stack_traces import hide_stack_traces

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 
@@ -37,8 +37,8 @@ class LogClients:
     @classmethod
     def from_params(cls, params: Mapping[str, object], *, read_only: bool) -> LogClients:
         """Return the clients for Kafka properties, and log their warnings."""
-        from pyspark_kafka_direct.config.kafka_params import parse_log_params
-        from pyspark_kafka_direct.config.option_messages import warn_once
+        from pyspark_kafka_direct.options.kafka_params import parse_log_params
+        from pyspark_kafka_direct.options.option_messages import warn_once
 
         settings = parse_log_params(params)
         for warning in settings.warnings:

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import WakeupSignal
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
+    from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 _log = logging.getLogger("pyspark_kafka_direct.log")

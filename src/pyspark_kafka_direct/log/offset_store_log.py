@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.log.offset_store_records import StoredOffset, StoreRun
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.producer.batch_producer import WrittenRange
     from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
     from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer

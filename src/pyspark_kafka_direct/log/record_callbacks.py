@@ -8,8 +8,8 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.records.columns import binary_values, integer_values
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.log.log_worker import LogWorker
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.records import EncodedBatch
 
 _TRANSACTION_TIMEOUT_MS: Final = 30_000

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.log.log_topic import LogTopic
+    from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.planning.data_loss import TopicReport
 
 

@@ -154,7 +154,7 @@ class _CommittedRun:
 
 def _parse_commit_group(options: Mapping[str, str]) -> CommitGroup | None:
     """Return the group for which a source commits, if any; options are empty if the query was not found."""
-    from pyspark_kafka_direct.config.read_options import parse_stream_options
+    from pyspark_kafka_direct.options.read_options import parse_stream_options
 
     try:
         return commit_group(parse_stream_options(options)) if options else None

@@ -35,8 +35,8 @@ class QueryDetails:
 
     def option(self, description: str, name: str) -> str | None:
         """Return an option of a source by its documented name, however the user has written that."""
-        from pyspark_kafka_direct.config.config_option import ConfigSource
-        from pyspark_kafka_direct.config.option_parser import OPTION_TABLE
+        from pyspark_kafka_direct.options.config_option import ConfigSource
+        from pyspark_kafka_direct.options.option_parser import OPTION_TABLE
 
         for given_name, value in (self.options or {}).get(description, {}).items():
             if value.strip() and OPTION_TABLE.find(ConfigSource.OPTION, given_name).canonical_name == name:

@@ -19,7 +19,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.config.registry_settings import ID_FRAMINGS
+from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
 from pyspark_kafka_direct.payloads.avro.avro_encoding import zigzag
 from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
 from pyspark_kafka_direct.payloads.writer_schemas import FramedValues
@@ -27,7 +27,7 @@ from pyspark_kafka_direct.payloads.writer_schemas import FramedValues
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.payload_settings import SidePayload
+    from pyspark_kafka_direct.options.payload_settings import SidePayload
 
 HEADER_NAMES: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Of the headers with schema ids."""

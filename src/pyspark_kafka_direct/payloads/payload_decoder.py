@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.config.payload_settings import ERROR_COLUMN
+from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.payloads.formats import payload_format
 from pyspark_kafka_direct.payloads.malformed_records import (
     error_column,
@@ -23,8 +23,8 @@ from pyspark_kafka_direct.payloads.schema_errors import SchemaErrors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings
     from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
     from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 

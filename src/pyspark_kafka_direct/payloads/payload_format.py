@@ -1,4 +1,4 @@
-"""What a format of keys and values defines. ``config.payload_formats`` has the rules for its options."""
+"""What a format of keys and values defines. ``options.payload_formats`` has the rules for its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
     from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError, sche
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 _T = TypeVar("_T")

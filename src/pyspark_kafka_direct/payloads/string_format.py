@@ -16,7 +16,7 @@ from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, UnexpectedTypeError
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder, PayloadEncoding
 
 _UTF_8: Final = "UTF-8"

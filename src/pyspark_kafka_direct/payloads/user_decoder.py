@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from pyspark_kafka_direct.config.user_factories import load_factory
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.user_factories import load_factory
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, as_type, is_type
@@ -15,7 +15,7 @@ from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, as_type,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 
 _MAX_TYPE_CHARS: Final = 500
 

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.config.settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_to_json
+from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

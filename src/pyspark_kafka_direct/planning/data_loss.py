@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
     from uuid import UUID
 
-    from pyspark_kafka_direct.config.offset_specs import ResolvedOffset
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.offset_specs import ResolvedOffset
 
 MAX_WITNESSES: Final = 3  # how many brokers get a request at once
 CONFIRMATION_SECONDS: Final = 5.0  # metadata of a healthy broker lags by less

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError, TopicRecreatedError, TruncatedError
 from pyspark_kafka_direct.offsets import partition_offsets_to_json
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.planning.data_loss import later_log_starts
 from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START, SKIP_ADVICE, DataLossCause, SkippedLoss
 

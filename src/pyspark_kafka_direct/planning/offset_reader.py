@@ -6,9 +6,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
     are_lower_ends_confirmed,

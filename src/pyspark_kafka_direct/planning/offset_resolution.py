@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pyspark_kafka_direct.config.hints import listed
-from pyspark_kafka_direct.config.offset_specs import (
+from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.offset_specs import (
     CommittedStart,
     Earliest,
     GlobalTimestamp,
@@ -20,8 +22,6 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificTimestamps,
     StartingOffsetSpec,
 )
-from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:

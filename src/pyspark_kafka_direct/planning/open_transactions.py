@@ -6,7 +6,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.config.hints import listed
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.config.hints import did_you_mean, listed
-from pyspark_kafka_direct.config.subscription import (
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.hints import did_you_mean, listed
+from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
     SubscribePatternStrategy,
     SubscribeStrategy,
     SubscriptionStrategy,
 )
-from pyspark_kafka_direct.errors import TopicNotFoundError
-from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

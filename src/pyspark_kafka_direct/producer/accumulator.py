@@ -13,9 +13,9 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.hints import did_you_mean
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.hints import did_you_mean
 from pyspark_kafka_direct.producer.batch_producer import MIN_STEP_SECONDS, BatchProducer
 from pyspark_kafka_direct.producer.produce_channel import NO_TIMESTAMP
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
-    from pyspark_kafka_direct.config.settings import ProducerSettings
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.producer.record_future import RecordFuture, RecordMetadata
     from pyspark_kafka_direct.records import EncodedBatch
 

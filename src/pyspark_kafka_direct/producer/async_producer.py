@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.system import WakeupSignal
-    from pyspark_kafka_direct.config.settings import ProducerSettings
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.producer.accumulator import DeliveryListener, DeliveryReport
 
 __all__ = ["AsyncProducer", "RecordMetadata"]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.metadata import Node
-    from pyspark_kafka_direct.config.settings import ProducerSettings
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.producer.broker_channel import RequestBatches
     from pyspark_kafka_direct.producer.partition_queue import DeliveryCallback
     from pyspark_kafka_direct.records import EncodedBatch, WritableBytes

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.producer.produce_channel import PartitionProduceRespon
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.metadata import Node
-    from pyspark_kafka_direct.config.settings import ProducerSettings
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
 
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.deadline import Backoff
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.records.columns import binary_column, integer_column
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
     from pyspark_kafka_direct.records import EncodedBatch
 
@@ -183,7 +183,7 @@ class CompactedPartition:
         )
 
     def _check_policy(self, deadline: Deadline) -> None:
-        from pyspark_kafka_direct.config.option_messages import warn_once  # this runs for each batch
+        from pyspark_kafka_direct.options.option_messages import warn_once  # this runs for each batch
 
         topic, description = self.partition.topic, self._error_text.topic
         try:

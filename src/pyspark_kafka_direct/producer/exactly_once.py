@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
     from pyspark_kafka_direct.producer.batch_producer import WrittenRange
     from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore, StoredSinkState
@@ -113,7 +113,7 @@ def check_exactly_once(
 
 def check_transaction_support(cluster: ClusterClient, timeout_ms: int, deadline: Deadline | None = None) -> None:
     """Check that the brokers support transactions with this timeout."""
-    from pyspark_kafka_direct.config.option_messages import warn_once
+    from pyspark_kafka_direct.options.option_messages import warn_once
 
     deadline = deadline or cluster.deadline()
     cluster.refresh_brokers(deadline=deadline)

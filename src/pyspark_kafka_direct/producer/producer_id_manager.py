@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.producer.partition_queue import PartitionQueue
 
 _MAX_EPOCH: Final = 32_767

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.client.deadline import Retry
-from pyspark_kafka_direct.config.hints import did_you_mean
 from pyspark_kafka_direct.errors import BrokerError, ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.options.hints import did_you_mean
 from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.settings import ProducerSettings
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.records import EncodedBatch
 
 _TOPIC_COLUMN: Final = "topic"

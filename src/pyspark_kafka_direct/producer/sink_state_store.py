@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerError, TransactionStateError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.planning.commit_decision import Ticket
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 from pyspark_kafka_direct.producer.compacted_partition import (

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-    from pyspark_kafka_direct.config.settings import ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ProducerSettings
     from pyspark_kafka_direct.producer.batch_producer import WrittenRange
     from pyspark_kafka_direct.records import EncodedBatch
 

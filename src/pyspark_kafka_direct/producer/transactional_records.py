@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.config.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records import RecordDecoder, is_abort_marker, is_valid_batch, scan_batches
 from pyspark_kafka_direct.records.columns import binary_values
 from pyspark_kafka_direct.records.record_errors import record_error
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.config.settings import FetchSettings
     from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.options.settings import FetchSettings
     from pyspark_kafka_direct.records import AbortedTransaction
     from pyspark_kafka_direct.records.scanned_batches import ScannedBatch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from pyspark_kafka_direct.config.settings import COMPRESSION_TYPE_IDS, DEFAULT_MAX_RECORD_BATCH_BYTES
+from pyspark_kafka_direct.options.settings import COMPRESSION_TYPE_IDS, DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records.columns import arrow_schema, strings_as_binary
 from pyspark_kafka_direct.records.native_kernel import native
 from pyspark_kafka_direct.records.record_errors import encode_error, record_error
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.settings import CompressionType
     from pyspark_kafka_direct.errors import RecordError
+    from pyspark_kafka_direct.options.settings import CompressionType
 
 MAX_ROWS = 1 << 20
 MAX_ARROW_BYTES = 1 << 30

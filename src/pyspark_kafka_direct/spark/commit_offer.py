@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.spark")
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import IsolationLevel, ReadSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import IsolationLevel, ReadSettings
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 
 _log = logging.getLogger("pyspark_kafka_direct.spark")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.config.subscription import SubscribePatternStrategy
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.options.subscription import SubscribePatternStrategy
 from pyspark_kafka_direct.planning.subscription import SelectedPartitions, restrict_to_existing, select_partitions
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ReadSettings
-    from pyspark_kafka_direct.config.subscription import SubscriptionStrategy
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ReadSettings
+    from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
 
 def open_cluster(settings: ReadSettings, pool: ConnectionPool | None = None) -> ClusterClient:
@@ -32,7 +32,7 @@ def open_cluster(settings: ReadSettings, pool: ConnectionPool | None = None) -> 
 
 def open_stream_cluster(options: Mapping[str, str]) -> ClusterClient:
     """Return a client for a stream from the options of its source, as Spark stores them."""
-    from pyspark_kafka_direct.config.read_options import parse_stream_options
+    from pyspark_kafka_direct.options.read_options import parse_stream_options
 
     return open_cluster(parse_stream_options(options))
 

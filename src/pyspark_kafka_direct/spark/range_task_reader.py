@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 

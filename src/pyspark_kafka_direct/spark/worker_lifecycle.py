@@ -123,7 +123,7 @@ def configure_logging() -> None:
     _package_logger.addHandler(_StderrHandler())
     if os.environ.get(LOG_LEVEL_VARIABLE):
         # Imported only if needed, because it loads the table of options.
-        from pyspark_kafka_direct.config.option_parser import environment_variable
+        from pyspark_kafka_direct.options.option_parser import environment_variable
 
         _package_logger.setLevel(environment_variable(os.environ, LOG_LEVEL_VARIABLE) or logging.NOTSET)
 

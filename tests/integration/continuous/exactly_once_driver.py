@@ -12,19 +12,19 @@ import pyarrow as pa
 from tests.integration.transactional_batches import committed
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_messages import StartTask
 from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriter
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.settings import WriteSettings
+    from pyspark_kafka_direct.options.settings import WriteSettings
 
 
 class SimulatedCrashError(BaseException):

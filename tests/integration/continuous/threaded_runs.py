@@ -12,15 +12,15 @@ from pyspark import cloudpickle
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.continuous_query import parse_start_options
-from pyspark_kafka_direct.config.security_settings import Secret
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_epochs import assign_partitions
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.map_function import MapFunction
+from pyspark_kafka_direct.options.continuous_query import parse_start_options
+from pyspark_kafka_direct.options.security_settings import Secret
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tests.integration.producer_rows import cluster
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.scenarios.checkpoint_store import FileSystemError, open_logs
 
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.checkpoint_recovery import fence_and_recover
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError, TransactionStateError
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation.errors import ProcessKilled
 from tests.simulation.scenarios.checkpoint_store import open_logs
 
-from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.continuous.continuous_task import run_task
 from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
+from pyspark_kafka_direct.options.continuous_query import parse_start_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.scenarios.streaming_stand_in import CheckpointStore, StoredCheckpoint
 
-    from pyspark_kafka_direct.config.kafka_params import KafkaParameters
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD
+    from pyspark_kafka_direct.options.kafka_params import KafkaParameters
     from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 STOP_SECONDS = 15.0  # of a stop that is not graceful

@@ -6,13 +6,13 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.config.read_options import parse_stream_options
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 GROUP = "lag"
 LIMITS = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"))

@@ -9,8 +9,8 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.record_attributes import RecordAttributes, attributes_of
 from tests.simulation.scenarios.several_topics import partition_counts
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

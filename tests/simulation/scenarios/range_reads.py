@@ -14,7 +14,6 @@ from tests.simulation.record_attributes import arrow_headers
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
 from tests.simulation.scenarios.several_topics import partition_counts
 
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
@@ -25,6 +24,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import World
 
     from pyspark_kafka_direct.client.metadata import PartitionLeader
-    from pyspark_kafka_direct.config.settings import IsolationLevel
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 __all__ = ["NAME", "SHRINKABLE", "draw", "run"]
 

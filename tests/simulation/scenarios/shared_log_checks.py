@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.oracle import Entry, PartitionTruth
 
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.log import LogRecord
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 _FAR = 1 << 62
 

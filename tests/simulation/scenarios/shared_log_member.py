@@ -18,7 +18,6 @@ from tests.simulation.scenarios.shared_log_checks import (
 )
 from tests.simulation.scenarios.shared_log_writers import KEY_PREFIX, TRANSACTIONAL_ID, Write
 
-from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     DataLossError,
@@ -29,6 +28,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 from pyspark_kafka_direct.log.log_clients import LogClients
+from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

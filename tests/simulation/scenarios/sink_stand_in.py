@@ -14,10 +14,10 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.several_topics import partition_at, partition_counts
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask, WriteTaskContext
 from pyspark_kafka_direct.errors import KafkaDirectError, TransactionStateError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.payloads.spark.write_rows import HEADERS
 from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
 

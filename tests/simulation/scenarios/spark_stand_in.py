@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 STEPS = (
     "before the initial offset",

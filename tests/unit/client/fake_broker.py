@@ -19,8 +19,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataRequest, MetadataResponse
 
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     import socket

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline, Retry
     from pyspark_kafka_direct.client.metadata import TopicMetadata
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 _T = TypeVar("_T")
 

@@ -12,7 +12,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.settings import ConnectionSettings
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,9 +22,9 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
 from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerUnreachableError,
@@ -31,6 +30,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.planning.data_loss import EpochFloors
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 

@@ -27,8 +27,6 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.security_settings import SaslSettings, Secret, SecuritySettings
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.errors import (
     BrokerError,
@@ -37,6 +35,8 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     UnsupportedBrokerError,
 )
+from pyspark_kafka_direct.options.security_settings import SaslSettings, Secret, SecuritySettings
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.protocol.messages import METADATA
 
 KAFKA_0_10_1 = {1: (0, 3), 2: (0, 1), 3: (0, 2), 18: (0, 0)}

@@ -20,8 +20,8 @@ from pyspark_kafka_direct.client import connection_pool as pool_module
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

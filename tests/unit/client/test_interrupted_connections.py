@@ -30,7 +30,7 @@ from pyspark_kafka_direct.offsets import LATEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
     Ending = Callable[[socket.socket], None]
 

@@ -10,9 +10,9 @@ from tests.simulation.unit_cluster import UnitCluster
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.leader_requests import LeaderRequestEntry, LeaderResponse, call_leaders
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

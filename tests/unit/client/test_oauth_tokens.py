@@ -22,8 +22,8 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret, UnsecuredClaims
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret, UnsecuredClaims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

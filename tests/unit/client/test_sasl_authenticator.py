@@ -13,8 +13,8 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security import oauth_login
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
 from pyspark_kafka_direct.client.security.sasl_authenticator import authenticate
-from pyspark_kafka_direct.config.security_settings import OAuthSettings, SaslSettings, Secret
 from pyspark_kafka_direct.errors import AuthenticationError
+from pyspark_kafka_direct.options.security_settings import OAuthSettings, SaslSettings, Secret
 from pyspark_kafka_direct.protocol.messages import SASL_HANDSHAKE
 
 if TYPE_CHECKING:

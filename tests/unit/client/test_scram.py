@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.client.security.sasl_authenticator import ScramClient, ScramError
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.options.security_settings import Secret
 
 # RFC 7677, 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"

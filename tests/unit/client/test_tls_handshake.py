@@ -33,15 +33,15 @@ from tests.unit.client.certified_keys import (
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context, wrap_socket
-from pyspark_kafka_direct.config.security_settings import TlsSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
+from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 SECONDS = 20.0
 

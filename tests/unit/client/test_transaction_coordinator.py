@@ -13,7 +13,6 @@ from pyspark_kafka_direct.client.transaction_coordinator import (
     TransactionCoordinatorClient,
     check_supports_transactions,
 )
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
@@ -26,6 +25,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from tests.unit.client.fake_coordinators import FakeCluster
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
-from pyspark_kafka_direct.config.settings import ConnectionSettings
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
@@ -21,6 +20,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

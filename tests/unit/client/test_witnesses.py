@@ -18,7 +18,6 @@ from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.witnesses import AbsenceCheck, Witnesses
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -27,6 +26,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 

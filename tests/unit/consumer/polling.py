@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 ONE, TWO, THREE = (TopicPartition("flights", number) for number in range(3))
 OTHER = TopicPartition("ships", 0)

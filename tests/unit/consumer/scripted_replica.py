@@ -26,7 +26,7 @@ from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
 
 TOPIC_ID = UUID(int=1)
 OFFSETS = OffsetRange("flights", 3, 10, 50)

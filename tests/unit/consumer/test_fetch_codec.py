@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from tests.examples import examples, seeds
 
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetch_channel import (
     NEWEST_VERSION,
     OLDEST_VERSION,
@@ -25,6 +24,7 @@ from pyspark_kafka_direct.consumer.fetch_channel import (
     parse_fetch_response,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.protocol.primitives import MalformedError, encode_unsigned_varint
 
 if TYPE_CHECKING:

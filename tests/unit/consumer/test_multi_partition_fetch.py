@@ -18,7 +18,6 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.protocol.message_values import random_integer
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.consumer.fetch_channel import (
     NEWEST_VERSION,
     OLDEST_VERSION,
@@ -30,6 +29,7 @@ from pyspark_kafka_direct.consumer.fetch_channel import (
 )
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.partition_log import ReplicaLog
     from tests.simulation.cluster.stored_batch import StoredBatch
 
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 PARTITIONS = [TopicPartition("flights", number) for number in range(3)]
 partition_strategy = st.sampled_from(PARTITIONS)

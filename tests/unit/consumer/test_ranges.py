@@ -9,18 +9,18 @@ import pytest
 from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.consumer.record_size import measure_batches, sample_record_size
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 if TYPE_CHECKING:
     from tests.settings import TaskSettings
 
-    from pyspark_kafka_direct.config.settings import IsolationLevel
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 BATCH_PREFIX = struct.Struct(">qi")
 

@@ -17,7 +17,6 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetch_channel import API_KEY, NEWEST_VERSION, FetchChannel
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.errors import (
@@ -26,6 +25,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
     UnsupportedBrokerError,
 )
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS

@@ -10,11 +10,11 @@ from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
 from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
-from pyspark_kafka_direct.config.continuous_query import parse_start_options
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest, decode_message
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress, TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
 from pyspark_kafka_direct.errors import QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.continuous_query import parse_start_options
+from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 START = RunStart(((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)

@@ -8,10 +8,10 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
-from pyspark_kafka_direct.config.offset_specs import Latest
 from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Latest
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
 from pyspark_kafka_direct.continuous.batch_size import BatchSize
 from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
@@ -19,6 +18,7 @@ from pyspark_kafka_direct.continuous.continuous_task import Losses, TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 

@@ -26,9 +26,9 @@ from pyspark_kafka_direct.errors import QueryRunError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
+    from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
 
 TIMEOUT_MESSAGE = "Epoch 3 was not committed within 20 s. The checkpoint's file system hangs"
 

@@ -28,7 +28,6 @@ from tests.unit.continuous.coordinator_threads import (
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.control_messages import (
     DriverHandshake,
     EpochRequest,
@@ -44,6 +43,7 @@ from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, 
 from pyspark_kafka_direct.continuous.message_authentication import task_proof
 from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,6 @@ from tests.unit.producer.transaction_requests import TransactionRequest, transac
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-from pyspark_kafka_direct.config.continuous_query import parse_start_options
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous import sink_delivery
 from pyspark_kafka_direct.continuous.checkpoint_log_format import (
     OffsetLogEntry,
@@ -46,13 +44,15 @@ from pyspark_kafka_direct.errors import (
     TransactionStateError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.continuous_query import parse_start_options
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.config.settings import ReadSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 A0, A1, MISSING = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("missing", 0)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.handshake import HandshakeServer
+from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

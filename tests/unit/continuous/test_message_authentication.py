@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.control_messages import (
     DriverHandshake,
     EpochRequest,
@@ -23,6 +22,7 @@ from pyspark_kafka_direct.continuous.message_authentication import (
     task_proof,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
 
-from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.continuous import active, checkpoint_logs, continuous_execution, continuous_query
 from pyspark_kafka_direct.continuous.map_function import MapFunction, open_functions
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options import option_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

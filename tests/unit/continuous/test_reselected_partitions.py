@@ -9,13 +9,13 @@ from tests.settings import read_settings
 from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
 from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery, ExactlyOnceDelivery, SinkDelivery
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "alerts"}

@@ -12,8 +12,6 @@ from pyspark import cloudpickle
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.continuous_query import parse_start_options
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo, custom_writer_factory, function_writer_factory
 from pyspark_kafka_direct.continuous.control_messages import StartTask
 from pyspark_kafka_direct.continuous.kafka_writer import (
@@ -25,6 +23,8 @@ from pyspark_kafka_direct.continuous.kafka_writer import (
 from pyspark_kafka_direct.continuous.sink_delivery import max_transaction_seconds
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.continuous_query import parse_start_options
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,6 @@ import pyarrow as pa
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.config.security_settings import Secret
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.continuous import continuous_task
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
@@ -19,6 +16,9 @@ from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.security_settings import Secret
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import SparkFiles
 
-from pyspark_kafka_direct.config.settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.datasource.stream_listener_files import backpressure_limit
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME, find_shared_folder
 

@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.settings import read_settings
 
-from pyspark_kafka_direct.config.offset_specs import (
+from pyspark_kafka_direct.datasource.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
+from pyspark_kafka_direct.datasource.pushed_filters import Comparison, push_filters
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import (
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -20,17 +24,13 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_kafka_direct.datasource.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
-from pyspark_kafka_direct.datasource.pushed_filters import Comparison, push_filters
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 T0, T1, T2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 ALL = [T0, T1, T2]

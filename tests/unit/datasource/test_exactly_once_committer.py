@@ -12,7 +12,6 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.datasource.write_task import (
@@ -23,6 +22,7 @@ from pyspark_kafka_direct.datasource.write_task import (
     resolve_attempt,
 )
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
+from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer.exactly_once import CommitResult
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline

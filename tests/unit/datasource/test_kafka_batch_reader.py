@@ -57,8 +57,8 @@ def test_a_new_worker_imports_no_planning_modules(tmp_path: Path) -> None:
     loaded = run.stdout.split()
     modules = [name.removeprefix("pyspark_kafka_direct.") for name in loaded]
     assert {each for each in modules if each.startswith("config.")} == {
-        "config.settings",
-        "config.security_settings",
+        "options.settings",
+        "options.security_settings",
     }
     unwanted = ("planning", "client", "protocol", "consumer", "producer", "datasource.kafka_batch_reader")
     assert not [each for each in modules if each.startswith(unwanted)]

@@ -10,20 +10,20 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.config.offset_specs import Earliest, Latest, SpecificOffsets
-from pyspark_kafka_direct.config.read_options import parse_stream_options
-from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Earliest, Latest, SpecificOffsets
+from pyspark_kafka_direct.options.read_options import parse_stream_options
+from pyspark_kafka_direct.options.settings import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
 
 T0 = TopicPartition("t", 0)
 

@@ -8,17 +8,17 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.config.offset_specs import (
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import (
     Earliest,
     GlobalTimestamp,
     Latest,
     OffsetSpec,
     SpecificOffsets,
 )
-from pyspark_kafka_direct.config.settings import ReadLimits
-from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

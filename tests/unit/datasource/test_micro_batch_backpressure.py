@@ -8,10 +8,10 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
-from pyspark_kafka_direct.config.offset_specs import Earliest
-from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Earliest
+from pyspark_kafka_direct.options.settings import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

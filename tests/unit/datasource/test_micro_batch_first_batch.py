@@ -9,7 +9,10 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.config.offset_specs import (
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import (
     CommittedStart,
     Earliest,
     GlobalTimestamp,
@@ -17,16 +20,13 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader
 
-from pyspark_kafka_direct.config.offset_specs import Earliest, Latest, OffsetSpec
-from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Earliest, Latest, OffsetSpec
+from pyspark_kafka_direct.options.settings import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.settings import ReadSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 TOPICS = ("t", "u")
 DELAY = 30.0

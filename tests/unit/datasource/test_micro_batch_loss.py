@@ -14,11 +14,11 @@ from tests.unit.planning.fake_offset_reader import (
     without_ids,
 )
 
-from pyspark_kafka_direct.config.offset_specs import Earliest, OffsetSpec, SpecificOffsets
-from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Earliest, OffsetSpec, SpecificOffsets
+from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster, without_ids
 
-from pyspark_kafka_direct.config.offset_specs import Earliest, GlobalTimestamp, OffsetSpec
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Earliest, GlobalTimestamp, OffsetSpec
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:

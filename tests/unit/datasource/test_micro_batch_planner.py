@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.config.offset_specs import (
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import (
     CommittedStart,
     Earliest,
     GlobalTimestamp,
@@ -22,10 +25,7 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificTimestamps,
     StartingOffsetSpec,
 )
-from pyspark_kafka_direct.config.settings import ReadLimits
-from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlan, MicroBatchPlanner
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.offset_resolution import start_may_change
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.offset_specs import Earliest, Latest
-from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as module
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.datasource.stream_listener_files import open_query_committer
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
+from pyspark_kafka_direct.options.offset_specs import Earliest, Latest
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitOffer, commit_group
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.offset_specs import StartingOffsetSpec
-    from pyspark_kafka_direct.config.settings import ReadSettings
     from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
+    from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 T0 = TopicPartition("t", 0)
 

@@ -11,12 +11,12 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.spark import loss_channel, range_task_reader
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.options.payload_settings import MalformedMode
 
 SETTINGS = parse_client_params({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
 CONFIG = task_settings(*SETTINGS, rack_environment_variable="MY_RACK")

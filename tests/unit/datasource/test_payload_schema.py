@@ -22,10 +22,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE, decoded_columns, typed_schema
 from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 

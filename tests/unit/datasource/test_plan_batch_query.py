@@ -11,8 +11,6 @@ import pytest
 from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.read_options import parse_batch_options
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.datasource import kafka_batch_reader
 from pyspark_kafka_direct.datasource.kafka_batch_reader import (
     FilterPushdownBatchReader,
@@ -21,6 +19,8 @@ from pyspark_kafka_direct.datasource.kafka_batch_reader import (
 )
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.read_options import parse_batch_options
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.loss_counts import load_totals

@@ -10,7 +10,6 @@ import pytest
 from tests.settings import read_settings
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
-from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
@@ -18,6 +17,7 @@ from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningStat
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

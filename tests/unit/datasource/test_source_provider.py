@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.datasource.kafka_batch_reader import FilterPushdownBatchReader, KafkaBatchReader
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.spark import spark_versions
 from pyspark_kafka_direct.spark.spark_versions import spark_features
 

@@ -15,13 +15,13 @@ from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client import cluster_client, connection_pool
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource import write_task
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME, load_write_report
 
 if TYPE_CHECKING:

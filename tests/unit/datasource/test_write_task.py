@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.datasource import write_task
 from pyspark_kafka_direct.datasource.write_task import (
     BatchWriteJob,
@@ -21,6 +20,7 @@ from pyspark_kafka_direct.datasource.write_task import (
     WriteTaskContext,
 )
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.payloads.spark.write_schema import resolve_write_schema
 from pyspark_kafka_direct.planning.commit_decision import Ticket
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
@@ -28,7 +28,7 @@ from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 JOB = BatchWriteJob("job", from_option=False)
 QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())

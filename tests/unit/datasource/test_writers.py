@@ -17,10 +17,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.datasource.writers import batch_writer, stream_writer
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

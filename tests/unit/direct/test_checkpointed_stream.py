@@ -13,7 +13,6 @@ import pytest
 from pyspark.cloudpickle import dumps
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
-from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, find_stream
@@ -22,6 +21,7 @@ from pyspark_kafka_direct.direct.direct_stream_planner import DirectBatchPlan, S
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, RateController
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
 
 TIME = datetime.fromtimestamp(1700000000.0)

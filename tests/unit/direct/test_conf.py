@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout_ms, warn_of_ignored_properties
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.spark_conf import assume_consecutive, poll_timeout_ms, warn_of_ignored_properties
 
 POLL_TIMEOUT = "spark.streaming.kafka.consumer.poll.ms"
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import SparkConf
 
-from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.direct.rate_controller import (
     PerPartitionConfig,
     RateController,
@@ -19,6 +18,7 @@ from pyspark_kafka_direct.direct.rate_controller import (
 )
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator, clamp_ends
 
 if TYPE_CHECKING:

@@ -11,9 +11,6 @@ from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions
@@ -21,6 +18,9 @@ from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, Rate
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client, offsets_by_timestamp
 from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.process import SimulatedProcess
 
-    from pyspark_kafka_direct.config.settings import IsolationLevel
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 TOPIC = "settings"
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from tests.simulation.cluster.transactions import TransactionCoordinator
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.log import kafka_offset_store
 from pyspark_kafka_direct.log.offset_store_log import OffsetStoreLog
 from pyspark_kafka_direct.log.offset_store_records import StoredOffset, StoreRun, offset_key
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 

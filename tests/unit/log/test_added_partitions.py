@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.log.log_cluster import TOPIC, LogCluster, outcome, tp
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import IllegalLogStateError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 if TYPE_CHECKING:

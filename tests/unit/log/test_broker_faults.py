@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.errors import TruncatedError
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.log import LogRecord

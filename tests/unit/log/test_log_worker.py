@@ -24,8 +24,8 @@ from pyspark_kafka_direct.errors import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from pyspark_kafka_direct.config.settings import IsolationLevel
     from pyspark_kafka_direct.log import LogRecord
+    from pyspark_kafka_direct.options.settings import IsolationLevel
 
 
 def test_existing_records_are_read_first(cluster: LogCluster) -> None:

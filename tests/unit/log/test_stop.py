@@ -11,10 +11,10 @@ from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.errors import IllegalLogStateError, KafkaDirectError
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
+from pyspark_kafka_direct.options.settings import FetchSettings
 
 PARAMS = {"bootstrap.servers": "127.0.0.1:1"}
 

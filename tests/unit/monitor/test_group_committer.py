@@ -12,11 +12,11 @@ from weakref import WeakValueDictionary
 import pytest
 from tests.unit.client.fake_groups import FakeGroup
 
-from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
 from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import accept_commit_offer, commit_group
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from tests.unit.monitor.progress_reports import OTHER_SOURCE, SOURCE, report, source
 from tests.unit.monitor.test_query_monitor import A, wait_for_refreshes
 
-from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.monitor import Monitor, query_monitor
 from pyspark_kafka_direct.monitor.query_details import QueryDetails
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -160,7 +160,7 @@ def test_avro_batches_end_before_the_limit(values: list[bytes | None], limit: in
 PEAK: Final = """
 import sys
 import pyarrow as pa
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.offsets import TopicPartition
 from tests.unit.records.peak_memory import peak_memory

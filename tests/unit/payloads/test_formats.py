@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pyspark_kafka_direct
-from pyspark_kafka_direct.config.payload_formats import FORMATS, format_row, needed_format
-from pyspark_kafka_direct.config.payload_settings import BINARY, PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.payload_formats import FORMATS, format_row, needed_format
+from pyspark_kafka_direct.options.payload_settings import BINARY, PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads import formats
 from pyspark_kafka_direct.payloads.payload_format import SchemaFormat
 

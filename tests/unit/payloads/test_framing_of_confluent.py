@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, wrappers_pb2
 
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.framing import HEADER_NAMES, ConfluentFraming, split_ids, split_message_indexes
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
 

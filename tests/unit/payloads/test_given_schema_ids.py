@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
-    from pyspark_kafka_direct.config.registry_settings import FramingName
+    from pyspark_kafka_direct.options.payload_settings import MalformedMode
+    from pyspark_kafka_direct.options.registry_settings import FramingName
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
 PROTO = 'syntax = "proto3"; message Other { int32 n = 1; } message R { int32 n = 1; message Inner { int32 n = 1; } }'

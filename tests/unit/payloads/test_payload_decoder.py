@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.json import json_column
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, variant_type
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
@@ -24,7 +24,7 @@ from pyspark_kafka_direct.records import arrow_schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.options.payload_settings import MalformedMode
 
 TP = TopicPartition("flights", 3)
 STRUCT = pa.struct({"origin": pa.string(), "delay": pa.float64()})

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from tests.unit.payloads.protobuf_data import file_descriptor, malformed
 
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.payloads.protobuf.program import make_program
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError

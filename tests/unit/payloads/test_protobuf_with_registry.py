@@ -14,9 +14,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.unit.payloads.protobuf_data import malformed, message_class
 
-from pyspark_kafka_direct.config.payload_settings import SidePayload
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.options.payload_settings import SidePayload
+from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
 from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
 from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema

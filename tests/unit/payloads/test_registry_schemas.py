@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.schema_evolution import new_fields, new_values
@@ -22,7 +22,7 @@ from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError
 if TYPE_CHECKING:
     from tests.fake_registry import FakeRegistry
 
-    from pyspark_kafka_direct.config.registry_settings import EvolutionMode, FramingName
+    from pyspark_kafka_direct.options.registry_settings import EvolutionMode, FramingName
 
 
 def record(record_name: str, /, **fields: Any) -> dict[str, Any]:

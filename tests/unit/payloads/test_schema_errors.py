@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.payloads.avro_data import encode
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import MalformedPayloadError, PayloadSchemaError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads import whole_column
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, NoFraming
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
@@ -35,7 +35,7 @@ from pyspark_kafka_direct.records import arrow_schema
 if TYPE_CHECKING:
     from tests.fake_registry import FakeRegistry
 
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.options.payload_settings import MalformedMode
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ERROR = pa.struct(list(arrow_schema_in_utc(ERROR_TYPE)))

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from pyspark_kafka_direct.config.payload_formats import CHARSETS
-from pyspark_kafka_direct.config.payload_parser import parse_payload_arguments
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.config.read_options import parse_batch_options
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.errors import ColumnError, MalformedPayloadError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_formats import CHARSETS
+from pyspark_kafka_direct.options.payload_parser import parse_payload_arguments
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.options.read_options import parse_batch_options
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
@@ -27,7 +27,7 @@ from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_sc
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import MalformedMode
+    from pyspark_kafka_direct.options.payload_settings import MalformedMode
 
 BASE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "string"}
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "string"}

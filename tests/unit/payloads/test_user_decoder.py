@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.errors import OptionError, RecordTooLargeError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.records import arrow_schema
 

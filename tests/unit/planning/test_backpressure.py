@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.config.settings import PIDGains
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import (
     PartitionRateLimits,
     PIDRateEstimator,

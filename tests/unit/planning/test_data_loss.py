@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.config.offset_specs import OffsetOrigin, ResolvedOffset
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TruncatedError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import OffsetOrigin, ResolvedOffset
 from pyspark_kafka_direct.planning.data_loss import (
     EpochFloors,
     LeaderLogState,

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from pyspark_kafka_direct.config.subscription import (
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
     SubscribeStrategy,
     parse_assign,
     parse_subscribe,
     parse_subscribe_pattern,
 )
-from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.subscription import SelectedPartitions, restrict_to_existing, select_partitions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.config.settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains
 from pyspark_kafka_direct.planning.backpressure import BackpressureLimit, BatchMeasurement, measurement_file_name
 
 if TYPE_CHECKING:

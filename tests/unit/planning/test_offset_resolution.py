@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
-from pyspark_kafka_direct.config.offset_specs import (
+from pyspark_kafka_direct.errors import InvalidOffsetsError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import (
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -14,8 +16,6 @@ from pyspark_kafka_direct.config.offset_specs import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_kafka_direct.errors import InvalidOffsetsError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.offset_resolution import (
     NO_RECORD,
     RangeSide,

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.planning.fake_offset_reader import FakeClock
 
-from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.micro_batch_planner import BatchLimiter
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.read_limits import (
     MinOffsetsGate,
     RecordSizeSample,

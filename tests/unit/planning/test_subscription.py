@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.config.subscription import (
+from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
     SubscribeStrategy,
     parse_assign,
     parse_subscribe,
     parse_subscribe_pattern,
 )
-from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.subscription import select_partitions
 
 TOPICS = {"flights": [1, 0], "flights-2": [0], "clicks": [0], "__consumer_offsets": [0]}

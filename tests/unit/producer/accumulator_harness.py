@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord, RecordAccumulator
 from pyspark_kafka_direct.records import RecordDecoder
 

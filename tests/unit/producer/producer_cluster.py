@@ -12,8 +12,8 @@ from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.producer.encoded_batches import encoded
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import AssignedProducerId, BatchProducer
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.producer.producer_cluster import PARTITION, ProducerCluster
 from tests.unit.producer.test_batch_producer_faults import FaultyCluster
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError, TopicNotFoundError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.accumulator import RecordAccumulator
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode

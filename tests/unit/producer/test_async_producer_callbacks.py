@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, RecordTooLargeError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 

@@ -14,9 +14,9 @@ from tests.unit.producer.producer_cluster import PARTITION, RECORDS, SIZE, Produ
 from pyspark_kafka_direct.client import producer_state
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode

@@ -14,8 +14,8 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node
-from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.errors import UnsupportedBrokerError
+from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.protocol.messages import PRODUCE
 

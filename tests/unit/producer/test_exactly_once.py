@@ -13,7 +13,6 @@ from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.producer.encoded_batches import encoded
 
-from pyspark_kafka_direct.config.settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerTimeoutError,
@@ -24,6 +23,7 @@ from pyspark_kafka_direct.errors import (
     TransactionStateError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer.exactly_once import CommitResult, ExactlyOnceOptions, commit_batch
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore

@@ -12,8 +12,8 @@ from tests.unit.records.encoding import HEADERS
 from pyspark_kafka_direct.client.cluster_client import TopicMetadata
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.config.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.errors import BrokerUnreachableError, ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.producer.row_writer import RowWriter
 from pyspark_kafka_direct.records import EncodedBatch, RecordDecoder
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.datasource.kafka_batch_reader import plan_batch_query
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
@@ -19,6 +18,7 @@ from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import (
     CommitGroup,
     CommitOffer,

@@ -12,10 +12,10 @@ from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.config.read_options import parse_stream_options
-from pyspark_kafka_direct.config.settings import FetchSettings
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.options.read_options import parse_stream_options
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader

@@ -8,7 +8,6 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.producer.encoded_batches import encoded
 
-from pyspark_kafka_direct.config.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
@@ -22,6 +21,7 @@ from pyspark_kafka_direct.errors import BrokerError
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import pytest
 from tests.settings import read_settings
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.config.offset_specs import Earliest
-from pyspark_kafka_direct.config.read_options import parse_stream_options
-from pyspark_kafka_direct.config.settings import ReadLimits
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import Earliest
+from pyspark_kafka_direct.options.read_options import parse_stream_options
+from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode

@@ -25,7 +25,7 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.config.security_settings import Secret, TlsSettings
+    from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
 
 _JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _MAX_FILE_BYTES: Final = 16 << 20  # any user who sets options can name any file, such as /dev/zero

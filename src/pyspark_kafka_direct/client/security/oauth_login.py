@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.security_settings import OAuthSettings
+    from pyspark_kafka_direct.options.security_settings import OAuthSettings
 
 __all__ = ["OAuthBearerToken", "OAuthTokenProvider", "retrieve_token"]
 

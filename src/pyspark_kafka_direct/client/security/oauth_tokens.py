@@ -14,15 +14,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark_kafka_direct.config.security_settings import Secret, check_extensions
-from pyspark_kafka_direct.config.user_factories import load_factory
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.security_settings import Secret, check_extensions
+from pyspark_kafka_direct.options.user_factories import load_factory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.security_settings import UnsecuredClaims
+    from pyspark_kafka_direct.options.security_settings import UnsecuredClaims
 
 # Larger times are milliseconds, as AWS's signer returns them; as seconds it is the year 5138.
 _MAX_SECONDS: Final = 1e11

@@ -32,8 +32,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from pyspark_kafka_direct.config.security_settings import MASK
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError, printable
+from pyspark_kafka_direct.options.security_settings import MASK
 from pyspark_kafka_direct.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
-    from pyspark_kafka_direct.config.security_settings import SaslSettings, Secret
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.security_settings import SaslSettings, Secret
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 # Error codes of the protocol guide.

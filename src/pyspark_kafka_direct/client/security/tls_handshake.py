@@ -14,14 +14,14 @@ from pyspark_kafka_direct.client.security.keystore import (
     load_client_certificate,
     private_file,
 )
-from pyspark_kafka_direct.config.security_settings import TlsSettings
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
+from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 if TYPE_CHECKING:
     import socket
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.settings import ConnectionSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 __all__ = ["explain_tls_failure", "tls_context", "wrap_socket"]
 

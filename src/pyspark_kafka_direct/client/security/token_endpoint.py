@@ -22,14 +22,14 @@ from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
 from pyspark_kafka_direct.client.security.tls_handshake import tls_context
-from pyspark_kafka_direct.config.security_settings import MASK, Secret
 from pyspark_kafka_direct.errors import AuthenticationError, OptionError, printable
+from pyspark_kafka_direct.options.security_settings import MASK, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.security_settings import OAuthSettings
+    from pyspark_kafka_direct.options.security_settings import OAuthSettings
 
 _MAX_CONNECT_ATTEMPTS: Final = 3
 _MAX_RETRY_SECONDS: Final = 10.0  # for which server errors (5xx, 429) are retried, as in Java

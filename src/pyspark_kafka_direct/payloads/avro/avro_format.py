@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from pyspark_kafka_direct.config.registry_settings import ID_FRAMINGS
 from pyspark_kafka_direct.errors import ColumnError, OptionError
+from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, given_schema
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
@@ -15,7 +15,7 @@ from pyspark_kafka_direct.payloads.framing import id_framing, single_object_pref
 from pyspark_kafka_direct.payloads.payload_format import WITHOUT_FIELD, SchemaFormat, check_struct
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
     from pyspark_kafka_direct.payloads.avro.write_settings import AvroWriteSettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema

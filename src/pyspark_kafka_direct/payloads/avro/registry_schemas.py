@@ -15,7 +15,7 @@ from pyspark_kafka_direct.payloads.registered_writers import fetch_writer_schema
 from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 

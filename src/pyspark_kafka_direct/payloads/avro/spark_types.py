@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
+from pyspark_kafka_direct.options.payload_settings import WANTED_FIELDS
 from pyspark_kafka_direct.payloads.avro.avro_types import (
     MAX_PRECISION,
     MAX_TYPES,

@@ -21,7 +21,7 @@ from pyspark_kafka_direct.payloads.payload_format import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
+from pyspark_kafka_direct.options.payload_settings import WANTED_FIELDS
 
 MAX_SCHEMA_BYTES: Final = 1 << 20
 """Of a schema with its imports, or of a set of descriptors."""

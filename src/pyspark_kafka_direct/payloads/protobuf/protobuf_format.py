@@ -16,7 +16,7 @@ from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColum
 from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, is_descriptor_set, source_schema
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoMessage
     from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages

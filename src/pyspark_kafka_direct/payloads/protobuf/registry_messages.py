@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 

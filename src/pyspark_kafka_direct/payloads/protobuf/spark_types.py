@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.config.payload_settings import WANTED_FIELDS
+from pyspark_kafka_direct.options.payload_settings import WANTED_FIELDS
 from pyspark_kafka_direct.payloads.decoded_values import MAX_SCHEMA_DEPTH
 from pyspark_kafka_direct.payloads.protobuf.proto_types import MAX_TYPES, ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS

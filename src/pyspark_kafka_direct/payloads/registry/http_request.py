@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.security_settings import TlsSettings
+    from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 MAX_RESPONSE_BYTES: Final = 8 << 20  # a registry stores a schema in one record, which has at most 1 MiB by default
 

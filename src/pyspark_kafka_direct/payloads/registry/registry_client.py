@@ -10,8 +10,6 @@ from urllib.parse import quote, urlsplit
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
-from pyspark_kafka_direct.config.security_settings import MASK
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     BrokerTimeoutError,
@@ -20,6 +18,8 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryUnavailableError,
     printable,
 )
+from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION
+from pyspark_kafka_direct.options.security_settings import MASK
 from pyspark_kafka_direct.payloads.registry.http_request import HttpRequest, HttpResponse, send_request
 from pyspark_kafka_direct.payloads.registry.missing_ids import MissingIds
 from pyspark_kafka_direct.payloads.registry.reference_resolver import resolve_references
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, SchemaReference
 
 _API_TIMEOUT: Final = "schema.registry.api.timeout.ms"

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import DataType
 
-from pyspark_kafka_direct.config import option_messages
-from pyspark_kafka_direct.config.config_option import ConfigSource
-from pyspark_kafka_direct.config.option_parser import OptionTable, parse_config
-from pyspark_kafka_direct.config.payload_settings import SidePayload
-from pyspark_kafka_direct.config.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
-from pyspark_kafka_direct.config.registry_parser import parse_registry
-from pyspark_kafka_direct.config.security_settings import PLAINTEXT
-from pyspark_kafka_direct.config.sink_payloads import AUTO_REGISTER, SinkPayloads
 from pyspark_kafka_direct.errors import ColumnError, OptionError
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.config_option import ConfigSource
+from pyspark_kafka_direct.options.option_parser import OptionTable, parse_config
+from pyspark_kafka_direct.options.payload_settings import SidePayload
+from pyspark_kafka_direct.options.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
+from pyspark_kafka_direct.options.registry_parser import parse_registry
+from pyspark_kafka_direct.options.security_settings import PLAINTEXT
+from pyspark_kafka_direct.options.sink_payloads import AUTO_REGISTER, SinkPayloads
 from pyspark_kafka_direct.payloads.spark.payload_encoders import FunctionEncoder
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
     from pyspark_kafka_direct.payloads.column_encoder import WriteSettings

@@ -20,8 +20,8 @@ from pyspark_kafka_direct.payloads.formats import schema_format
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.config.payload_settings import SidePayload
-    from pyspark_kafka_direct.config.registry_settings import RegistryCredentials, RegistrySettings
+    from pyspark_kafka_direct.options.payload_settings import SidePayload
+    from pyspark_kafka_direct.options.registry_settings import RegistryCredentials, RegistrySettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 _FOLDER: Final = "pyspark-kafka-direct-schemas"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from pyspark_kafka_direct.config.payload_formats import alternatives, format_row
-from pyspark_kafka_direct.config.payload_settings import DECODED_COMMENT, ERROR_COLUMN, WANTED_FIELDS
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.payload_formats import alternatives, format_row
+from pyspark_kafka_direct.options.payload_settings import DECODED_COMMENT, ERROR_COLUMN, WANTED_FIELDS
 from pyspark_kafka_direct.payloads.formats import payload_format
 from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
 ERROR_TYPE: Final = StructType(

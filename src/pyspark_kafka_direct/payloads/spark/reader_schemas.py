@@ -11,16 +11,16 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.config.payload_formats import format_row
-from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
-from pyspark_kafka_direct.config.subject_names import is_short_subject, short_subject_advice
 from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError, with_advice
+from pyspark_kafka_direct.options.payload_formats import format_row
+from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION
+from pyspark_kafka_direct.options.subject_names import is_short_subject, short_subject_advice
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings, SidePayload
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.spark.latest_schemas import FoundSchema
 
 SCHEMA_COMMENT: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10})", re.DOTALL)

@@ -42,8 +42,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_kafka_direct.config.hints import listed
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

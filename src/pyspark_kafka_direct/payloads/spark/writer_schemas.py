@@ -7,15 +7,15 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.config.payload_formats import format_row
-from pyspark_kafka_direct.config.registry_settings import LATEST_VERSION
-from pyspark_kafka_direct.config.subject_names import is_short_subject, short_subject_advice, subject_name
 from pyspark_kafka_direct.errors import (
     ColumnError,
     OptionError,
     SchemaNotFoundError,
     with_advice,
 )
+from pyspark_kafka_direct.options.payload_formats import format_row
+from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION
+from pyspark_kafka_direct.options.subject_names import is_short_subject, short_subject_advice, subject_name
 from pyspark_kafka_direct.payloads.formats import payload_format, schema_format
 from pyspark_kafka_direct.payloads.spark.latest_schemas import FoundSchema, fetch_or_load, fetch_version
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafka_direct.config.payload_settings import SidePayload
-    from pyspark_kafka_direct.config.registry_settings import RegistrySettings
-    from pyspark_kafka_direct.config.sink_payloads import SinkPayloads
+    from pyspark_kafka_direct.options.payload_settings import SidePayload
+    from pyspark_kafka_direct.options.registry_settings import RegistrySettings
+    from pyspark_kafka_direct.options.sink_payloads import SinkPayloads
     from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
 
 _NO_ENCODERS: Final[Mapping[str, WriteSettings]] = {}

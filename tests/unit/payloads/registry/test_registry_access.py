@@ -14,9 +14,9 @@ from tests.fake_registry import FakeRegistry, Reply, Request
 from tests.unit.client.certified_keys import BROKER, CA, CLIENT, OTHER_CA
 
 from pyspark_kafka_direct.broker import make_certificates
-from pyspark_kafka_direct.config.registry_settings import REGISTRY_PREFIX, RegistryCredentials, RegistrySettings
-from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret, TlsSettings
 from pyspark_kafka_direct.errors import OptionError, SchemaRegistryError, SchemaRegistryUnavailableError
+from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX, RegistryCredentials, RegistrySettings
+from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret, TlsSettings
 from pyspark_kafka_direct.payloads.registry.registered_schema import Schema
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
 

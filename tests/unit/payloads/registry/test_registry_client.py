@@ -20,13 +20,13 @@ import pytest
 from tests.fake_registry import FakeRegistry, Reply, Request
 
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.config.registry_settings import RegistrySettings
 from pyspark_kafka_direct.errors import (
     SchemaError,
     SchemaNotFoundError,
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
 )
+from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.registry import reference_resolver, single_flight_cache
 from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient, registry_client

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_kafka_direct.config.read_options import parse_batch_options
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError
 from pyspark_kafka_direct.functions import to_avro
+from pyspark_kafka_direct.options.read_options import parse_batch_options
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 

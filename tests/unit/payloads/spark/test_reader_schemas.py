@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
+from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.payloads.spark.avro_functions import parse_from_avro
 from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.fake_registry import FakeRegistry
 
-    from pyspark_kafka_direct.config.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings
 
 NAME = '{"type": "record", "name": "Name", "fields": [{"name": "first", "type": "string"}]}'
 PERSON = '{"type": "record", "name": "Person", "fields": [{"name": "name", "type": "Name"}]}'

@@ -23,7 +23,6 @@ from pyspark.sql.types import (
 from tests.fake_registry import FakeRegistry, Request
 from tests.unit.payloads.protobuf_data import file_descriptor
 
-from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.datasource.writers import batch_writer
 from pyspark_kafka_direct.errors import (
     ColumnError,
@@ -32,6 +31,7 @@ from pyspark_kafka_direct.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnavailableError,
 )
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, SchemaMismatchError
 from pyspark_kafka_direct.payloads.json.json_values import variant_type
 from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings

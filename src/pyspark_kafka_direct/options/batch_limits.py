@@ -1,0 +1,53 @@
+"""Parser of the limits of micro-batches: fixed limits and backpressure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains, ReadLimits
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.options.option_parser import ParsedConfig
+
+_PREFIX: Final = "backpressure"
+
+
+def parse_batch_limits(parsed: ParsedConfig) -> ReadLimits:
+    """Parse the fixed limits of a micro-batch."""
+    limits = ReadLimits(
+        parsed.get_optional_int("maxOffsetsPerTrigger"),
+        parsed.get_optional_int("minOffsetsPerTrigger"),
+        parsed.get_double("maxTriggerDelay"),
+        parsed.get_optional_int("maxBytesPerTrigger"),
+    )
+    if (limits.min_offsets or 0) > (limits.max_offsets or MAX_OFFSET):
+        raise OptionError(
+            f"minOffsetsPerTrigger={limits.min_offsets} must be less than or equal to "
+            f"maxOffsetsPerTrigger={limits.max_offsets}"
+        )
+    return limits
+
+
+def parse_backpressure(parsed: ParsedConfig, warnings: list[str]) -> BackpressureOptions | None:
+    """Return the backpressure options, or None and warnings about options that have no effect without it."""
+    if parsed.get_boolean(_PREFIX):
+        rate = parsed.get_optional_int("backpressureInitialRate")
+        return BackpressureOptions(parse_gains(parsed, parsed.get_int("backpressureMinRate")), rate)
+    ignored_names = [name for name in parsed.given_names if name.startswith(_PREFIX) and name != _PREFIX]
+    warnings += [
+        option_messages.ignored_warning(parsed.source, name, "backpressure is not true") for name in ignored_names
+    ]
+    return None
+
+
+def parse_gains(parsed: ParsedConfig, min_rate: float) -> PIDGains:
+    """Return the gains of the PID controller, which can come from options or from the Spark configuration."""
+    return PIDGains(
+        proportional=parsed.get_double("backpressureProportional"),
+        integral=parsed.get_double("backpressureIntegral"),
+        derived=parsed.get_double("backpressureDerived"),
+        min_rate=min_rate,
+    )

@@ -1,0 +1,72 @@
+"""Client settings of connections and requests that are not about security.
+
+Names, defaults and ranges are those of Kafka 4.4's ``ConsumerConfig``, ``ProducerConfig`` and ``AdminClientConfig``.
+Aliases come from librdkafka's CONFIGURATION.md. Spark's ``KafkaSourceProvider`` rejects the same settings.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final
+
+from pyspark_kafka_direct.options.config_option import APIS, ConfigOption
+from pyspark_kafka_direct.options.value_types import (
+    BOOLEAN,
+    INT64,
+    MAX_INT32,
+    MAX_INT64,
+    POSITIVE_INT32,
+    POSITIVE_INT64,
+    STRING,
+    Enum,
+    Integer,
+    ListOf,
+    Text,
+)
+
+# Java's Utils.HOST_PORT_PATTERN: an optional scheme, a host (IPv6 in brackets), a port.
+HOST_PORT: Final = re.compile(r"(?:[0-9A-Za-z\-%._]*://)?\[?([0-9A-Za-z\-%._:]+)\]?:([0-9]{1,5})")
+
+connection: Final = partial(ConfigOption, role="connect", apis=APIS, client=True)
+_SERVERS: Final = ListOf(Text(pattern=HOST_PORT, expected="host:port of one or more brokers, separated by commas"))
+_BUFFER_SIZE: Final = Integer(-1, MAX_INT32)
+
+# Java's default sizes of socket buffers are 64 and 128 KiB. A fixed size disables the tuning of the operating system,
+# which is faster.
+
+# A table, formatted by hand: a line for each option, and its documentation.
+# fmt: off
+CONNECTION_OPTIONS: Final = (
+    connection("bootstrap.servers", _SERVERS, field="", aliases=("metadata.broker.list",),
+        required=True, defined_by_spark=True,
+        doc="Required. The brokers to connect to first, as `host:port` separated by commas."),
+    connection("client.id", STRING, "pyspark-kafka-direct",
+        doc="Name of the client in the logs and quotas of brokers."),
+    connection("broker.address.family", Enum(("any", "v4", "v6")), "any", field="address_family",
+        doc="IP version of connections: `any`, `v4` or `v6`."),
+    connection("request.timeout.ms", POSITIVE_INT32, "30000", aliases=("socket.timeout.ms",),
+        doc="Timeout of one request, in ms."),
+    connection("default.api.timeout.ms", POSITIVE_INT32, "60000",
+        doc="Timeout of one operation including its retries, in ms."),
+    connection("socket.connection.setup.timeout.ms", POSITIVE_INT64, "10000", field="connect_timeout_ms",
+        doc="Timeout of one connection attempt including TLS and SASL, in ms. It doubles with each failed attempt."),
+    connection("socket.connection.setup.timeout.max.ms", POSITIVE_INT64, "30000", field="connect_timeout_max_ms",
+        doc="Upper limit of the growing connection timeout, in ms."),
+    connection("retry.backoff.ms", INT64, "100", doc="Delay before the first retry, in ms."),
+    connection("retry.backoff.max.ms", INT64, "1000", doc="Upper limit of the growing delay between retries, in ms."),
+    connection("reconnect.backoff.ms", INT64, "50", doc="Delay before reconnecting to a broker, in ms."),
+    connection("reconnect.backoff.max.ms", INT64, "1000",
+        doc="Upper limit of the growing delay between connection attempts, in ms."),
+    connection("connections.max.idle.ms", Integer(-MAX_INT64, MAX_INT64), "540000",
+        doc="Connections that are idle for this time are closed, in ms. A negative value disables this."),
+    connection("metadata.max.age.ms", INT64, "300000", aliases=("topic.metadata.refresh.interval.ms",),
+        doc="Maximum age of metadata (topics and leaders) before a refresh, in ms."),
+    connection("metadata.cluster.check.enable", BOOLEAN, "true",
+        doc="Whether brokers must belong to the cluster that the client reached first (KIP-1242): another one may use "
+            "an address by now. Set it to false behind a proxy that changes cluster ids or broker ids."),
+    connection("receive.buffer.bytes", _BUFFER_SIZE, "-1", aliases=("socket.receive.buffer.bytes",),
+        doc="Receive buffer size of sockets. With -1, the operating system chooses it."),
+    connection("send.buffer.bytes", _BUFFER_SIZE, "-1", aliases=("socket.send.buffer.bytes",),
+        doc="Send buffer size of sockets. With -1, the operating system chooses it."),
+)

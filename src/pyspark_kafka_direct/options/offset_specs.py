@@ -1,0 +1,223 @@
+"""Where reading starts or ends, as users write it: keywords, offsets or timestamps.
+
+The forms are those of Spark's Kafka source (``KafkaSourceProvider.getKafkaOffsetRangeLimit``):
+
+    earliest | latest                                     any letter case
+    {"topic":{"0":23,"1":-1,"2":-2}}                      -1 latest, -2 earliest
+    {"topic":"earliest","other":{"0":5}}                  a whole topic by keyword (SPARK-58774)
+    1700000000000                                         one timestamp for all partitions, in ms since 1970
+    {"topic":{"0":1700000000000}}                         a timestamp per topic-partition
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.offsets import (
+    EARLIEST,
+    LATEST,
+    MAX_OFFSET,
+    TopicPartition,
+    partition_values_from_json,
+    topics_from_json,
+)
+from pyspark_kafka_direct.options.hints import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OffsetOrigin: TypeAlias = Literal["given", "earliest", "latest", "timestamp"]
+
+# What a starting timestamp means in a partition without a record that new.
+NoMatchStrategy: TypeAlias = Literal["error", "latest"]
+
+_KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
+_OFFSETS_FORM = '"earliest", "latest" or JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMESTAMPS_FORM = 'JSON such as {"topicA":{"0":1700000000000,"1":1700000000000}}, in milliseconds since 1970'
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The log start offset of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end of each partition: the high watermark, or the last stable offset with ``read_committed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """An offset for each partition, or ``EARLIEST`` or ``LATEST``; a keyword may stand for a whole topic."""
+
+    offsets: Mapping[TopicPartition, int]
+    topics: Mapping[str, int] = field(default_factory=dict)
+    option: str = field(default="offsets", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificTimestamps:
+    """In each partition the first record with this timestamp (ms) or a later one."""
+
+    timestamps: Mapping[TopicPartition, int]
+    on_no_match: NoMatchStrategy = "error"
+    option: str = field(default="offsetsByTimestamp", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """In every partition the first record with this timestamp (ms) or a later one."""
+
+    timestamp: int
+    on_no_match: NoMatchStrategy = "error"
+    option: str = field(default="timestamp", compare=False)
+
+
+OffsetSpec: TypeAlias = Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedStart:
+    """The committed offsets of the query's consumer group."""
+
+    fallback: Earliest | Latest | None = None  # for partitions without a committed offset; None: they are an error
+
+
+StartingOffsetSpec: TypeAlias = OffsetSpec | CommittedStart
+
+
+def parse_offset_spec(text: str, option: str) -> OffsetSpec:
+    """Parse ``startingOffsets`` or ``endingOffsets``."""
+    text = text.strip()
+    if text.lower() in _KEYWORDS:
+        return Earliest() if text.lower() == "earliest" else Latest()
+    if not text.startswith("{"):
+        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {text!r}{did_you_mean(text, _KEYWORDS)}")
+    offsets: dict[TopicPartition, int] = {}
+    topics: dict[str, int] = {}
+    try:
+        for topic, entry in topics_from_json(text).items():
+            if isinstance(entry, str):
+                topics[topic] = _keyword_offset(topic, entry)
+                continue
+            for partition, offset in partition_values_from_json(topic, entry).items():
+                if offset < EARLIEST:
+                    raise ValueError(
+                        f"{offset} for {topic}-{partition} is not an offset (-1 is latest, -2 is earliest)"
+                    )
+                offsets[TopicPartition(topic, partition)] = offset
+    except ValueError as error:
+        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {text!r}: {error}") from None
+    return SpecificOffsets(offsets, topics, option)
+
+
+def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchStrategy = "error") -> SpecificTimestamps:
+    """Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp`` (ms since 1970)."""
+    text = text.strip()
+    timestamps: dict[TopicPartition, int] = {}
+    try:
+        for topic, entry in topics_from_json(text).items():
+            for partition, timestamp in partition_values_from_json(topic, entry).items():
+                if timestamp < 0:
+                    raise ValueError(f"{timestamp} for {topic}-{partition} is before 1970")
+                timestamps[TopicPartition(topic, partition)] = timestamp
+    except ValueError as error:
+        raise OptionError(f"{option} must be {_TIMESTAMPS_FORM}, got {text!r}: {error}") from None
+    return SpecificTimestamps(timestamps, on_no_match, option)
+
+
+def parse_global_timestamp(text: str, option: str, on_no_match: NoMatchStrategy = "error") -> GlobalTimestamp:
+    """Parse ``startingTimestamp`` or ``endingTimestamp`` (ms since 1970)."""
+    text = text.strip()
+    timestamp = int(text) if _INTEGER.fullmatch(text) and len(text) < 30 else -1
+    # Spark sends negative timestamps to the broker, which treats some of them as keywords.
+    if not 0 <= timestamp <= MAX_OFFSET:
+        raise OptionError(f"{option} must be one timestamp in milliseconds since 1970, got {text!r}")
+    return GlobalTimestamp(timestamp, on_no_match, option)
+
+
+def check_batch_start(spec: OffsetSpec, option: str) -> None:
+    """Reject a batch that starts at the latest offset: it would be empty."""
+    _check_no_sentinel(spec, option, "starting", LATEST, "latest")
+
+
+def check_batch_end(spec: OffsetSpec, option: str) -> None:
+    """Reject a batch that ends at the earliest offset: it would be empty."""
+    _check_no_sentinel(spec, option, "ending", EARLIEST, "earliest")
+
+
+def check_start_and_end(start: OffsetSpec, end: OffsetSpec) -> None:
+    """Compare an explicit start with an explicit end before any lookup."""
+    if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
+        # A keyword for a whole topic covers partitions known only from metadata: then the sets are compared later.
+        if not start.topics and not end.topics:
+            _check_same_partitions(start.option, start.offsets, end.option, end.offsets)
+        _check_order("offset", start.option, start.offsets, end.option, end.offsets)
+    elif isinstance(start, SpecificTimestamps) and isinstance(end, SpecificTimestamps):
+        _check_same_partitions(start.option, start.timestamps, end.option, end.timestamps)
+        _check_order("timestamp", start.option, start.timestamps, end.option, end.timestamps)
+
+
+def _keyword_offset(topic: str, word: str) -> int:
+    if word.strip().lower() not in _KEYWORDS:
+        raise ValueError(f"topic {topic!r}: {word!r} is neither 'earliest' nor 'latest'{did_you_mean(word, _KEYWORDS)}")
+    return _KEYWORDS[word.strip().lower()]
+
+
+def _check_no_sentinel(spec: OffsetSpec, option: str, side: str, sentinel: int, word: str) -> None:
+    rejected: list[object] = []
+    match spec:
+        case Earliest():
+            rejected = ["all partitions"] if sentinel == EARLIEST else []
+        case Latest():
+            rejected = ["all partitions"] if sentinel == LATEST else []
+        case SpecificOffsets(offsets, topics):
+            rejected = [tp for tp, offset in offsets.items() if offset == sentinel]
+            rejected += [f"topic {topic}" for topic, offset in topics.items() if offset == sentinel]
+        case _:
+            pass
+    if rejected:
+        raise OptionError(
+            f"{option}: the {side} offset of {listed(rejected)} cannot be {word} ({sentinel}) in a batch query"
+        )
+
+
+def _check_same_partitions(
+    start_option: str, start: Mapping[TopicPartition, int], end_option: str, end: Mapping[TopicPartition, int]
+) -> None:
+    if start.keys() != end.keys():
+        raise InvalidOffsetsError(
+            f"{start_option} and {end_option} must name the same topic-partitions; "
+            f"only in {start_option}: {listed(sorted(start.keys() - end.keys()))}; "
+            f"only in {end_option}: {listed(sorted(end.keys() - start.keys()))}"
+        )
+
+
+def _check_order(
+    kind: str,
+    start_option: str,
+    start: Mapping[TopicPartition, int],
+    end_option: str,
+    end: Mapping[TopicPartition, int],
+) -> None:
+    for tp in sorted(start.keys() & end.keys()):
+        # Negative numbers stand for keywords and are compared after they are resolved.
+        if start[tp] > end[tp] >= 0:
+            raise InvalidOffsetsError(
+                f"the specified start {kind} {start[tp]} ({start_option}) is greater than the end {kind} {end[tp]} "
+                f"({end_option}); give a start that is not after the end",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOffset:
+    """A resolved start or end offset of a partition, and how it was determined."""
+
+    offset: int
+    origin: OffsetOrigin

@@ -1,0 +1,136 @@
+"""The formats of keys and values, and which options each of them has. Their code is in ``payloads``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.options.hints import either
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.options.registry_settings import FramingName
+
+_NO_OPTIONS: Final[Mapping[str, str | None]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatRow:
+    """What the options of a format may be."""
+
+    title: str  # for messages
+    decodes: bool = True  # values may be malformed
+    fails: bool = False  # the query, at a malformed value, unless there is a mode; as Spark's function
+    has_schema: bool = True
+    framings: tuple[FramingName, ...] = ()  # where a schema id can be
+    uses_registry: bool = False  # keySchema or valueSchema is a schema of the format, which a registry may have
+    has_message: bool = False
+    has_charset: bool = False  # with one, values may be malformed
+    derives_schema: bool = False  # in a write, from the type of the column
+    written_by_type: bool = False  # the type of the column says how it is written, a schema only what may be null
+    schema_kind: str = ""  # that a registry has
+    schema_text: str = ""  # what the option is set to
+    spark_functions: str = ""
+    # Options of these functions that change values or decide what is malformed (Spark's JSONOptions, AvroOptions and
+    # ProtobufOptions), with the value that changes nothing here, if there is one.
+    spark_options: Mapping[str, str | None] = field(default_factory=lambda: _NO_OPTIONS)
+
+
+CHARSETS: Final = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UTF-16", "UTF-32")
+"""Those of Spark's functions ``decode`` and ``encode``."""
+
+FORMATS: Final[Mapping[str, FormatRow]] = {
+    "binary": FormatRow(title="bytes", decodes=False, has_schema=False, written_by_type=True),
+    "string": FormatRow(
+        title="strings",
+        decodes=False,
+        fails=True,
+        has_schema=False,
+        has_charset=True,
+        written_by_type=True,
+    ),
+    "json": FormatRow(
+        title="JSON",
+        framings=("confluent", "header", "none"),
+        written_by_type=True,
+        schema_kind="a JSON Schema",
+        schema_text="a JSON Schema",
+        spark_functions="from_json and to_json",
+        spark_options={
+            "allowBackslashEscapingAnyCharacter": "false",
+            "allowComments": "false",
+            "allowNonNumericNumbers": "true",
+            "allowNumericLeadingZeros": "false",
+            "allowSingleQuotes": "true",
+            "allowUnquotedControlChars": "false",
+            "allowUnquotedFieldNames": "false",
+            "charset": "utf-8",
+            "dateFormat": None,
+            "enableDateTimeParsingFallback": None,
+            "encoding": "utf-8",
+            "ignoreNullFields": "true",
+            "locale": "en-us",
+            "timestampFormat": None,
+            "timestampNTZFormat": None,
+            "timeZone": None,
+        },
+    ),
+    "avro": FormatRow(
+        title="Avro",
+        fails=True,
+        framings=("confluent", "header", "single-object", "none"),
+        uses_registry=True,
+        derives_schema=True,
+        schema_kind="an Avro schema",
+        schema_text="an Avro schema, which is JSON",
+        spark_functions="from_avro and to_avro",
+        spark_options={
+            "avroSchema": None,
+            "avroSchemaUrl": None,
+            "datetimeRebaseMode": "corrected",
+            "enableStableIdentifiersForUnionType": "false",
+            "positionalFieldMatching": "false",
+            "recursiveFieldMaxDepth": "-1",
+            "stableIdentifierPrefixForUnionType": None,
+        },
+    ),
+    "protobuf": FormatRow(
+        title="Protobuf",
+        fails=True,
+        framings=("confluent", "none"),
+        uses_registry=True,
+        has_message=True,
+        schema_kind="a Protobuf schema",
+        schema_text="the text of a .proto file",
+        spark_functions="from_protobuf and to_protobuf",
+        spark_options={
+            "convert.any.fields.to.json": "false",
+            "emit.default.values": "false",
+            "enums.as.ints": "false",
+            "recursive.fields.max.depth": "-1",
+            "retain.empty.message.types": "false",
+            "unwrap.primitive.wrapper.types": "false",
+            "upcast.unsigned.ints": "false",
+        },
+    ),
+}
+
+_USER_FORMAT: Final = FormatRow(title="values of the user's decoder", decodes=False)
+
+
+def format_row(payload_format: str) -> FormatRow:
+    """Return the row of a format; all decoders of users have the same one."""
+    return FORMATS.get(payload_format, _USER_FORMAT)
+
+
+def alternatives(is_right: Callable[[FormatRow], object]) -> tuple[str, str]:
+    """Return the titles and the names of some formats, such as ``Avro or Protobuf`` and ``avro or protobuf``."""
+    rows = {name: row for name, row in FORMATS.items() if is_right(row)}
+    return either([row.title for row in rows.values()]), either([*rows])
+
+
+def needed_format(side: str, is_right: Callable[[FormatRow], object]) -> str:
+    """Return which formats an option needs, and how to set one of them."""
+    titles, names = alternatives(is_right)
+    return f"{titles}; set {side}Format={names}"

@@ -1,0 +1,103 @@
+"""How keys and values are decoded and encoded. Tasks unpickle it, so it imports little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.options.registry_settings import (
+        EvolutionMode,
+        FramingName,
+        RegistrySettings,
+        SubjectNameStrategy,
+    )
+
+Side: TypeAlias = Literal["key", "value"]
+
+SIDES: Final[tuple[Side, ...]] = ("key", "value")
+
+BINARY: Final = "binary"
+
+MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+
+DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
+
+WANTED_FIELDS: Final = "name the wanted fields with .schema()"
+"""What to do about a field that Spark has no type for."""
+
+DECODED_COMMENT: Final = "decoded"
+"""The comment of a column of strings or bytes that are not those of the record."""
+
+ERROR_COLUMN: Final = "_error"
+"""The column with the errors of malformed records, if a schema names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SidePayload:
+    """How keys or values are decoded or encoded."""
+
+    side: Side
+    format: str = BINARY  # the name of a row of payload_formats, or module:factory for a decoder of the user
+    schema: str | None = None  # DDL, or a schema of the format. None: that of the registry, or the column's type
+    message: str | None = None  # the message type of the schema; None: the first one
+    framing: FramingName = "none"  # where the id of the schema is
+    schema_id: int | str | None = None  # that all values have, without a registry; a string is a GUID
+    references: tuple[tuple[str, str], ...] = ()  # the names and texts of schemas that the schema refers to
+    source: str = ""  # where the schema is from, for errors
+    charset: str | None = None  # None: UTF-8 that is not checked
+    subject: str | None = None  # of the registry; None: it follows from the strategy
+    strategy: SubjectNameStrategy = "topic"
+    version: str = LATEST_VERSION  # or a number
+
+    @property
+    def may_be_malformed(self) -> bool:
+        """Whether keys or values are decoded in a way that can fail."""
+        from pyspark_kafka_direct.options.payload_formats import format_row
+
+        return format_row(self.format).decodes or self.charset is not None
+
+    def __reduce__(self) -> tuple[type[SidePayload], tuple[object, ...]]:
+        """Pickle it without the defaults at the end, of which tasks have many."""
+        values = [(getattr(self, each.name), each.default) for each in fields(self)]
+        while values[-1][0] == values[-1][1]:
+            values.pop()
+        return SidePayload, tuple(value for value, _ in values)
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSettings:
+    """How the keys and values of a query are decoded."""
+
+    key: SidePayload = SidePayload("key")
+    value: SidePayload = SidePayload("value")
+    mode: MalformedMode = "PERMISSIVE"
+    corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
+    registry: RegistrySettings | None = None  # of writers' schemas
+    evolution: EvolutionMode = "none"
+
+    def side(self, column: str) -> SidePayload | None:
+        """Return how a column of Kafka records is decoded, or None if it is bytes, as all but keys and values are."""
+        side = {"key": self.key, "value": self.value}.get(column)
+        return None if side is None or side.format == BINARY else side
+
+    def with_side(self, side: SidePayload) -> PayloadSettings:
+        """Return a copy in which keys or values are decoded in another way."""
+        return replace(self, key=side) if side.side == "key" else replace(self, value=side)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether a column is anything but bytes."""
+        return (self.key.format, self.value.format) != (BINARY, BINARY)
+
+    def for_tasks(self) -> PayloadSettings:
+        """Return what tasks need of it: they have the types of columns without DDL, and request no subjects."""
+        from pyspark_kafka_direct.options.payload_formats import format_row
+
+        def stripped(side: SidePayload) -> SidePayload:
+            schema = side.schema if format_row(side.format).uses_registry else None
+            return replace(side, schema=schema, subject=None, strategy="topic", version=LATEST_VERSION)
+
+        return replace(self, key=stripped(self.key), value=stripped(self.value))

@@ -1,0 +1,230 @@
+"""Parser of the data source options for reading.
+
+Options of Spark's own Kafka source keep their names, defaults and precedence, and are rejected where Spark rejects them
+(``org.apache.spark.sql.kafka010.KafkaSourceProvider``). Names are case-insensitive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.offsets import offset_ranges_from_json
+from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.batch_limits import parse_backpressure, parse_batch_limits
+from pyspark_kafka_direct.options.client_parser import parse_connection
+from pyspark_kafka_direct.options.config_option import ConfigSource
+from pyspark_kafka_direct.options.consumer_definitions import NO_GROUP_REASON
+from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.offset_specs import (
+    CommittedStart,
+    Earliest,
+    Latest,
+    check_batch_end,
+    check_batch_start,
+    check_start_and_end,
+    parse_offset_spec,
+)
+from pyspark_kafka_direct.options.option_parser import parse_config
+from pyspark_kafka_direct.options.payload_parser import parse_payloads, parse_payloads_alone
+from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings, SourceSettings
+from pyspark_kafka_direct.options.subscription import (
+    AssignStrategy,
+    parse_assign,
+    parse_subscribe,
+    parse_subscribe_pattern,
+)
+from pyspark_kafka_direct.options.timestamp_options import (
+    STARTING_TIMESTAMP_OPTIONS,
+    STRATEGY_OPTION,
+    parse_timestamps,
+    precedence_warnings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.options.config_option import Role
+    from pyspark_kafka_direct.options.offset_specs import NoMatchStrategy, OffsetSpec, StartingOffsetSpec
+    from pyspark_kafka_direct.options.option_parser import ParsedConfig
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
+
+_SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+_START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")
+_END_OPTIONS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_FALLBACK_OPTION: Final = "committedOffsetsFallback"
+_STARTS_BY_FALLBACK: Final = {
+    "error": CommittedStart(),
+    "earliest": CommittedStart(Earliest()),
+    "latest": CommittedStart(Latest()),
+}
+_RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
+_INCLUDE_HEADERS: Final = "includeheaders"
+_ROLES: Final[tuple[Role, ...]] = ("group", "plan")
+
+
+def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
+    """Parse the options of a batch query."""
+    parsed = parse_config(options, api="batch", source=ConfigSource.OPTION)
+    warnings = list(parsed.warnings)
+    ranges = _parse_offset_ranges(parsed)
+    start, end = _parse_start_and_end(parsed, warnings)
+    selection = _parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges)
+    return _read_settings(parsed, warnings, selection=selection, start=start, end=end, offset_ranges=ranges)
+
+
+def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
+    """Parse the options of a streaming query."""
+    parsed = parse_config(options, api="stream", source=ConfigSource.OPTION)
+    warnings = list(parsed.warnings)
+    start, start_group_id = _parse_stream_start(parsed, warnings)
+    limits, backpressure = parse_batch_limits(parsed), parse_backpressure(parsed, warnings)
+    return _read_settings(
+        parsed,
+        warnings,
+        selection=_parse_selection(parsed),
+        start=start,
+        start_group_id=start_group_id,
+        limits=limits,
+        backpressure=backpressure,
+    )
+
+
+def parse_continuous_options(options: Mapping[str, str]) -> ReadSettings:
+    """Parse the input options of a continuous query."""
+    parsed = parse_config(options, api="continuous", source=ConfigSource.OPTION)
+    warnings = list(parsed.warnings)
+    start, start_group_id = _parse_stream_start(parsed, warnings)
+    selection = _parse_selection(parsed)
+    return _read_settings(parsed, warnings, selection=selection, start=start, start_group_id=start_group_id)
+
+
+def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> ReadSettings:
+    """Return the settings of a query; ``source`` has the settings that more than one option determines."""
+    connection = parse_connection(parsed, warnings)
+    payloads = parse_payloads(parsed, warnings, connection.security, from_python=parsed.api == "continuous")
+    return ReadSettings(
+        connection,
+        FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),
+        SourceSettings(**source, **parsed.fields_for(SourceSettings, roles=_ROLES)),
+        payloads,
+        tuple(warnings),
+    )
+
+
+def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
+    """Parse ``includeHeaders`` and the formats of payloads, which determine the schema, before Spark starts a query.
+
+    Errors that are the same for batch and streaming queries are raised here, that is, as early as possible.
+    """
+    try:
+        settings = parse_batch_options(options)
+    except KafkaDirectError as batch_error:
+        try:
+            settings = parse_stream_options(options)
+        except KafkaDirectError as stream_error:
+            if str(stream_error) == str(batch_error):
+                raise
+            # The reader of either kind will raise its own error. Until then, Spark needs the columns: without them, it
+            # would rather report that the query uses a field that does not exist.
+            return _has_true(options, _INCLUDE_HEADERS), parse_payloads_alone(options)
+    return settings.source.include_headers, settings.payloads
+
+
+def _has_true(options: Mapping[str, str], lower_name: str) -> bool:
+    return any(
+        name.strip().lower() == lower_name and value.strip().lower() == "true" for name, value in options.items()
+    )
+
+
+def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:
+    given_names = [name for name in _SELECTION_OPTIONS if name in parsed.given_names]
+    if len(given_names) != 1:
+        raise OptionError(
+            f"exactly one of the options {', '.join(_SELECTION_OPTIONS)} (or offsetRanges) must be given to select "
+            f"topics, got {listed(given_names)}"
+        )
+    value = parsed.get_string(given_names[0]) or ""
+    match given_names[0]:
+        case "assign":
+            return parse_assign(value)
+        case "subscribe":
+            return parse_subscribe(value)
+    return parse_subscribe_pattern(value)
+
+
+def _selection_from_ranges(ranges: tuple[OffsetRange, ...]) -> SubscriptionStrategy:
+    return AssignStrategy(tuple(sorted({offset_range.topic_partition for offset_range in ranges})))
+
+
+def _parse_start_and_end(parsed: ParsedConfig, warnings: list[str]) -> tuple[OffsetSpec, OffsetSpec]:
+    start = _parse_start(parsed, warnings)
+    end = _parse_offset_spec(parsed, _END_OPTIONS, "latest", warnings)
+    check_batch_start(start, "startingOffsets")
+    check_batch_end(end, "endingOffsets")
+    check_start_and_end(start, end)
+    return start, end
+
+
+def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[StartingOffsetSpec, str | None]:
+    """Return the start of a new stream, and the group whose committed offsets it uses, or None."""
+    timestamp_option = next((name for name in STARTING_TIMESTAMP_OPTIONS if name in parsed.given_names), None)
+    is_committed = (parsed.get_string("startingOffsets") or "").strip().lower() == "committed"
+    commit_group = parsed.get_string("commitGroupId")
+
+    def warn_if_given(name: str, reason: str) -> None:
+        if name in parsed.given_names:
+            warnings.append(option_messages.ignored_warning(parsed.source, parsed.name_of(name), reason))
+
+    if is_committed and timestamp_option is None:
+        if commit_group is not None:
+            warn_if_given("group.id", "commitGroupId takes precedence")
+        group = commit_group or parsed.get_string("group.id")
+        if group is None:
+            raise OptionError(
+                "startingOffsets=committed requires the consumer group that committed the offsets; set commitGroupId"
+            )
+        return _STARTS_BY_FALLBACK[parsed.get_string(_FALLBACK_OPTION) or "error"], group
+    warn_if_given("group.id", NO_GROUP_REASON)
+    fallback = parsed.given_names.get(_FALLBACK_OPTION)
+    has_start = any(name in parsed.given_names for name in _START_OPTIONS)
+    if fallback and not has_start and parsed.get_string(_FALLBACK_OPTION) != "latest":
+        # The stream would start at latest, and skip the existing records.
+        raise OptionError(f"{fallback} needs startingOffsets=committed; set it, or remove {fallback}")
+    reason = f"{timestamp_option} takes precedence" if is_committed else "startingOffsets is not committed"
+    warn_if_given(_FALLBACK_OPTION, reason)
+    return _parse_start(parsed, warnings), None
+
+
+def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None:
+    if "offsetRanges" not in parsed.given_names:
+        return None
+    conflicting_names = [
+        name
+        for name in (*_SELECTION_OPTIONS, *_START_OPTIONS, *_END_OPTIONS, STRATEGY_OPTION)
+        if name in parsed.given_names
+    ]
+    if conflicting_names:
+        raise OptionError(f"offsetRanges defines everything that is read; remove {listed(conflicting_names)}")
+    value = parsed.get_string("offsetRanges") or ""
+    try:
+        return offset_ranges_from_json(value)
+    except ValueError as error:
+        raise OptionError(f"offsetRanges must be {_RANGES_FORMAT}, got {value!r}: {error}") from None
+
+
+def _parse_start(parsed: ParsedConfig, warnings: list[str]) -> OffsetSpec:
+    return _parse_offset_spec(
+        parsed, _START_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION)), warnings
+    )
+
+
+def _parse_offset_spec(
+    parsed: ParsedConfig, names: tuple[str, str, str], on_no_match: NoMatchStrategy, warnings: list[str]
+) -> OffsetSpec:
+    """Parse the option with the highest precedence: one timestamp, timestamps by partition, then offsets."""
+    warnings += precedence_warnings(parsed, names)
+    timestamps = parse_timestamps(parsed, names[:2], on_no_match)
+    return parse_offset_spec(parsed.get_string(names[2]) or "", names[2]) if timestamps is None else timestamps

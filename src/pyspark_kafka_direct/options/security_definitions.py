@@ -1,0 +1,83 @@
+"""Client settings of TLS and SASL (sources: see ``connection_definitions``)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from pyspark_kafka_direct.options.config_option import OPTION_OR_PARAMETER, ConfigSource, SourceKey
+from pyspark_kafka_direct.options.connection_definitions import connection
+from pyspark_kafka_direct.options.value_types import BOOLEAN, LIST, POSITIVE_INT32, SECRET, Enum
+
+
+def _or_jaas(name: str = "") -> tuple[SourceKey, ...]:
+    return (*OPTION_OR_PARAMETER, SourceKey(ConfigSource.JAAS, name))
+
+
+# The token endpoint of OAUTHBEARER has separate TLS settings, with the same names, inside sasl.jaas.config.
+OPTION_PARAMETER_OR_JAAS: Final = _or_jaas()
+_tls: Final = partial(connection, source_keys=OPTION_PARAMETER_OR_JAAS)
+_STORE_TYPE: Final = Enum(("PEM", "PKCS12", "JKS"))
+
+# A table, formatted by hand: a line for each option, and its documentation.
+# fmt: off
+TLS_OPTIONS: Final = (
+    connection("security.protocol", Enum(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), "PLAINTEXT",
+        doc="`PLAINTEXT`, `SSL` for TLS, `SASL_PLAINTEXT` for a login, or `SASL_SSL` for both."),
+    _tls("ssl.truststore.location", aliases=("ssl.ca.location",),
+        doc="PEM or PKCS12 file with the CA certificates that verify brokers. By default, the CAs of the system."),
+    _tls("ssl.truststore.certificates", aliases=("ssl.ca.pem",), doc="The CA certificates in PEM format."),
+    _tls("ssl.truststore.password", SECRET, doc="Password of a PKCS12 truststore."),
+    _tls("ssl.truststore.type", _STORE_TYPE,
+        doc="Format of the truststore. Not needed, because it is detected from the file."),
+    _tls("ssl.keystore.location", doc="PEM or PKCS12 file with the client's certificate and private key."),
+    _tls("ssl.keystore.password", SECRET, doc="Password of a PKCS12 keystore."),
+    _tls("ssl.keystore.type", _STORE_TYPE,
+        doc="Format of the keystore. Not needed, because it is detected from the file."),
+    _tls("ssl.keystore.certificate.chain", SECRET, aliases=("ssl.certificate.pem",),
+        doc="The client's certificate and its issuers in PEM format, without the private key."),
+    _tls("ssl.keystore.key", SECRET, aliases=("ssl.key.pem",), doc="The client's private key in PEM format."),
+    _tls("ssl.key.password", SECRET, doc="Password of the private key."),
+    _tls("ssl.certificate.location", doc="PEM file with the client's certificate and its issuers (librdkafka's name)."),
+    _tls("ssl.key.location", doc="PEM file with the client's private key (librdkafka's name)."),
+    _tls("ssl.endpoint.identification.algorithm", Enum(("https", "none", "")), "https",
+        doc="`https` verifies that the certificate of a broker names its host. An empty value or `none` disables "
+            "this."),
+    _tls("ssl.protocol", Enum(("TLSv1.3", "TLSv1.2", "TLS")), "TLSv1.3",
+        doc="Newest TLS version: `TLSv1.3`, `TLSv1.2`, or `TLS` for the newest enabled one."),
+    _tls("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", doc="Enabled TLS versions."),
+    _tls("ssl.cipher.suites",
+        doc="Cipher suites to offer, with their IANA (Java) or OpenSSL names, not OpenSSL's cipher strings. By "
+            "default, OpenSSL chooses them."),
+)
+
+SASL_OPTIONS: Final = (
+    connection("sasl.mechanism", aliases=("sasl.mechanisms",),
+        doc="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."),
+    connection("sasl.jaas.config", SECRET, doc="Credentials in Java's format: a login module and its options."),
+    connection("sasl.username", source_keys=_or_jaas("username"),
+        doc="User name for PLAIN and SCRAM (librdkafka's name)."),
+    connection("sasl.password", SECRET, verbatim=True, source_keys=_or_jaas("password"),
+        doc="Password for PLAIN and SCRAM (librdkafka's name)."),
+    connection("sasl.oauthbearer.token.endpoint.url",
+        doc="`https:` URL to fetch OAUTHBEARER tokens from, or `http:` on localhost. Others, and files, must be listed "
+            "in `PYSPARK_KAFKA_DIRECT_TOKEN_URLS` in the environment of the driver."),
+    connection("sasl.oauthbearer.client.credentials.client.id", aliases=("sasl.oauthbearer.client.id",),
+        source_keys=_or_jaas("clientId"),
+        doc="Client id for the token endpoint."),
+    connection("sasl.oauthbearer.client.credentials.client.secret", SECRET,
+        aliases=("sasl.oauthbearer.client.secret",), source_keys=_or_jaas("clientSecret"),
+        doc="Client secret for the token endpoint."),
+    connection("sasl.oauthbearer.scope", source_keys=_or_jaas("scope"),
+        doc="Scope to request from the token endpoint."),
+    connection("sasl.oauthbearer.extensions", LIST,
+        doc="SASL extensions to send with the token, as key=value separated by commas (librdkafka's name)."),
+    connection("sasl.oauthbearer.header.urlencode", BOOLEAN, "false",
+        doc="Whether to URL-encode the client id and secret in the header of the token request (RFC 6749, 2.3.1)."),
+    connection("sasl.login.connect.timeout.ms", POSITIVE_INT32, "10000",
+        doc="Timeout of a connection to the token endpoint, in ms. Together with sasl.login.read.timeout.ms, it limits "
+            "the request."),
+    connection("sasl.login.read.timeout.ms", POSITIVE_INT32, "10000",
+        doc="Timeout of the token endpoint's response, in ms. It never exceeds the deadline of the connection to the "
+            "broker."),
+)

@@ -1,0 +1,148 @@
+"""Parser of the TLS settings of brokers, and of the token endpoint of OAUTHBEARER.
+
+Python's ssl module cannot select among the suites of TLS 1.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.cipher_suites import CIPHER_SUITES, TLS_13_SUITES
+from pyspark_kafka_direct.options.option_messages import misplaced_private_key
+from pyspark_kafka_direct.options.option_parser import has_private_key
+from pyspark_kafka_direct.options.security_settings import TlsSettings, TlsVersion
+from pyspark_kafka_direct.options.value_types import invalid_value
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.options.option_parser import ParsedConfig
+
+_UNSUPPORTED_VERSIONS: Final = ("SSLV2", "SSLV3", "SSLV2HELLO", "TLSV1", "TLSV1.0", "TLSV1.1")
+_DEFAULT_TLS_13_SUITES: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+_OPENSSL_NAMES: Final = frozenset(CIPHER_SUITES.values())
+
+
+def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
+    """Parse the TLS settings; add warnings about old versions and weakened security."""
+    _reject_alternatives(parsed, "ssl.truststore.location", "ssl.truststore.certificates")
+    _reject_alternatives(parsed, "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.certificate.location")
+    _reject_alternatives(parsed, "ssl.keystore.location", "ssl.keystore.key", "ssl.key.location")
+    chain = _given_name(parsed, "ssl.keystore.certificate.chain", "ssl.certificate.location")
+    key = _given_name(parsed, "ssl.keystore.key", "ssl.key.location")
+    if key and not chain:
+        raise OptionError(
+            f"{key} is a private key without its certificate; also set "
+            f"{parsed.name_of('ssl.keystore.certificate.chain')}"
+        )
+    certificate_chain = parsed.get_secret("ssl.keystore.certificate.chain")
+    if chain and certificate_chain is not None and has_private_key(certificate_chain.reveal()):
+        raise misplaced_private_key(chain)
+    if certificate_chain is not None and not key:
+        raise OptionError(
+            f"{chain} is a certificate without its private key; also set {parsed.name_of('ssl.keystore.key')}"
+        )
+    check_hostname = parsed.get_string("ssl.endpoint.identification.algorithm") == "https"
+    if not check_hostname:
+        warnings.append(
+            f"{parsed.name_of('ssl.endpoint.identification.algorithm')} disables host name verification: every "
+            "certificate that a trusted CA signed is accepted for every broker"
+        )
+    enabled_versions = _parse_version_range(parsed, warnings)
+    tls_12_suites, (minimum_version, maximum_version) = _parse_cipher_suites(
+        parsed.get_string("ssl.cipher.suites"), parsed.name_of("ssl.cipher.suites"), enabled_versions, warnings
+    )
+    location = parsed.get_string("ssl.truststore.location")
+    return TlsSettings(
+        truststore_location=None if location == "probe" else location,  # librdkafka's value for the CAs of the system
+        truststore_certificates=parsed.get_string("ssl.truststore.certificates"),
+        truststore_password=parsed.get_secret("ssl.truststore.password"),
+        keystore_location=parsed.get_string("ssl.keystore.location"),
+        keystore_password=parsed.get_secret("ssl.keystore.password"),
+        certificate_location=parsed.get_string("ssl.certificate.location"),
+        certificate_chain=certificate_chain,
+        key_location=parsed.get_string("ssl.key.location"),
+        key=parsed.get_secret("ssl.keystore.key"),
+        key_password=parsed.get_secret("ssl.key.password"),
+        check_hostname=check_hostname,
+        minimum_version=minimum_version,
+        maximum_version=maximum_version,
+        cipher_suites=tls_12_suites,
+    )
+
+
+def _parse_version_range(parsed: ParsedConfig, warnings: list[str]) -> tuple[TlsVersion, TlsVersion]:
+    """Return the lowest and the highest enabled version."""
+    name = parsed.name_of("ssl.enabled.protocols")
+    enabled: set[TlsVersion] = set()
+    for version in parsed.get_list("ssl.enabled.protocols"):
+        match version.upper():
+            case "TLSV1.2":
+                enabled.add("TLSv1.2")
+            case "TLSV1.3":
+                enabled.add("TLSv1.3")
+            case upper if upper in _UNSUPPORTED_VERSIONS:
+                warnings.append(f"{name}: {version} is too old and ignored; the oldest supported version is TLSv1.2")
+            case _:
+                raise invalid_value(name, version, "TLSv1.2, TLSv1.3 or both", candidates=("TLSv1.2", "TLSv1.3"))
+    if parsed.get_string("ssl.protocol") == "TLSv1.2" and "TLSv1.2" in enabled:
+        enabled = {"TLSv1.2"}
+    if not enabled:
+        raise OptionError(f"{name} has no supported version; set it to TLSv1.2,TLSv1.3")
+    return min(enabled), max(enabled)
+
+
+def _reject_alternatives(parsed: ParsedConfig, *names: str) -> None:
+    """Raise an error if more than one of the options is set."""
+    given_names = [parsed.given_names[name] for name in names if name in parsed.given_names]
+    if len(given_names) > 1:
+        raise OptionError(f"{' and '.join(given_names)} exclude each other; set only one of them")
+
+
+def _given_name(parsed: ParsedConfig, *names: str) -> str | None:
+    """Return the name under which the user set the first of the options that is set."""
+    return next((parsed.given_names[name] for name in names if name in parsed.given_names), None)
+
+
+def _parse_cipher_suites(
+    value: str | None, option_name: str, versions: tuple[TlsVersion, TlsVersion], warnings: list[str]
+) -> tuple[tuple[str, ...], tuple[TlsVersion, TlsVersion]]:
+    """Return the OpenSSL names of the TLS 1.2 suites, and ``versions`` (lowest, highest) limited to those with a suite.
+
+    As in Java, a list without TLS 1.3 suites disables TLS 1.3, and a list of only TLS 1.3 suites disables TLS 1.2.
+    TLS 1.3 suites are not returned because Python's ssl module cannot select them.
+    """
+    suites = [suite for suite in re.split(r"[,:\s]+", value or "") if suite]
+    if not suites:
+        return (), versions
+    tls_12_suites = tuple(_openssl_name(suite, option_name) for suite in suites if suite not in TLS_13_SUITES)
+    tls_13_suites = [suite for suite in suites if suite in TLS_13_SUITES]
+    minimum, maximum = versions
+    if not tls_13_suites:
+        maximum = "TLSv1.2"
+    if not tls_12_suites:
+        minimum = "TLSv1.3"
+    others = [suite for suite in _DEFAULT_TLS_13_SUITES if suite not in tls_13_suites]
+    if tls_13_suites and others and maximum == "TLSv1.3":
+        warnings.append(
+            f"{option_name} cannot select among the suites of TLS 1.3, so connections may also use "
+            f"{', '.join(others)}; to exclude them, set Ciphersuites in the configuration file of OpenSSL"
+        )
+    if minimum > maximum:  # only if a single version is enabled
+        raise OptionError(
+            f"{option_name} has no suite for {versions[0]}, which ssl.protocol and ssl.enabled.protocols enable"
+        )
+    return tls_12_suites, (minimum, maximum)
+
+
+def _openssl_name(suite: str, option_name: str) -> str:
+    """Return OpenSSL's name of a TLS 1.2 suite that is named in Java's or OpenSSL's form."""
+    if suite in _OPENSSL_NAMES:
+        return suite
+    name = CIPHER_SUITES.get(re.sub("^SSL_", "TLS_", suite))  # the JDK of IBM has names with SSL_
+    if name is None:
+        raise OptionError(
+            f"{option_name}: the cipher suite {suite!r} is not supported; use names such as "
+            f"{next(iter(CIPHER_SUITES))} or TLS_AES_256_GCM_SHA384, or remove the option"
+        )
+    return name

@@ -1,0 +1,162 @@
+"""The options of streaming queries, where they differ from those of batches."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.options.offset_specs import (
+    CommittedStart,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+)
+from pyspark_kafka_direct.options.read_options import parse_columns, parse_stream_options
+from pyspark_kafka_direct.options.settings import ReadLimits, ReadSettings
+from pyspark_kafka_direct.options.subscription import SubscribeStrategy
+
+
+def parse(**options: str) -> ReadSettings:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", **given})
+
+
+def test_defaults_are_sparks() -> None:
+    options = parse()
+    assert options.source.start == Latest()
+    assert options.source.limits == ReadLimits(None, None, 900.0)
+    assert options.source.selection == SubscribeStrategy(("t",))
+    assert options.fetch.fail_on_data_loss
+    assert options.warnings == ()
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_streams_can_start_at_the_latest_offsets() -> None:
+    assert parse(startingOffsets="EARLIEST").source.start == Earliest()
+    assert parse(startingOffsets="Latest").source.start == Latest()
+    start = parse(startingOffsets='{"t":{"0":-1,"1":5,"2":-2}}').source.start
+    assert start == SpecificOffsets({TopicPartition("t", n): o for n, o in enumerate([LATEST, 5, EARLIEST])})
+    assert parse(startingOffsets='{"t":"latest"}').source.start == SpecificOffsets({}, {"t": LATEST})
+    assert parse(startingTimestamp="5", startingOffsets="earliest").source.start == GlobalTimestamp(5)
+
+
+def test_a_start_from_committed_offsets() -> None:
+    options = parse(startingOffsets="Committed", commitGroupId="g")
+    assert (options.source.start, options.source.commit_group_id, options.source.start_group_id) == (
+        CommittedStart(),
+        "g",
+        "g",
+    )
+    options = parse(startingOffsets="committed", kafka_group_id="h", committedOffsetsFallback="LATEST")
+    assert (options.source.start, options.source.commit_group_id, options.source.start_group_id) == (
+        CommittedStart(Latest()),
+        None,
+        "h",
+    )
+    assert options.warnings == ()
+    assert parse(commitGroupId="g").source.start_group_id is None
+    assert parse(startingOffsets="committed", startingTimestamp="5").source.start == GlobalTimestamp(5)
+    for fallback in ("earliest", "error"):  # the stream would start at latest
+        with pytest.raises(OptionError, match="committedOffsetsFallback needs startingOffsets=committed"):
+            parse(committedOffsetsFallback=fallback, commitGroupId="g")
+    explicit = parse(committedOffsetsFallback="earliest", startingOffsets="latest")
+    assert explicit.warnings == ("the option committedOffsetsFallback is ignored: startingOffsets is not committed",)
+    assert parse(committedOffsetsFallback="latest").warnings == (
+        "the option committedOffsetsFallback is ignored: startingOffsets is not committed",
+    )
+    for message, options_with_error in [
+        ("requires the consumer group that .*; set commitGroupId", {"startingOffsets": "committed"}),
+        ("committedOffsetsFallback must be error.*did you mean 'latest'", {"committedOffsetsFallback": "lates"}),
+        ("commitGroupId must be the name", {"commitGroupId": " "}),
+    ]:
+        with pytest.raises(OptionError, match=message):
+            parse(**options_with_error)
+
+
+def test_warnings_name_the_option_that_takes_precedence_over_a_committed_start() -> None:
+    options = parse(startingOffsets="committed", commitGroupId="g", kafka_group_id="h")
+    assert options.source.start_group_id == "g"
+    assert options.warnings == ("the option kafka.group.id is ignored: commitGroupId takes precedence",)
+    options = parse(startingOffsets="committed", startingTimestamp="5", committedOffsetsFallback="latest")
+    assert options.source.start == GlobalTimestamp(5)
+    assert options.warnings == (
+        "the option committedOffsetsFallback is ignored: startingTimestamp takes precedence",
+        "the option startingOffsets is ignored: startingTimestamp takes precedence",
+    )
+
+
+@pytest.mark.parametrize("others", [{}, {"commitGroupId": "g"}])
+def test_an_unused_group_id_causes_a_warning(others: dict[str, str]) -> None:
+    assert parse(kafka_group_id="h", **others).warnings == (
+        "the option kafka.group.id is ignored: records are read by partition and offset, without a consumer group",
+    )
+
+
+def test_limits() -> None:
+    options = parse(maxOffsetsPerTrigger=str(MAX_OFFSET), minOffsetsPerTrigger="7", maxTriggerDelay="5s")
+    assert options.source.limits == ReadLimits(MAX_OFFSET, 7, 5.0)
+    assert parse(maxBytesPerTrigger="5000000000").source.limits == ReadLimits(max_bytes=5_000_000_000)
+    assert parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7").source.limits.min_offsets == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250", 0.25), ("250ms", 0.25), ("5s", 5), ("2m", 120), ("2MIN", 120), ("1h", 3600), ("1d", 86400), ("0", 0)],
+)
+def test_durations_have_the_format_of_spark(text: str, seconds: float) -> None:
+    assert parse(maxTriggerDelay=text).source.limits.max_delay == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", "ten"),
+        ("maxBytesPerTrigger", "1m"),
+        ("minOffsetsPerTrigger", "-1"),
+        ("maxTriggerDelay", "5 minutes"),
+        ("maxTriggerDelay", "-5s"),
+        ("maxTriggerDelay", "1.5s"),
+    ],
+)
+def test_errors_name_the_option_and_the_value(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be .*{text}"):
+        parse(**{name: text})
+
+
+def test_the_minimum_must_not_exceed_the_maximum() -> None:
+    with pytest.raises(
+        OptionError, match="minOffsetsPerTrigger=8 must be less than or equal to maxOffsetsPerTrigger=7"
+    ):
+        parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="8")
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "offsetRanges"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} cannot be used here: a stream has no end"):
+        parse(**{name: "latest"})
+
+
+def test_ignored_options_cause_a_warning() -> None:
+    options = parse(endingTimestamp="5", pushDownFilters="true", groupIdPrefix="g", **{"kafka.group.id": "g"})
+    assert sorted(warning.split(":")[0] for warning in options.warnings) == [
+        "the option endingTimestamp is ignored",
+        "the option groupIdPrefix is ignored",
+        "the option kafka.group.id is ignored",
+        "the option pushDownFilters is ignored",
+    ]
+
+
+def test_include_headers_is_parsed_before_the_kind_of_query_is_known() -> None:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    assert parse_columns({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})[0]
+    assert not parse_columns({**base, "endingOffsets": "latest"})[0]
+    assert not parse_columns({**base, "endingOffsets": "nonsense"})[0], "an error in a batch only"
+    assert parse_columns({**base, "includeheaders": "true", "endingOffsets": "nonsense"})[0], "two different errors"
+    for invalid in ({"includeheaders": "1"}, {"minPartitions": "a"}, {"startingOffsets": "earlist"}, {"assign": "{}"}):
+        with pytest.raises(OptionError):
+            parse_columns({**base, **invalid})
