@@ -69,7 +69,7 @@ class ProgressTable:
     def header(self) -> str:
         """The names of the columns."""
         return _line(
-            "    time    written       read     behind   in time  batch    took  records/s  open windows  behind"
+            "    time    written       read     behind   seconds  batch    took  records/s  open windows  behind"
         )
 
     @property
