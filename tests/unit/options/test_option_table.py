@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from pyspark_kafka_direct.options.settings import (
     ProducerSettings,
 )
 from pyspark_kafka_direct.options.value_types import MAX_INT64, MIN_INT64, Enum, Integer
+
+SOURCE = Path(__file__).parents[3] / "src" / "pyspark_kafka_direct"
 
 
 def test_every_option_is_applied_or_has_a_policy_in_every_api() -> None:
@@ -94,6 +98,12 @@ def test_options_and_typed_settings_have_the_same_defaults(settings_class: type,
     for name, option in options.items():
         defaults = {default for api in option.apis if (default := option.default_in(api)) is not None}
         assert {parse_value(option, default, option.name) for default in defaults} == {fields[name]} - {None}, name
+
+
+def test_failing_on_data_loss_is_declared_once() -> None:
+    field = re.compile(r"^    fail_on_data_loss: [^,]+$", re.MULTILINE)  # parameters end with a comma
+    files = [file for file in SOURCE.rglob("*.py") for _ in field.findall(file.read_text(encoding="utf-8"))]
+    assert [file.name for file in files] == ["settings.py"]
 
 
 def test_compression_types_have_the_ids_of_the_record_format() -> None:
