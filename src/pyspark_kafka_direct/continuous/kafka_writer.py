@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings, WriteSettings
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings as EncoderSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
     from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
     from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
     from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
@@ -112,7 +112,7 @@ class KafkaWriteTask:
     topic: str | None  # None: rows name their topics
     stamp: bool  # add the headers of stampBatch
     job: BatchWriteJob | None  # None in a stream
-    encoders: Mapping[str, WriteSettings] = field(default_factory=dict)  # of keys and values that have a schema
+    encoders: Mapping[str, EncoderSettings] = field(default_factory=dict)  # of keys and values that have a schema
 
     def write(
         self,

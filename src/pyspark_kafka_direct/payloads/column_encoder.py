@@ -38,7 +38,7 @@ class EncoderProgram(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSettings(ABC):
+class EncoderSettings(ABC):
     """How tasks encode a column. Pickled into them."""
 
     prefix: bytes = b""  # what is in front of each value
@@ -78,7 +78,7 @@ class InvalidRowError(ValueError):
 class ColumnEncoder:
     """Encodes the batches of a task, whose column may change its type."""
 
-    def __init__(self, column: str, settings: WriteSettings) -> None:
+    def __init__(self, column: str, settings: EncoderSettings) -> None:
         self._column = column
         self._settings = settings
         self._type: pa.DataType | None = None
@@ -125,7 +125,7 @@ class ColumnEncoder:
         return True
 
 
-def check_encodable(column: str, settings: WriteSettings, data_type: pa.DataType) -> None:
+def check_encodable(column: str, settings: EncoderSettings, data_type: pa.DataType) -> None:
     """Raise a SchemaMismatchError if a column of a type cannot be encoded."""
     if pa.types.is_null(data_type):
         return  # each value is null, and stays null

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
     from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
@@ -52,7 +52,7 @@ class PayloadFormat(ABC):
     ) -> PayloadColumn:
         """Return what a task decodes a column with; ``time_zone`` is that of timestamps without an offset."""
 
-    def write_settings(self, payload: SidePayload) -> WriteSettings:
+    def encoder_settings(self, payload: SidePayload) -> EncoderSettings:
         """Return how tasks encode a column, whose schema is found if the format has one."""
         raise NotImplementedError
 

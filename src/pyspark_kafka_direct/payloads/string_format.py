@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram, SchemaMismatchError, WriteSettings
+from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram, EncoderSettings, SchemaMismatchError
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
 from pyspark_kafka_direct.payloads.encoded_values import InvalidReason, InvalidValueError
 from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
@@ -92,7 +92,7 @@ class CharsetColumn(PayloadColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class CharsetWriteSettings(WriteSettings):
+class CharsetEncoderSettings(EncoderSettings):
     """Those of strings in a charset."""
 
     charset: str = field(kw_only=True)
@@ -153,10 +153,10 @@ class StringFormat(PayloadFormat):
         """Return the column."""
         return StringColumn(data_type) if payload.charset is None else CharsetColumn(payload.charset)
 
-    def write_settings(self, payload: SidePayload) -> CharsetWriteSettings:
+    def encoder_settings(self, payload: SidePayload) -> CharsetEncoderSettings:
         """Return how tasks encode a column."""
         assert payload.charset is not None, "without a charset, strings are written by their type"
-        return CharsetWriteSettings(charset=payload.charset)
+        return CharsetEncoderSettings(charset=payload.charset)
 
 
 FORMAT: Final = StringFormat()

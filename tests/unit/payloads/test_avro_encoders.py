@@ -16,8 +16,8 @@ from tests.unit.payloads.avro_data import arrow_type, encode, parse, read, recor
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.payloads.avro.encoder_program import compile_encoder
+from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
 from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
-from pyspark_kafka_direct.payloads.avro.write_settings import AvroWriteSettings
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, check_encodable, encode_all
 from pyspark_kafka_direct.payloads.encoded_values import AvroEncoder, InvalidReason, InvalidValueError, PayloadEncoding
 from pyspark_kafka_direct.payloads.json.json_types import encodable
@@ -188,9 +188,9 @@ def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
 
 def test_a_column_of_the_type_null_has_nulls_and_no_datums() -> None:
     for schema in ("null", ["null", "string"], "string"):
-        write_settings = AvroWriteSettings(b"\0\0\0\0\1", schema=AvroSchema(json.dumps(schema), (), parse(schema)))
-        check_encodable("key", write_settings, pa.null())
-        assert ColumnEncoder("key", write_settings).encode(pa.nulls(2)).to_pylist() == [None, None]
+        encoder_settings = AvroEncoderSettings(b"\0\0\0\0\1", schema=AvroSchema(json.dumps(schema), (), parse(schema)))
+        check_encodable("key", encoder_settings, pa.null())
+        assert ColumnEncoder("key", encoder_settings).encode(pa.nulls(2)).to_pylist() == [None, None]
 
 
 def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> None:
@@ -288,7 +288,7 @@ def test_a_value_that_the_schema_does_not_allow(
 def test_an_error_has_the_path_of_the_value() -> None:
     schema = record(field({"type": "array", "items": {"type": "record", "name": "S", "fields": [field("int", "n")]}}))
     text = json.dumps(schema)
-    encoder = ColumnEncoder("value", AvroWriteSettings(schema=AvroSchema(text, (), parse(schema))))
+    encoder = ColumnEncoder("value", AvroEncoderSettings(schema=AvroSchema(text, (), parse(schema))))
     column = struct_of(pa.list_(pa.struct({"n": pa.int32()})), [{"n": 1}], [{"n": None}])
     with pytest.raises(InvalidRowError, match=r"value\.v\.element\.n is null, which the Avro schema does") as raised:
         encoder.encode(column)
@@ -309,7 +309,7 @@ def test_a_large_fixed_type_does_not_fill_the_memory() -> None:
     with pytest.raises(
         InvalidRowError, match=r"value\.v needs more than 128 MiB of Avro together with the rows"
     ) as row:
-        ColumnEncoder("value", AvroWriteSettings(schema=AvroSchema("", (), parse(schema)))).encode(column)
+        ColumnEncoder("value", AvroEncoderSettings(schema=AvroSchema("", (), parse(schema)))).encode(column)
     assert "maxRecordsPerBatch" in row.value.advice
 
 
@@ -330,6 +330,6 @@ def test_the_items_of_a_row_have_a_limit() -> None:
 
 def test_a_large_column_is_encoded_in_parts() -> None:
     text = json.dumps(record(field("string")))
-    encoder = ColumnEncoder("value", AvroWriteSettings(schema=AvroSchema(text, (), parse(json.loads(text)))))
+    encoder = ColumnEncoder("value", AvroEncoderSettings(schema=AvroSchema(text, (), parse(json.loads(text)))))
     column = struct_of(pa.string(), *("x" * 100_000 for _ in range(100)))
     assert [len(datum) for datum in encode_all(encoder, column).to_pylist()] == [100_003] * 100

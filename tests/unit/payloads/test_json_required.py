@@ -15,7 +15,7 @@ from pyspark_kafka_direct.payloads.column_encoder import (
     check_encodable,
 )
 from pyspark_kafka_direct.payloads.decoded_values import MAX_SCHEMA_DEPTH
-from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings
+from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 
 NULLABLE = {"type": ["integer", "null"]}
 INTEGER = {"type": "integer"}
@@ -27,9 +27,9 @@ def an_object(*required: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*required]}
 
 
-def settings(schema: Any, references: Any = None) -> JsonWriteSettings:
+def settings(schema: Any, references: Any = None) -> JsonEncoderSettings:
     others = tuple((name, json.dumps(other)) for name, other in (references or {}).items())
-    return JsonWriteSettings(source="schema id 7", text=json.dumps(schema), references=others)
+    return JsonEncoderSettings(source="schema id 7", text=json.dumps(schema), references=others)
 
 
 def written(schema: Any, rows: list[Any], data_type: pa.DataType, column: str = "value", references: Any = None) -> Any:
@@ -179,7 +179,7 @@ def test_a_struct_that_lacks_a_required_field() -> None:
 
 @pytest.mark.parametrize("text", ["", "[", "1", "[]", "null", '{"required": 1, "properties": [], "allOf": {}}'])
 def test_a_schema_that_is_not_valid_requires_nothing(text: str) -> None:
-    encoder = ColumnEncoder("value", JsonWriteSettings(text=text))
+    encoder = ColumnEncoder("value", JsonEncoderSettings(text=text))
     assert encoder.encode(pa.array([{"n": None}], INNER)).to_pylist() == [b"{}"]
 
 

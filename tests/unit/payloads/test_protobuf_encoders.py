@@ -25,9 +25,9 @@ from pyspark_kafka_direct.payloads.encoded_values import (
 )
 from pyspark_kafka_direct.payloads.json.json_types import encodable
 from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
+from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
-from pyspark_kafka_direct.payloads.protobuf.write_settings import ProtobufWriteSettings
 
 _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -300,8 +300,8 @@ def test_one_large_value_is_limited() -> None:
 
 
 def test_an_error_has_the_path_of_the_value_and_the_type_may_change() -> None:
-    write_settings = ProtobufWriteSettings(PREFIX, schema=ProtobufSource(proto3("M v = 1; repeated int32 n = 2;")))
-    encoder = ColumnEncoder("value", write_settings)
+    encoder_settings = ProtobufEncoderSettings(PREFIX, schema=ProtobufSource(proto3("M v = 1; repeated int32 n = 2;")))
+    encoder = ColumnEncoder("value", encoder_settings)
     with pytest.raises(InvalidRowError, match=r"value\.v\.n\.element is null") as raised:
         encoder.encode(struct_of(pa.struct({"n": pa.list_(pa.int32())}), {"n": []}, {"n": [None]}))
     assert raised.value.row == 1
@@ -314,7 +314,7 @@ def test_an_error_has_the_path_of_the_value_and_the_type_may_change() -> None:
 
 
 def test_a_large_column_is_encoded_in_parts() -> None:
-    encoder = ColumnEncoder("value", ProtobufWriteSettings(schema=ProtobufSource(proto3("string v = 1;"))))
+    encoder = ColumnEncoder("value", ProtobufEncoderSettings(schema=ProtobufSource(proto3("string v = 1;"))))
     values = struct_of(pa.string(), *("x" * 100_000 for _ in range(100)))
     assert [len(value) for value in encode_all(encoder, values).to_pylist()] == [100_004] * 100
     assert encode_all(encoder, values.slice(0, 0)).to_pylist() == []
@@ -343,13 +343,13 @@ def test_a_small_slice_does_not_cost_as_much_as_the_column(field: str, data_type
 
 
 def test_large_values_next_to_each_other_are_encoded_in_parts() -> None:
-    encoder = ColumnEncoder("value", ProtobufWriteSettings(schema=ProtobufSource(proto3("string v = 1;"))))
+    encoder = ColumnEncoder("value", ProtobufEncoderSettings(schema=ProtobufSource(proto3("string v = 1;"))))
     encoded = encode_all(encoder, struct_of(pa.string(), *["x"] * 9_900, *["y" * (2 << 20)] * 66))
     assert [len(encoded[row].as_buffer()) for row in (0, 9_899, 9_900, 9_965)] == [3, 3, (2 << 20) + 5, (2 << 20) + 5]
 
 
 def test_a_row_that_is_too_large_alone() -> None:
-    encoder = ColumnEncoder("value", ProtobufWriteSettings(schema=ProtobufSource(proto3("bytes v = 1;"))))
+    encoder = ColumnEncoder("value", ProtobufEncoderSettings(schema=ProtobufSource(proto3("bytes v = 1;"))))
     large = pa.array([b"x" * (128 << 20)], pa.binary())
     values = pa.StructArray.from_arrays([pa.concat_arrays([pa.array([b"a"], pa.binary()), large])], ["v"])
     for part, row in ((values, 1), (values.slice(1), 0)):

@@ -16,8 +16,8 @@ from pyspark_kafka_direct.payloads.payload_format import WITHOUT_FIELD, SchemaFo
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
-    from pyspark_kafka_direct.payloads.avro.write_settings import AvroWriteSettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 _CHANGED_FIELD: Final = "change its type in {side}Schema, or use spark.read or spark.readStream with .schema()"
@@ -92,16 +92,16 @@ class AvroFormat(SchemaFormat):
             ) from None
         return schema
 
-    def write_settings(self, payload: SidePayload) -> AvroWriteSettings:
+    def encoder_settings(self, payload: SidePayload) -> AvroEncoderSettings:
         """Return how tasks encode a column."""
         from pyspark_kafka_direct.payloads.avro.canonical_form import fingerprint
-        from pyspark_kafka_direct.payloads.avro.write_settings import AvroWriteSettings
+        from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
 
         schema = _schema(payload)
         prefix, header = written_id(payload)
         if payload.framing == "single-object":
             prefix = single_object_prefix(fingerprint(schema.root))
-        return AvroWriteSettings(prefix, header, payload.source, schema=schema)
+        return AvroEncoderSettings(prefix, header, payload.source, schema=schema)
 
 
 FORMAT: Final = AvroFormat()

@@ -22,7 +22,7 @@ from pyspark_kafka_direct.payloads.payload_format import (
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-    from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings
+    from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 
@@ -85,11 +85,11 @@ class JsonFormat(SchemaFormat):
         """Raise a SchemaError if a schema is not a JSON Schema."""
         resolved.check_type("JSON", "a JSON Schema", source)
 
-    def write_settings(self, payload: SidePayload) -> JsonWriteSettings:
+    def encoder_settings(self, payload: SidePayload) -> JsonEncoderSettings:
         """Return how tasks encode a column."""
-        from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings
+        from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 
-        return JsonWriteSettings(*written_id(payload), payload.source, payload.schema or "true", payload.references)
+        return JsonEncoderSettings(*written_id(payload), payload.source, payload.schema or "true", payload.references)
 
 
 FORMAT: Final = JsonFormat()

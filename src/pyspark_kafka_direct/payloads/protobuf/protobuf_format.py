@@ -17,10 +17,10 @@ from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, is_des
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+    from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
     from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoMessage
     from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
-    from pyspark_kafka_direct.payloads.protobuf.write_settings import ProtobufWriteSettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 
@@ -72,9 +72,9 @@ class ProtobufFormat(SchemaFormat):
 
         message_source(resolved, source, message)
 
-    def write_settings(self, payload: SidePayload) -> ProtobufWriteSettings:
+    def encoder_settings(self, payload: SidePayload) -> ProtobufEncoderSettings:
         """Return how tasks encode a column."""
-        from pyspark_kafka_direct.payloads.protobuf.write_settings import ProtobufWriteSettings
+        from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
 
         schema, message = _checked_message(payload)
         prefix, _ = written_id(payload)
@@ -86,7 +86,7 @@ class ProtobufFormat(SchemaFormat):
                     "has no message indexes; write with the schema that defines it as a message"
                 )
             prefix += message_indexes_prefix(indexes)
-        return ProtobufWriteSettings(prefix, None, payload.source, schema=_source(payload))
+        return ProtobufEncoderSettings(prefix, None, payload.source, schema=_source(payload))
 
 
 FORMAT: Final = ProtobufFormat()

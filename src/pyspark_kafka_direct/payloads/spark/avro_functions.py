@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
 
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
 _READ_TABLE: Final = OptionTable(REGISTRY_OPTIONS)
@@ -84,15 +84,15 @@ def from_avro_function(field: pa.Field, settings: AvroSettings, *, failing: bool
 
 def parse_to_avro(
     schema: str | None, options: Mapping[str, str], subject: str | None, address: str | None
-) -> WriteSettings | None:
+) -> EncoderSettings | None:
     """Parse the arguments of ``to_avro``; None if the schema follows from the type of the column."""
-    from pyspark_kafka_direct.payloads.avro.write_settings import AvroWriteSettings
+    from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
     from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
     registry, auto_register = _parse_registry("to_avro", options, subject, address, _WRITE_TABLE, ())
     given = _parse("to_avro", schema) if schema else None
     if registry is None:
-        return None if given is None else AvroWriteSettings(schema=given)
+        return None if given is None else AvroEncoderSettings(schema=given)
     if subject is None:
         raise OptionError("to_avro: schemaRegistryAddress needs the subject")
     if auto_register and not schema:
@@ -102,17 +102,17 @@ def parse_to_avro(
     return resolve_writer_schemas(payloads, None, None)[_COLUMN]
 
 
-def to_avro_function(settings: WriteSettings | None) -> Callable[[pa.Array], pa.Array]:
+def to_avro_function(settings: EncoderSettings | None) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
     encoder: FunctionEncoder | None = None  # of one task, because it cannot be pickled
 
     def to_avro(values: pa.Array) -> pa.Array:
         nonlocal encoder
         from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
-        from pyspark_kafka_direct.payloads.avro.write_settings import derived_write_settings
+        from pyspark_kafka_direct.payloads.avro.encoder_settings import derived_encoder_settings
 
         try:
-            encoder = encoder or FunctionEncoder("to_avro", settings or derived_write_settings(values.type))
+            encoder = encoder or FunctionEncoder("to_avro", settings or derived_encoder_settings(values.type))
         except (AvroSchemaError, ValueError) as error:
             raise ColumnError(f"to_avro: {error}") from None
         return encoder.encode(values)

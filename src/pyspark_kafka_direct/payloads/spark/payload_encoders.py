@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, EncoderSettings
 
 
 class PayloadEncoders:
     """The encoders of a task; columns without one are written by their types."""
 
-    def __init__(self, settings: Mapping[str, WriteSettings], topic: str | None) -> None:
+    def __init__(self, settings: Mapping[str, EncoderSettings], topic: str | None) -> None:
         self._topic = topic
         self._settings = settings
         self._encoders: dict[str, ColumnEncoder] = {}
@@ -56,7 +56,7 @@ NO_ENCODERS: Final = PayloadEncoders({}, None)
 class FunctionEncoder:
     """The encoder of a function such as ``to_avro``."""
 
-    def __init__(self, function: str, settings: WriteSettings) -> None:
+    def __init__(self, function: str, settings: EncoderSettings) -> None:
         from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder
 
         self._function = function

@@ -47,9 +47,9 @@ def to_protobuf_function(
     message_name: str, path: str | None, options: Mapping[str, str], descriptors: bytes | None
 ) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call; the descriptors may be in a file."""
+    from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
     from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
-    from pyspark_kafka_direct.payloads.protobuf.write_settings import ProtobufWriteSettings
 
     if options:
         raise option_messages.unsupported_by_function("to_protobuf", [*options], "; there are no options")
@@ -58,7 +58,7 @@ def to_protobuf_function(
         source_schema(source).message(message_name)
     except ProtobufSchemaError as error:
         raise OptionError(f"to_protobuf: {error}") from None
-    settings = ProtobufWriteSettings(schema=source)
+    settings = ProtobufEncoderSettings(schema=source)
     encoder: FunctionEncoder | None = None  # of one task, because it cannot be pickled
 
     def to_protobuf(values: pa.Array) -> pa.Array:

@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import SidePayload
     from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.options.sink_payloads import SinkPayloads
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
 
-_NO_ENCODERS: Final[Mapping[str, WriteSettings]] = {}
+_NO_ENCODERS: Final[Mapping[str, EncoderSettings]] = {}
 
 
 def resolve_writer_schemas(
     payloads: SinkPayloads, columns: StructType | None, topic: str | None
-) -> Mapping[str, WriteSettings]:
+) -> Mapping[str, EncoderSettings]:
     """Return how keys and values are encoded, by column; ``columns`` are those of the frame, if known."""
     if not payloads.sides:
         return _NO_ENCODERS
-    settings: dict[str, WriteSettings] = {}
+    settings: dict[str, EncoderSettings] = {}
     for payload in payloads.sides:
         data_type = None if columns is None else _arrow_type(columns, payload.side)
         if columns is not None and data_type is None:
             if payload.side == "value":
                 continue  # an error that names all columns follows
             raise ColumnError(f"keyFormat={payload.format} needs a column named key: add it, or remove keyFormat")
-        settings[payload.side] = _write_settings(payloads, payload, data_type, topic)
+        settings[payload.side] = _encoder_settings(payloads, payload, data_type, topic)
     return settings
 
 
-def _write_settings(
+def _encoder_settings(
     payloads: SinkPayloads, payload: SidePayload, data_type: pa.DataType | None, topic: str | None
-) -> WriteSettings:
+) -> EncoderSettings:
     from pyspark_kafka_direct.payloads.column_encoder import SchemaMismatchError, check_encodable
 
     if format_row(payload.format).has_schema:
@@ -63,7 +63,7 @@ def _write_settings(
         payload = replace(
             payload, schema=found.text, references=found.references, source=found.source, schema_id=schema_id
         )
-    settings = payload_format(payload.format).write_settings(payload)
+    settings = payload_format(payload.format).encoder_settings(payload)
     if data_type is not None:
         try:
             check_encodable(payload.side, settings, data_type)

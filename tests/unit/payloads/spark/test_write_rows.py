@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.payloads.avro.write_settings import AvroWriteSettings
-from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings
+from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
 from pyspark_kafka_direct.payloads.spark.write_rows import (
     HEADERS,
@@ -23,7 +23,7 @@ from pyspark_kafka_direct.payloads.spark.write_rows import (
 from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
 
 NOW = 1_700_000_000_000
 STAMP = {"a": b"1", "b": b""}
@@ -197,24 +197,24 @@ def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
     )
     others: list[Any] = [[other], [], [], [nameless, other, key_id], []]
 
-    def headers_with(**settings: WriteSettings) -> list[Any]:
+    def headers_with(**settings: EncoderSettings) -> list[Any]:
         rows = to_producer_rows(
             rows_in.slice(1), WriteSchema(0, headers=1, key=2), NOW, None, PayloadEncoders(settings, "t")
         )
         found: list[Any] = rows.column("headers").to_pylist()
         return found
 
-    in_header = JsonWriteSettings(header=("__value_schema_id", b"\0\0\0\0\7"))
+    in_header = JsonEncoderSettings(header=("__value_schema_id", b"\0\0\0\0\7"))
     assert headers_with(value=in_header) == [[*each, new] for each in others[1:]]
-    assert [each or [] for each in headers_with(value=JsonWriteSettings(b"\0\0\0\0\7"))] == others[1:]
+    assert [each or [] for each in headers_with(value=JsonEncoderSettings(b"\0\0\0\0\7"))] == others[1:]
     without_key_id = [[each for each in row or [] if each != key_id] for row in rows_in.column(1)[1:].to_pylist()]
-    assert [each or [] for each in headers_with(key=JsonWriteSettings())] == without_key_id
+    assert [each or [] for each in headers_with(key=JsonEncoderSettings())] == without_key_id
     assert headers_with() == rows_in.column(1)[1:].to_pylist()  # the original bytes, whose schema is that of the ids
 
 
 def test_the_error_of_a_row_names_the_schema_that_does_not_allow_it() -> None:
     schema = parse_avro_schema('{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}')
-    settings = AvroWriteSettings(schema=schema, source="version 2 of t-value, schema id 5")
+    settings = AvroEncoderSettings(schema=schema, source="version 2 of t-value, schema id 5")
     encoders = PayloadEncoders({"value": settings}, "t")
     with pytest.raises(ColumnError, match=r"value\.n is null.* \(version 2 of t-value, schema id 5\)\. Filter out"):
         encoders.encode("value", pa.array([{"n": None}], pa.struct({"n": pa.int32()})), lambda _: None)
@@ -268,7 +268,7 @@ def test_large_rows_between_small_ones_are_not_encoded_together() -> None:
 
 def test_an_invalid_row_names_its_topic() -> None:
     schema = parse_avro_schema('{"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]}')
-    settings = {"value": AvroWriteSettings(schema=schema)}
+    settings = {"value": AvroEncoderSettings(schema=schema)}
     values = pa.array([{"i": 1}, {"i": None}], pa.struct({"i": pa.int32()}))
     rows = batch(value=values, topic=pa.array(["t", "u"]))
     with pytest.raises(ColumnError, match=r"A row for topic u cannot be written as Avro: value\.i is null"):

@@ -33,8 +33,8 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, SchemaMismatchError
+from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 from pyspark_kafka_direct.payloads.json.json_values import variant_type
-from pyspark_kafka_direct.payloads.json.write_settings import JsonWriteSettings
 from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 from pyspark_kafka_direct.payloads.spark import writer_schemas
 from pyspark_kafka_direct.payloads.spark.avro_functions import parse_to_avro, to_avro_function
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark_kafka_direct.payloads.column_encoder import WriteSettings
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
@@ -184,7 +184,7 @@ JSON = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "json"
 
 def resolve_json(
     registry: FakeRegistry, options: Mapping[str, str], columns: StructType | None = None
-) -> WriteSettings:
+) -> EncoderSettings:
     options = {**JSON, "schema.registry.url": registry.url, **options}
     return resolve_writer_schemas(parse_sink_options(options, streaming=False).payloads, columns, "t")["value"]
 
@@ -194,7 +194,7 @@ ONE_MESSAGE = 'syntax = "proto3"; message M { int32 i = 1; }'
 TWO_MESSAGES = 'syntax = "proto3"; message A { int32 i = 1; } message B { int32 i = 1; }'
 
 
-def resolve_value(registry: FakeRegistry, options: Mapping[str, str], *, has_registry: bool = True) -> WriteSettings:
+def resolve_value(registry: FakeRegistry, options: Mapping[str, str], *, has_registry: bool = True) -> EncoderSettings:
     given = {"kafka.bootstrap.servers": "b:9092", "topic": "t", **options}
     if has_registry:
         given["schema.registry.url"] = registry.url
@@ -365,7 +365,7 @@ def test_nulls_of_fields_that_a_registered_json_schema_requires(monkeypatch: pyt
 
 
 def test_json_with_ids_is_encoded() -> None:
-    encoder = ColumnEncoder("value", JsonWriteSettings(b"\0\0\0\0\7"))
+    encoder = ColumnEncoder("value", JsonEncoderSettings(b"\0\0\0\0\7"))
     structs = pa.array([{"n": 1, "t": "é"}, None, {"n": None, "t": None}])
     assert encoder.encode(structs).to_pylist() == [b'\0\0\0\0\7{"n":1,"t":"\xc3\xa9"}', None, b"\0\0\0\0\7{}"]
     for texts in (
@@ -375,12 +375,12 @@ def test_json_with_ids_is_encoded() -> None:
     ):
         assert encoder.encode(texts).to_pylist() == [b"\0\0\0\0\7{}", None, b"\0\0\0\0\7"]
     assert encoder.encode(pa.nulls(1)).to_pylist() == [None]
-    assert ColumnEncoder("value", JsonWriteSettings()).encode(structs).to_pylist()[2] == b"{}"
+    assert ColumnEncoder("value", JsonEncoderSettings()).encode(structs).to_pylist()[2] == b"{}"
 
 
 def test_a_variant_of_a_continuous_query_is_not_encoded() -> None:
     values = pa.nulls(1, pa.struct([("v", variant_type())]))
     with pytest.raises(SchemaMismatchError, match=r"value\.v is variant, .* convert it with to_json in the query"):
-        ColumnEncoder("value", JsonWriteSettings(b"\0\0\0\0\7")).encode(values)
+        ColumnEncoder("value", JsonEncoderSettings(b"\0\0\0\0\7")).encode(values)
     with pytest.raises(ColumnError, match=r"to_avro: value\.v is variant, .* convert it with to_json in the query"):
         to_avro_function(None)(values)

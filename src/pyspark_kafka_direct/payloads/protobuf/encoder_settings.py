@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from pyspark_kafka_direct.payloads.column_encoder import SchemaMismatchError, WriteSettings
+from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings, SchemaMismatchError
 from pyspark_kafka_direct.payloads.encoded_values import ProtobufEncoder
 from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ProtobufWriteSettings(WriteSettings):
+class ProtobufEncoderSettings(EncoderSettings):
     """Those of a message type."""
 
     schema: ProtobufSource = field(kw_only=True)

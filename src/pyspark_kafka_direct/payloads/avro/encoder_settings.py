@@ -9,7 +9,7 @@ from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError, type_
 from pyspark_kafka_direct.payloads.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.payloads.avro.encoder_program import compile_encoder
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.payloads.column_encoder import SchemaMismatchError, WriteSettings, encodable_type
+from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings, SchemaMismatchError, encodable_type
 from pyspark_kafka_direct.payloads.encoded_values import AvroEncoder
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroWriteSettings(WriteSettings):
+class AvroEncoderSettings(EncoderSettings):
     """Those of an Avro schema."""
 
     schema: AvroSchema = field(kw_only=True)
@@ -45,7 +45,7 @@ class AvroWriteSettings(WriteSettings):
         return AvroEncoder(encoding)
 
 
-def derived_write_settings(data_type: pa.DataType) -> AvroWriteSettings:
+def derived_encoder_settings(data_type: pa.DataType) -> AvroEncoderSettings:
     """Return the settings with the schema that Spark's ``to_avro`` gives a type."""
-    plain = encodable_type(data_type, AvroWriteSettings.format_name)
-    return AvroWriteSettings(schema=parse_avro_schema(derived_schema(plain, null_first=False)))
+    plain = encodable_type(data_type, AvroEncoderSettings.format_name)
+    return AvroEncoderSettings(schema=parse_avro_schema(derived_schema(plain, null_first=False)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram, SchemaMismatchError, WriteSettings
+from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram, EncoderSettings, SchemaMismatchError
 from pyspark_kafka_direct.payloads.encoded_values import InvalidReason, InvalidValueError
 from pyspark_kafka_direct.payloads.json.json_required import first_null, required_fields
 from pyspark_kafka_direct.payloads.json.json_types import encode_json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonWriteSettings(WriteSettings):
+class JsonEncoderSettings(EncoderSettings):
     """Those without a program: the type of the column says what is written, and the schema only what may be null."""
 
     text: str = "true"  # of the JSON Schema
