@@ -233,7 +233,7 @@ def infer_schema(
         raise OptionError(f"infer_schema: sample must be at least 1, got {sample}")
     framings = {f"{column}Framing": value for name, value in options.items() if name.lower() == f"{column}framing"}
     payload = parse_payload_arguments({f"{column}Format": "json", **framings}).side(column)
-    framing = None if payload is None else id_framing(payload)
+    framing = None if payload is None or payload.framing == "none" else id_framing(payload)
     needs_headers = framing is not None and framing.needs_headers
     reader = spark.read.format("kafka-direct").schema(f"{column} binary" + (f", {_HEADERS}" if needs_headers else ""))
     for name, value in options.items():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION
-
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.registry_settings import (
         EvolutionMode,
@@ -22,6 +20,8 @@ SIDES: Final[tuple[Side, ...]] = ("key", "value")
 BINARY: Final = "binary"
 
 MalformedMode: TypeAlias = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+
+LATEST_VERSION: Final = "latest"
 
 DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
 

@@ -18,7 +18,8 @@ from pyspark_kafka_direct.options.config_option import (
     SourceKey,
     UnsupportedPolicy,
 )
-from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION, REGISTRY_PREFIX
+from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
+from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.options.security_definitions import TLS_OPTIONS
 from pyspark_kafka_direct.options.value_types import BOOLEAN, INT64, LIST, POSITIVE_INT32, SECRET, Enum, Text
 

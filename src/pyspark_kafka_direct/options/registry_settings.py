@@ -19,8 +19,6 @@ ID_FRAMINGS: Final[tuple[FramingName, ...]] = ("confluent", "header")
 
 EvolutionMode: TypeAlias = Literal["none", "restart"]
 
-LATEST_VERSION: Final = "latest"
-
 
 @dataclass(frozen=True, slots=True)
 class RegistryCredentials:

@@ -98,10 +98,8 @@ class ConfluentFraming:
         return FramedValues(values, starts, found.writers, found.schema_ids, malformed)
 
 
-def id_framing(payload: SidePayload) -> ConfluentFraming | None:
-    """Return the framing ``confluent`` or ``header`` of keys or values, or None if they have no ids."""
-    if payload.framing == "none":
-        return None
+def id_framing(payload: SidePayload) -> ConfluentFraming:
+    """Return the framing ``confluent`` or ``header`` of keys or values."""
     return ConfluentFraming(HEADER_NAMES[payload.side] if payload.framing == "header" else None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 WITHOUT_FIELD: Final = "set {side}Schema to the schema without the field"
 
 STRUCT: Final = "a struct of the wanted fields, such as struct<id bigint, name string>"
-
-_TYPE: Final = re.compile(r"\s*(struct\s*<|variant\s*$)", re.IGNORECASE)  # otherwise, the fields of a struct
-_OTHER_TYPE: Final = re.compile(
-    r"\s*(?!variant\b)(\w+\s*(\([^)]*\))?|(array|map)\s*<.*>)\s*$", re.IGNORECASE | re.DOTALL
-)
 
 
 class UnexpectedTypeError(ValueError):
@@ -91,13 +85,3 @@ def check_struct(payload: SidePayload, corrupt_record: str, data_type: pa.DataTy
             f"schema: with {payload.side}Format={payload.format}, the field {corrupt_record!r} for malformed data is "
             "binary."
         )
-
-
-def is_type(ddl: str) -> bool:
-    """Return whether DDL is a type that is neither a struct nor a VARIANT."""
-    return _OTHER_TYPE.match(ddl) is not None
-
-
-def as_type(ddl: str) -> str:
-    """Return the type of DDL, which may be the fields of a struct."""
-    return ddl if _TYPE.match(ddl) else f"struct<{ddl}>"

@@ -1,34 +1,18 @@
-"""Strings: the bytes as they are, as by a cast, or in a charset, as by Spark's ``decode`` and ``encode``."""
+"""Strings: the bytes as they are, without a check of UTF-8, as by a cast, or in a charset."""
 
 from __future__ import annotations
 
-import codecs
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram, EncoderSettings, SchemaMismatchError
-from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
-from pyspark_kafka_direct.payloads.encoded_values import InvalidReason, InvalidValueError
+from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, UnexpectedTypeError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-    from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder, PayloadEncoding
-
-_UTF_8: Final = "UTF-8"
-_ASCII_COMPATIBLE: Final = ("US-ASCII", "ISO-8859-1", _UTF_8)
-
-# As in Java, values without a byte order mark are big-endian, and only UTF-16 is written with one.
-_BIG_ENDIAN: Final = {"UTF-16": "UTF-16BE", "UTF-32": "UTF-32BE"}
-_MARKS: Final = {
-    "UTF-16": (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE),
-    "UTF-32": (codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE),
-}
-_WRITTEN_MARKS: Final = {"UTF-16": codecs.BOM_UTF16_BE}
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
 
 
 class StringColumn(PayloadColumn):
@@ -41,96 +25,6 @@ class StringColumn(PayloadColumn):
         validity, offsets, data = values.buffers()
         strings = pa.StringArray.from_buffers(len(values), offsets, data, validity, values.null_count, values.offset)
         return DecodedValues(strings, None)
-
-
-class CharsetColumn(PayloadColumn):
-    """Decodes strings in a charset. Those that are not valid in it are malformed, and null."""
-
-    options = ("Format", "Charset")
-
-    def __init__(self, charset: str) -> None:
-        super().__init__(pa.string())
-        self.format_name = charset
-
-    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
-        """Decode values."""
-        return (
-            DecodedValues(strings, None) if (strings := self._cast(values)) is not None else self._decode_each(values)
-        )
-
-    def _cast(self, values: pa.BinaryArray) -> pa.StringArray | None:
-        """Return values whose bytes are those of strings, or None if there are others."""
-        if self.format_name not in _ASCII_COMPATIBLE:
-            return None
-        try:
-            strings = values.cast(pa.string())
-        except pa.ArrowInvalid:
-            return None
-        is_same = self.format_name == _UTF_8 or pc.all(pc.string_is_ascii(strings)).as_py() is not False
-        return strings if is_same else None
-
-    def _decode_each(self, values: pa.BinaryArray) -> DecodedValues:
-        marks = _MARKS.get(self.format_name, ())
-        without_mark = _BIG_ENDIAN.get(self.format_name, self.format_name)
-        texts: list[str | None] = []
-        positions: dict[int, int] = {}  # of malformed values, by row
-        for row, value in enumerate(values.to_pylist()):
-            try:
-                text = value and value.decode(self.format_name if value.startswith(marks) else without_mark)
-            except UnicodeDecodeError as error:
-                positions[row], text = error.start, None
-            texts.append("" if text == b"" else text)
-        if not positions:
-            return DecodedValues(pa.array(texts, pa.string()), None)
-        reason = f"the value is not valid {self.format_name}"
-        rows = range(len(texts))
-        malformed = MalformedValues(
-            pa.array([reason if row in positions else None for row in rows], pa.string()).dictionary_encode(),
-            pa.array([positions.get(row) for row in rows], pa.int32()),
-        )
-        return DecodedValues(pa.array(texts, pa.string()), malformed)
-
-
-@dataclass(frozen=True, slots=True)
-class CharsetEncoderSettings(EncoderSettings):
-    """Those of strings in a charset."""
-
-    charset: str = field(kw_only=True)
-
-    format_name: ClassVar[str] = "string"
-
-    @property
-    def schema_name(self) -> str:
-        """The charset, for errors."""
-        return self.charset
-
-    def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
-        """Return the path of the column, if it is a string."""
-        if data_type != pa.string():
-            raise SchemaMismatchError(f"{column} is {data_type}, but a string is written in a charset")
-        return EncoderProgram((), (), (column,))
-
-    def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
-        """Return the encoder of strings."""
-        return _CharsetEncoder(self.charset)
-
-
-class _CharsetEncoder:
-    def __init__(self, charset: str) -> None:
-        self._charset = _BIG_ENDIAN.get(charset, charset)
-        self._mark = _WRITTEN_MARKS.get(charset, b"")
-
-    def encode(self, values: pa.Array) -> pa.BinaryArray:
-        """Encode each string of a column."""
-        return pa.array(map(self._encoded, range(len(values)), values.cast(pa.binary()).to_pylist()), pa.binary())
-
-    def _encoded(self, row: int, value: bytes | None) -> bytes | None:
-        try:
-            return value and self._mark + value.decode().encode(self._charset)
-        except UnicodeDecodeError:
-            raise InvalidValueError(row, 0, InvalidReason.TEXT) from None
-        except UnicodeEncodeError:
-            raise InvalidValueError(row, 0, InvalidReason.CHARACTER) from None
 
 
 class StringFormat(PayloadFormat):
@@ -151,10 +45,16 @@ class StringFormat(PayloadFormat):
         self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str
     ) -> PayloadColumn:
         """Return the column."""
-        return StringColumn(data_type) if payload.charset is None else CharsetColumn(payload.charset)
+        if payload.charset is None:
+            return StringColumn(data_type)
+        from pyspark_kafka_direct.payloads.charset_strings import CharsetColumn
 
-    def encoder_settings(self, payload: SidePayload) -> CharsetEncoderSettings:
+        return CharsetColumn(payload.charset)
+
+    def encoder_settings(self, payload: SidePayload) -> EncoderSettings:
         """Return how tasks encode a column."""
+        from pyspark_kafka_direct.payloads.charset_strings import CharsetEncoderSettings
+
         assert payload.charset is not None, "without a charset, strings are written by their type"
         return CharsetEncoderSettings(charset=payload.charset)
 

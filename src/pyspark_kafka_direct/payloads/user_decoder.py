@@ -10,7 +10,7 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.user_factories import load_factory
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
-from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, as_type, is_type
+from pyspark_kafka_direct.payloads.payload_format import PayloadFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +62,8 @@ class UserFormat(PayloadFormat):
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
         """Return the type that the option names."""
+        from pyspark_kafka_direct.payloads.ddl import as_type, is_type
+
         side, ddl = payload.side, payload.schema
         if not ddl or not ddl.strip():
             raise OptionError(

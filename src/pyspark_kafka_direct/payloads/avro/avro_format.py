@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from pyspark_kafka_direct.errors import ColumnError, OptionError
-from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, given_schema
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.payloads.framing import id_framing, single_object_prefix, written_id
 from pyspark_kafka_direct.payloads.payload_format import WITHOUT_FIELD, SchemaFormat, check_struct
 
 if TYPE_CHECKING:
@@ -31,6 +29,7 @@ class AvroFormat(SchemaFormat):
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
         """Return the type of a schema."""
+        from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
         from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
 
         schema = _checked_schema(payload)
@@ -96,6 +95,7 @@ class AvroFormat(SchemaFormat):
         """Return how tasks encode a column."""
         from pyspark_kafka_direct.payloads.avro.canonical_form import fingerprint
         from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
+        from pyspark_kafka_direct.payloads.framing import single_object_prefix, written_id
 
         schema = _schema(payload)
         prefix, header = written_id(payload)
@@ -124,13 +124,17 @@ def _checked_schema(payload: SidePayload) -> AvroSchema:
 
 
 def _avro_settings(payload: SidePayload, settings: PayloadSettings) -> AvroSettings:
-    schema, framing = _schema(payload), id_framing(payload)
-    if framing is None:
+    # Only the modules of the framing are imported.
+    schema = _schema(payload)
+    if payload.framing == "none":
         return given_schema(schema)
-    if payload.framing == "single-object":  # only the modules of the framing are imported
+    if payload.framing == "single-object":
         from pyspark_kafka_direct.payloads.avro.single_object import single_object
 
         return single_object(schema)
+    from pyspark_kafka_direct.payloads.framing import id_framing
+
+    framing = id_framing(payload)
     if settings.registry is None:
         return AvroSettings(schema, framing, GivenSchema(schema, payload.schema_id))
     from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.payloads.framing import id_framing, written_id
 from pyspark_kafka_direct.payloads.json.json_column import JsonColumn
 from pyspark_kafka_direct.payloads.json.json_values import check_json_fields, is_variant
 from pyspark_kafka_direct.payloads.payload_column import wanted_fields
-from pyspark_kafka_direct.payloads.payload_format import (
-    STRUCT,
-    SchemaFormat,
-    UnexpectedTypeError,
-    as_type,
-    is_type,
-)
+from pyspark_kafka_direct.payloads.payload_format import STRUCT, SchemaFormat, UnexpectedTypeError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
@@ -36,6 +29,8 @@ class JsonFormat(SchemaFormat):
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
         """Return the type that the option names."""
+        from pyspark_kafka_direct.payloads.ddl import as_type, is_type
+
         side, ddl = payload.side, payload.schema
         if not ddl or not ddl.strip():
             raise OptionError(
@@ -67,8 +62,13 @@ class JsonFormat(SchemaFormat):
     def column(
         self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str
     ) -> JsonColumn:
-        """Return the column."""
-        return JsonColumn(data_type, settings.corrupt_record, time_zone, id_framing(payload))
+        """Return the column; most tasks need no framing."""
+        framing = None
+        if payload.framing != "none":
+            from pyspark_kafka_direct.payloads.framing import id_framing
+
+            framing = id_framing(payload)
+        return JsonColumn(data_type, settings.corrupt_record, time_zone, framing)
 
     def schema_name(self, payload: SidePayload) -> str:
         """Return the title of a JSON Schema, which is its name, or nothing; the schema is not checked further."""
@@ -87,6 +87,7 @@ class JsonFormat(SchemaFormat):
 
     def encoder_settings(self, payload: SidePayload) -> JsonEncoderSettings:
         """Return how tasks encode a column."""
+        from pyspark_kafka_direct.payloads.framing import written_id
         from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 
         return JsonEncoderSettings(*written_id(payload), payload.source, payload.schema or "true", payload.references)

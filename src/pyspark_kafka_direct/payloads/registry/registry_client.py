@@ -18,7 +18,7 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryUnavailableError,
     printable,
 )
-from pyspark_kafka_direct.options.registry_settings import LATEST_VERSION
+from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
 from pyspark_kafka_direct.options.security_settings import MASK
 from pyspark_kafka_direct.payloads.registry.http_request import HttpRequest, HttpResponse, send_request
 from pyspark_kafka_direct.payloads.registry.missing_ids import MissingIds
