@@ -54,6 +54,20 @@ def test_the_counts_of_a_read_have_records_markers_aborted_records_and_gaps(clus
     assert 0 < counts.wait_seconds <= counts.total_seconds < 1
 
 
+def test_the_counts_of_a_read_have_what_was_read_before_and_behind_lost_records(cluster: ConsumerCluster) -> None:
+    for _ in range(3):
+        cluster.append(ONE, 10, size=1000)
+    counts, pool = ReadCounts(), cluster.client().pool
+    settings = config(cluster, fetch_max_bytes=100, fail_on_data_loss=False)
+    batches = read_range(*settings, task(30), ("offset",), counts, pool=pool, max_rows=10)
+    offsets = next(batches).column("offset").to_pylist()
+    cluster.event("delete_records", topic=ONE.topic, partition=ONE.partition, fraction=25 / 30)
+    offsets += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets[:10] == list(range(10))
+    assert offsets[-5:] == list(range(25, 30))
+    assert counts.records == len(offsets)
+
+
 def test_a_count_is_that_of_the_read(cluster: ConsumerCluster) -> None:
     append_transactions(cluster)
     counts, pool = ReadCounts(), cluster.client().pool

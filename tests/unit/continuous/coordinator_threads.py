@@ -87,9 +87,10 @@ class CoordinatorThread:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def connect(self, task: int, attempt: int = 0, **changes: Any) -> TaskChannel:
+    def connect(self, task: int, attempt: int = 0, *, is_ready: bool = True, **changes: Any) -> TaskChannel:
         self._channels.append(TaskChannel.connect(replace(self.address, **changes), task, attempt, deadline_in()))
-        self._channels[-1].report_ready()
+        if is_ready:
+            self._channels[-1].report_ready()
         return self._channels[-1]
 
     def start_tasks(self) -> list[TaskChannel]:

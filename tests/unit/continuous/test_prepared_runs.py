@@ -11,6 +11,7 @@ from tests.unit.continuous.coordinator_threads import (
     A0,
     A1,
     B0,
+    LONG_EPOCHS,
     PLAN,
     SETTINGS,
     START,
@@ -51,6 +52,24 @@ def test_a_run_without_all_tasks_is_not_prepared(drivers: Callable[..., Coordina
     assert isinstance(driver.failure(), TaskStartTimeoutError)
     assert not prepare.began.is_set()
     assert not driver.coordinator.started
+
+
+@pytest.mark.parametrize(("start_timeout", "setup_timeout"), [(10.0, 100.0), (100.0, 10.0)])
+def test_the_setup_of_tasks_has_its_own_limit(
+    drivers: Callable[..., CoordinatorThread], start_timeout: float, setup_timeout: float
+) -> None:
+    settings = replace(LONG_EPOCHS, task_start_timeout=start_timeout, task_setup_timeout=setup_timeout)
+    driver = drivers(settings=settings)
+    channels = [driver.connect(task, is_ready=False) for task in range(2)]
+    assert driver.keeps_polling()
+    driver.advance(20.0)
+    if setup_timeout < 20:
+        assert "The setup of 2 of 2 tasks took longer than 10 s" in str(driver.failure())
+        return
+    assert driver.keeps_polling()
+    for channel in channels:
+        channel.report_ready()
+    assert channels[0].wait_for_start().epoch == 3
 
 
 def test_tasks_receive_what_was_prepared(drivers: Callable[..., CoordinatorThread]) -> None:

@@ -180,6 +180,14 @@ def test_logical_types(avro_type: Any, value: Any, expected: Any, ddl: str) -> N
     assert decoded.values.field("a").to_pylist() == [value if expected is None else expected]
 
 
+@pytest.mark.parametrize("avro_type", [each for each, *_ in LOGICAL_TYPES if each["type"] in ("int", "long")])
+def test_a_default_of_a_logical_type_is_read_as_the_same_written_number(avro_type: Any) -> None:
+    fields = record(("b", avro_type))
+    written = decode(fields, [encode(record(("b", avro_type["type"])), {"b": 18_000})])
+    default = decode(record(("a", "int")), [b"\2"], record(("b", avro_type, {"default": 18_000})))
+    assert default.values == written.values
+
+
 @pytest.mark.parametrize(
     ("digits", "reason"),
     [

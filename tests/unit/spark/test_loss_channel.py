@@ -72,6 +72,20 @@ def test_a_repeated_report_is_acknowledged_again_and_counted_once(receiver: Loss
     assert load_totals(tmp_path) == totals(LOSS)
 
 
+def test_the_oldest_reports_are_forgotten(
+    receiver: LossReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_channel, "_REMEMBERED_REPORTS", 2)
+    channel = receiver.channel
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(30)
+        for offsets in (1, 10, 100, 100, 10, 1):  # only the first one was forgotten
+            report = json.dumps(["nonce", [[["t", 3, "aged_out", 1, offsets]], []]]).encode()
+            sender.sendto(channel.digest(report) + report, (channel.host, channel.port))
+            assert sender.recv(100) == channel.digest(channel.digest(report))
+    assert load_totals(tmp_path) == totals(LossTotal("t", 3, "aged_out", 4, 112))
+
+
 @pytest.mark.parametrize("key", ["another key", ""])
 def test_a_report_without_the_key_is_neither_counted_nor_acknowledged(
     receiver: LossReceiver, tmp_path: Path, key: str, wait_for_acknowledgements: Callable[[], None]
