@@ -123,7 +123,14 @@ def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
     read: Any, write: Any, kafka: EmbeddedKafka, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(1)
-    pairs = [(b"{", None), (b'{"id": 1}', b"["), (b"", b" "), (b"[", b"  "), (b'{"id":"x"}', b'{"n": 5 }')]
+    pairs = [
+        (b"{", None),
+        (b'{"id": 1}', b"["),
+        (b"", b" "),
+        (b"[", b"  "),
+        (b'{"id":"x"}', b'{"n": 5 }'),
+        (None, b"["),
+    ]
     produce(kafka.bootstrap_servers, topic, [(key, value, [], 1) for key, value in pairs])
     schema = f"Key struct<_raw binary, id int>, Value struct<{FIELDS.replace('_corrupt_record', '_raw')}>"
     others = ", ".join(f"{name} {COLUMNS[name]}" for name in ("topic", "partition", "offset", "timestamp", "headers"))
@@ -135,7 +142,7 @@ def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
     assert rows[3].Value.asDict() == {"n": None, "_raw": b"  "}
     raw = {"corrupt_record": "_raw"}
     written = write(frame, **raw)
-    assert [(each.key, each.value) for each in written] == [pairs[number] for number in (0, 1, 3, 4)]
+    assert [(each.key, each.value) for each in written] == [pairs[number] for number in (0, 1, 3, 4, 5)]
     (message,) = {dict(each.headers)["__connect.errors.exception.message"] for each in written}
     assert message == b"The key or the value cannot be decoded."
 
@@ -149,6 +156,7 @@ def test_both_the_key_and_the_value_of_a_malformed_record_are_kept(
             b"KEY_CONVERTER",
             b"The key cannot be decoded: the value does not have the type of its column, at byte 6.",
         ),
+        (b"VALUE_CONVERTER", b"The value cannot be decoded: the value is not a JSON object, at byte 0."),
     ]
 
 

@@ -130,6 +130,15 @@ def test_a_datum_that_cannot_be_read_is_malformed(
     assert malformed(decode(writer, [encode(writer, value)], reader)) == [(position, MESSAGES[reason])]
 
 
+def test_the_depth_of_skipped_records_does_not_grow_with_their_number() -> None:
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    nodes = [{"next": {"next": None}}] * 300
+    writer = record(("nodes", {"type": "array", "items": node}), ("a", "int"))
+    decoded = decode(writer, [encode(writer, {"nodes": nodes, "a": 7})] * 2, record(("a", "int")))
+    assert decoded.values.field("a").to_pylist() == [7, 7]
+    assert malformed(decoded) == [None, None]
+
+
 def test_only_datums_with_a_part_that_cannot_be_read_are_malformed() -> None:
     writer = record(("a", ["null", "int", "string"]))
     decoded = decode(writer, [encode(writer, {"a": value}) for value in (1, "x", None)], record(("a", ["null", "int"])))
