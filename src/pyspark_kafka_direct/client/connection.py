@@ -234,7 +234,7 @@ class Connection:
 
     @property
     def received_bytes(self) -> int:
-        """How many bytes of the next response were read."""
+        """The number of bytes of the next response that were read."""
         return self._filled_size
 
     def reserve_buffer(self, size: int) -> None:

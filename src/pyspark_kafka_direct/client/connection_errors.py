@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RequestContext(NamedTuple):
-    """What a connection was doing when a request failed."""
+    """The state of a connection when a request failed."""
 
     broker: str  # host:port
     settings: ConnectionSettings

@@ -113,7 +113,7 @@ class LossConfirmation:
 
     @property
     def note(self) -> str:
-        """What the error of an expired deadline adds."""
+        """The sentence that the error of an expired deadline adds."""
         return (
             f"The brokers had {self._timeout:g} s to confirm or refute a data loss, which takes at least "
             f"{CONFIRMATION_SECONDS:g} s."

@@ -67,7 +67,7 @@ class WitnessLookup(Protocol):
 
 
 class WitnessReports(NamedTuple):
-    """What brokers report about topics."""
+    """Reports of brokers about topics."""
 
     by_topic: dict[str, list[TopicReport]]
     unresolved: dict[int, TransientBrokerError]  # the errors, by node id, of brokers that accept connections
@@ -229,7 +229,7 @@ class AbsenceCheck:
 
     @property
     def confirmation_seconds(self) -> float:
-        """How long brokers need to confirm the loss: longer while one that accepts connections does not respond."""
+        """The time until the loss is confirmed: longer while a broker that accepts connections does not respond."""
         unresolved = 0.0 if self._unresolved is None else self._unresolved.confirmation_seconds
         return max(unresolved, *(evidence.confirmation_seconds for evidence in self._evidence.values()))
 
@@ -297,7 +297,7 @@ class AbsenceCheck:
 
 
 class ReplicaReports(NamedTuple):
-    """What the brokers of the replicas of topics report about them."""
+    """Reports about topics from the brokers of their replicas."""
 
     by_topic: dict[str, list[TopicReport]]
     unresolved: TransientBrokerError | None  # why the reports do not suffice: a broker is unresponsive, or disagrees

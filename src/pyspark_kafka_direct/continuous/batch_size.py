@@ -1,4 +1,4 @@
-"""How many rows a task passes to the user's function at once, and when."""
+"""The number of rows that a task passes to the user's function at once, and the time when it does."""
 
 from __future__ import annotations
 

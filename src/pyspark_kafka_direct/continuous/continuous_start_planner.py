@@ -1,4 +1,4 @@
-"""Where a run of a continuous query starts: at its starting offsets, or at the end of the last completed epoch."""
+"""Starts of runs of a continuous query: at its starting offsets, or at the end of the last completed epoch."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """What all tasks of a run have in common. Pickled into Spark's tasks."""
+    """The plan that all tasks of a run have in common. Pickled into Spark's tasks."""
 
     address: ControlAddress
     query_id: str
@@ -249,7 +249,7 @@ class TaskLoop:
 
 @dataclass(slots=True)
 class Losses:
-    """What a task has lost since its last report; see ``EpochReport``."""
+    """Records that a task has lost since its last report; see ``EpochReport``."""
 
     reset_positions: dict[TopicPartition, int] = field(default_factory=dict)
     recreated_topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)

@@ -130,7 +130,7 @@ class ControlSocket:
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Where the driver of a run listens, and the secret of the run. Pickled into Spark's tasks."""
+    """The addresses where the driver of a run listens, and the secret of the run. Pickled into Spark's tasks."""
 
     host: str
     port: int

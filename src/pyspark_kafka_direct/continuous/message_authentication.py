@@ -1,4 +1,4 @@
-"""How the driver and a task of a run authenticate each other, and every message that they exchange later.
+"""Authentication between the driver and a task of a run, and of every message that they exchange later.
 
 The handshake, one line of JSON each (see ``control_messages``):
 

@@ -1,4 +1,4 @@
-"""How a query delivers its output: at least once to any sink, or exactly once to Kafka.
+"""Delivery of a query's output: at least once to any sink, or exactly once to Kafka.
 
 For exactly-once delivery, each task writes one transaction for each epoch. It contains the records and, by
 TxnOffsetCommit, the next offsets to read, so that both are committed or neither (``kafka_writer.py``). At a start:
@@ -113,7 +113,7 @@ class SinkDelivery(ABC):
     @property
     @abstractmethod
     def reselected_start(self) -> str:
-        """Where partitions are read that were not selected for a while, as a sentence for messages."""
+        """The start of partitions that were not selected for a while, as a sentence for messages."""
 
     @property
     def producers(self) -> Sequence[ProducerIdAndEpoch]:

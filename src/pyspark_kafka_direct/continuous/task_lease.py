@@ -1,4 +1,4 @@
-"""How long a task may write: its lease begins when it sends the last heartbeat that the driver responded to.
+"""The lease of a task, which may write until it ends. It begins with the last heartbeat that the driver responded to.
 
 The driver starts another run when each task has ended, or its lease is over (``EpochCoordinator.wait_for_tasks``). The
 driver counts from its response, which is later, so both sides need no common clock. A process that is suspended between

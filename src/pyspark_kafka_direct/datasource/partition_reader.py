@@ -25,7 +25,7 @@ class KafkaInputPartition(InputPartition):
 
 
 class KafkaPartitionReader(NamedTuple):
-    """What Spark sends to the executors in place of a reader."""
+    """The reader that Spark sends to the executors."""
 
     task_reader: RangeTaskReader
     schema: ReadSchema

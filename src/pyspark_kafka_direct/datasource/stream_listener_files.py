@@ -1,4 +1,4 @@
-"""What a stream planner exchanges with the query listener of ``enable(spark)``: measurements and commits."""
+"""Files that a stream planner and the query listener of ``enable(spark)`` exchange: measurements and commits."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class WrittenCommitMessage(TaskCommitMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaWriteTask:
-    """How the tasks of a query write; it is sent to the executors, so it contains only what they need."""
+    """The writer of the tasks of a query; it is sent to the executors, so it contains only what they need."""
 
     connection: ConnectionSettings
     produce: ProducerSettings
@@ -179,7 +179,7 @@ class AtLeastOnceWriteTask(KafkaWriteTask):
 
 @dataclass(frozen=True, slots=True)
 class StagingConfig:
-    """Where exactly-once tasks store encoded rows."""
+    """The place where exactly-once tasks store encoded rows."""
 
     query_transactional_id: str  # of jobs, too: it is part of the files' names
     threshold: int  # bytes of a task above which it uses the location (stagingThreshold)

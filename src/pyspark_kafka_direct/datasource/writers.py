@@ -52,7 +52,7 @@ _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
 
 class Committer(Protocol):
-    """What the driver does when the tasks of a batch have ended."""
+    """The driver's part of a batch, when its tasks have ended."""
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ResumePoint(NamedTuple):
-    """Where a consumer begins to read partitions."""
+    """The positions from which a consumer reads partitions."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[TopicPartition, UUID]

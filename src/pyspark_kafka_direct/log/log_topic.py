@@ -26,7 +26,7 @@ _FIELDS: Final = ("partitions", "replication_factor", "configs")
 
 @dataclass(frozen=True, slots=True)
 class LogTopicSpec:
-    """How to create the topic of a log."""
+    """The settings with which the topic of a log is created."""
 
     partitions: int
     replicas: int | None  # None: the cluster's default

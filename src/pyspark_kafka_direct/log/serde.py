@@ -1,4 +1,4 @@
-"""How keys and values of a table become bytes, and back."""
+"""Conversion of a table's keys and values to bytes, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table has read: its contents, the contents that are loaded aside, and changes that are not reported yet."""
+"""The state of a table: its contents, the contents that are loaded aside, and changes that are not reported yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers report about the topic of a log: its partitions, its ends, and whether it was deleted or recreated."""
+"""Reports of brokers about the topic of a log: its partitions, its ends, and whether it was deleted or recreated."""
 
 from __future__ import annotations
 

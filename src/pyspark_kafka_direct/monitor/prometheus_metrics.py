@@ -37,11 +37,11 @@ class LagSource(Protocol):
 
     @property
     def sink_totals(self) -> tuple[SinkTotal, ...]:
-        """What every query has written."""
+        """The totals that every query has written."""
 
     @property
     def shared_folder(self) -> Path | None:
-        """Where planners save what they have skipped."""
+        """The folder where planners save what they have skipped."""
 
 
 def register_collector(

@@ -198,12 +198,12 @@ class Monitor:
 
     @property
     def losses(self) -> tuple[LossTotal, ...]:
-        """What the application has skipped with ``failOnDataLoss=false``: one total for each partition and cause."""
+        """Records skipped with ``failOnDataLoss=false``: one total for each partition and cause."""
         return () if self.shared_folder is None else load_totals(self.shared_folder).losses
 
     @property
     def malformed_records(self) -> tuple[MalformedTotal, ...]:
-        """How many malformed records the application has read or dropped: one total for each partition and mode.
+        """Malformed records that were read or dropped: one total for each partition and mode.
 
         ``schema_errors`` counts records that may be valid, because their schema could not be used.
         """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.value_types import ValueType
 
 Api: TypeAlias = Literal["batch", "stream", "continuous", "direct", "rdd", "sink", "log"]
-"""Where options are given. A new API is added here, and to the groups below that it belongs to."""
+"""The places where options are given. A new API is added here, and to the groups below that it belongs to."""
 
 Role: TypeAlias = Literal["connect", "fetch", "produce", "group", "plan"]
 """The typed settings that an option belongs to."""
@@ -34,7 +34,7 @@ PRODUCER_APIS: Final[tuple[Api, ...]] = (*SINK_API, *LOG_API)
 
 
 class ConfigSource(Enum):
-    """Where an option is set; the values introduce its name in messages."""
+    """The place where an option is set; the values introduce its name in messages."""
 
     OPTION = "the option"
     PARAMETER = "the parameter"
@@ -45,7 +45,7 @@ class ConfigSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedPolicy:
-    """What to do with an option in an API that does not apply it: ignore it with a warning, or reject it.
+    """The rule for an option in an API that does not apply it: ignore it with a warning, or reject it.
 
     It is rejected if the API could otherwise read or write other records than the user wants, with a weaker guarantee,
     in another order, or less securely. Options that Spark's own connector ignores, too, are ignored.

@@ -1,4 +1,4 @@
-"""Where reading starts or ends, as users write it: keywords, offsets or timestamps.
+"""Positions where reading starts or ends, as users write them: keywords, offsets or timestamps.
 
 The forms are those of Spark's Kafka source (``KafkaSourceProvider.getKafkaOffsetRangeLimit``):
 

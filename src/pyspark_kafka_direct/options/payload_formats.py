@@ -17,7 +17,7 @@ _NO_OPTIONS: Final[Mapping[str, str | None]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatRow:
-    """What the options of a format may be."""
+    """The rules for the options of a format."""
 
     title: str  # for messages
     decodes: bool = True  # values may be malformed
@@ -38,7 +38,7 @@ class FormatRow:
 
 
 CHARSETS: Final = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UTF-16", "UTF-32")
-"""Those of Spark's functions ``decode`` and ``encode``."""
+"""Charsets of Spark's functions ``decode`` and ``encode``."""
 
 FORMATS: Final[Mapping[str, FormatRow]] = {
     "binary": FormatRow(title="bytes", decodes=False, has_schema=False, written_by_type=True),

@@ -1,4 +1,4 @@
-"""How keys and values are decoded and encoded. Tasks unpickle it, so it imports little."""
+"""Settings for decoding and encoding keys and values. Tasks unpickle them, so this module imports little."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATEST_VERSION: Final = "latest"
 DEFAULT_CORRUPT_RECORD: Final = "_corrupt_record"
 
 WANTED_FIELDS: Final = "name the wanted fields with .schema()"
-"""What to do about a field that Spark has no type for."""
+"""The rules for a field that Spark has no type for."""
 
 DECODED_COMMENT: Final = "decoded"
 """The comment of a column of strings or bytes that are not those of the record."""
@@ -37,7 +37,7 @@ ERROR_COLUMN: Final = "_error"
 
 @dataclass(frozen=True, slots=True)
 class SidePayload:
-    """How keys or values are decoded or encoded."""
+    """Settings for decoding or encoding keys, or values."""
 
     side: Side
     format: str = BINARY  # the name of a row of payload_formats, or module:factory for a decoder of the user
@@ -69,7 +69,7 @@ class SidePayload:
 
 @dataclass(frozen=True, slots=True)
 class PayloadSettings:
-    """How the keys and values of a query are decoded."""
+    """Settings for decoding the keys and values of a query."""
 
     key: SidePayload = SidePayload("key")
     value: SidePayload = SidePayload("value")

@@ -1,4 +1,4 @@
-"""How to access a schema registry. Tasks unpickle it, so it imports little."""
+"""Settings of the access to a schema registry. Tasks unpickle them, so this module imports little."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EvolutionMode: TypeAlias = Literal["none", "restart"]
 
 @dataclass(frozen=True, slots=True)
 class RegistryCredentials:
-    """How to log in: with a user and a password, a token, tokens of a source, or not at all."""
+    """Credentials of a registry: a user and a password, a token, tokens of a source, or none."""
 
     username: str | None = None
     password: Secret = NO_SECRET

@@ -37,7 +37,7 @@ DEFAULT_MAX_RECORD_BATCH_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How tasks fetch records, and what they do if some are lost."""
+    """Settings of the fetches of tasks, and the rule for lost records."""
 
     isolation_level: IsolationLevel = "read_uncommitted"
     client_rack: str = ""
@@ -59,7 +59,7 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How to write records."""
+    """Settings of a producer."""
 
     acks: Literal[-1, 0, 1] = -1  # -1: all in-sync replicas, 1: the leader, 0: none
     idempotent: bool = True  # requires acks=-1 (enable.idempotence)
@@ -75,7 +75,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How to connect to brokers and to retry requests; the key of connection pools.
+    """Settings of connections to brokers and of retries; the key of connection pools.
 
     Settings that can differ between users of one connection, such as the isolation level, do not belong here.
     """
@@ -148,7 +148,7 @@ class BackpressureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """What a query reads, and how it is planned."""
+    """The selection and the planning of what a query reads."""
 
     selection: SubscriptionStrategy
     start: StartingOffsetSpec  # of a batch, or of a new stream or continuous query

@@ -1,4 +1,4 @@
-"""How a sink encodes keys and values: the options ``keyFormat``, ``valueFormat``, and those of their schemas."""
+"""Encoding of keys and values by a sink: ``keyFormat``, ``valueFormat``, and the options of their schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topic-partitions to read: ``assign``, ``subscribe``, ``subscribePattern``."""
+"""Selections of topic-partitions: ``assign``, ``subscribe``, ``subscribePattern``."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class CharsetColumn(PayloadColumn):
 
 @dataclass(frozen=True, slots=True)
 class CharsetEncoderSettings(EncoderSettings):
-    """Those of strings in a charset."""
+    """Settings of strings in a charset."""
 
     charset: str = field(kw_only=True)
 

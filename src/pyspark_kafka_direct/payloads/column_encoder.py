@@ -39,7 +39,7 @@ class EncoderProgram(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings(ABC):
-    """How tasks encode a column. Pickled into them."""
+    """Settings with which tasks encode a column. Pickled into them."""
 
     prefix: bytes = b""  # what is in front of each value
     header: tuple[str, bytes] | None = None  # the name and the value of a header that each record has

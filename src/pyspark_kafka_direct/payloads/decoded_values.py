@@ -1,4 +1,4 @@
-"""What decoders of the native kernel return for a column of keys or values."""
+"""Results of the native kernel's decoders for a column of keys or values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ number of columns.
 
 
 class MalformedValues(NamedTuple):
-    """Why values are malformed, one row for each value of a column; null if it is not malformed."""
+    """Reasons why values are malformed, one row for each value of a column; null if it is not malformed."""
 
     reasons: pa.DictionaryArray  # of strings
     positions: pa.Int32Array  # the byte of the value at which this was noticed

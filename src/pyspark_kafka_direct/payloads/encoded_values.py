@@ -1,4 +1,4 @@
-"""What Avro and Protobuf encoders have in common: what they run, and why a value is not written."""
+"""The common part of Avro and Protobuf encoders: their programs, and reasons why a value is not written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ENCODED_BYTES: Final = 128 << 20
 
 
 class InvalidReason(IntEnum):
-    """Why a value is not written."""
+    """The reason why a value is not written."""
 
     NULL = 0
     SYMBOL = 1

@@ -1,4 +1,4 @@
-"""What is in front of the data of a value: Confluent's schema ids, message indexes, and Avro's single-object encoding.
+"""Bytes in front of the data of a value: Confluent's schema ids, message indexes, and Avro's single-object encoding.
 
     Confluent       00, id (4 bytes, big-endian), data             in a value, or without data in a header
                     01, GUID (16 bytes), data

@@ -1,4 +1,4 @@
-"""What is reported of records whose key or value is malformed: the column ``_error``, and the error of FAILFAST.
+"""Reports of records whose key or value is malformed: the column ``_error``, and the error of FAILFAST.
 
 If the schema of a value is at fault, the value may be valid. Then no message suggests a mode that discards it.
 """

@@ -37,7 +37,7 @@ _HEADERS = "headers"
 
 
 class DecodedColumns(NamedTuple):
-    """What tasks decode. Pickled into them."""
+    """The columns that tasks decode. Pickled into them."""
 
     settings: PayloadSettings
     columns: tuple[str, ...]  # the names in Kafka records, and perhaps _error

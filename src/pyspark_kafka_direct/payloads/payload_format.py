@@ -1,4 +1,4 @@
-"""What a format of keys and values defines. ``options.payload_formats`` has the rules for its options."""
+"""The interface of a format of keys and values. ``options.payload_formats`` has the rules for its options."""
 
 from __future__ import annotations
 

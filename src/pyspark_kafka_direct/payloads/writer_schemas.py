@@ -1,4 +1,4 @@
-"""Which schema each value of a column was written with: the interfaces of framings and of sources of schemas."""
+"""Writer schemas of the values of a column: the interfaces of framings and of sources of schemas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADVICE: Final = "Compare the schema of the writer with that of the query"
 
 @dataclass(frozen=True, slots=True)
 class FramedValues:
-    """Where the data of a column begins, and which writer schema each value has."""
+    """Positions of the data of a column's values, and the writer schema of each."""
 
     values: pa.BinaryArray  # the column as it is
     starts: pa.Int32Array | None  # of each value: the bytes before its data; None: 0 in all of them
@@ -86,7 +86,7 @@ class Framing(Protocol):
 
 
 class WriterSchemaError(Exception):
-    """Why values with a schema id cannot be decoded: they are malformed for this reason.
+    """The reason why values with a schema id cannot be decoded: they are malformed.
 
     ``advice`` says what to change, and names the schema unless the reason does.
     """

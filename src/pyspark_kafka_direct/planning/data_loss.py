@@ -150,7 +150,7 @@ class EpochFloors:
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """What one broker's metadata says about a topic."""
+    """A report of one broker's metadata about a topic."""
 
     node_id: int
     topic_id: UUID | None = None  # None without topic ids (before Kafka 2.8)
@@ -172,7 +172,7 @@ def is_other_topic(known_id: UUID | None, found_id: UUID | None) -> bool:
 
 
 class Presence(Enum):
-    """What brokers report about a partition that seemed to be missing."""
+    """Reports of brokers about a partition that seemed to be missing."""
 
     PRESENT = "present"  # a broker has it: the other metadata was stale
     UNCONFIRMED = "unconfirmed"  # missing, but not for long enough, or brokers disagree how
@@ -210,7 +210,7 @@ class AbsenceEvidence:
 
     @property
     def confirmation_seconds(self) -> float:
-        """How long the confirmation takes from the first report on: longer if the topic was recreated meanwhile."""
+        """The time of the confirmation after the first report: longer if the topic was recreated meanwhile."""
         if self._absent_since is None or self._first_absent_at is None:
             return CONFIRMATION_SECONDS
         return min(self._absent_since - self._first_absent_at, CONFIRMATION_SECONDS) + CONFIRMATION_SECONDS
@@ -305,7 +305,7 @@ def check_not_recreated(lost: LostPartitions) -> None:
 
 
 class GapDecision(Enum):
-    """What offsets below the high watermark are for which the leader returns no records."""
+    """Kinds of offsets below the high watermark for which the leader returns no records."""
 
     RETRY = "retry"
     GAP = "gap"  # there are no records
@@ -341,7 +341,7 @@ class LeaderLogState:
 
 @dataclass(frozen=True, slots=True)
 class LossDecision:
-    """Where to resume reading, and what was lost before that offset."""
+    """The offset to resume at, and what was lost before it."""
 
     next_offset: int  # the range's until_offset if nothing is left to read
     lost: int = 0  # offsets skipped, or read and then replaced

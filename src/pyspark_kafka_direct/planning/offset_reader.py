@@ -1,4 +1,4 @@
-"""How planners read offsets from a cluster, and the metadata that they remember with the offsets they returned."""
+"""Reading of offsets by planners, and the metadata that they remember with the offsets they returned."""
 
 from __future__ import annotations
 

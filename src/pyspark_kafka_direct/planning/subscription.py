@@ -1,4 +1,4 @@
-"""Which of the existing topic-partitions a strategy selects."""
+"""Selection of the existing topic-partitions by a strategy."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class BatchProducer:
 
     @property
     def expires_at(self) -> float:
-        """When the first queued batch expires, by the monotonic clock."""
+        """The monotonic time at which the first queued batch expires."""
         default = self._system.monotonic() + self._delivery_timeout
         return min((self._expires_at(partition.head) for partition in self._incomplete_partitions), default=default)
 

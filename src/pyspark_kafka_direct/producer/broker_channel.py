@@ -76,7 +76,7 @@ class BrokerChannel:
 
     @property
     def response_due(self) -> float:
-        """When the oldest request times out, by the monotonic clock."""
+        """The monotonic time at which the oldest request times out."""
         oldest = self._in_flight[0]
         # The time in which the broker throttles does not count, but delivery.timeout.ms does not wait for its end.
         throttled_until = min(self.throttled_until, oldest.expires_at)

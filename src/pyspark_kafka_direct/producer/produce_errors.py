@@ -42,7 +42,7 @@ _MAX_KEY_BYTES_SHOWN: Final = 40
 
 
 class BatchDecision(Enum):
-    """What to do with a record batch."""
+    """The decision on a record batch."""
 
     COMPLETE = auto()
     RETRY = auto()

@@ -1,4 +1,4 @@
-"""Where a record was written, and the future of that."""
+"""The position of a written record, and the future of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written.
+    """The position of a written record.
 
     Attributes:
         topic: The topic.
@@ -41,7 +41,7 @@ _new_metadata: Callable[[tuple[Any, ...]], RecordMetadata] = partial(tuple.__new
 
 
 class WrittenBatch:
-    """What the metadata of a batch's records have in common."""
+    """The common part of the metadata of a batch's records."""
 
     __slots__ = ("_leader_epoch", "_partition", "_topic", "_topic_id")
 
@@ -56,7 +56,7 @@ class WrittenBatch:
 
 
 class FutureGroup:
-    """What the futures of a producer share."""
+    """The state that the futures of a producer share."""
 
     __slots__ = ("condition", "in_callback", "system")
 

@@ -67,7 +67,7 @@ class TransactionalProducer:
 
     @property
     def open_seconds(self) -> float:
-        """How long the open transaction, or one that could not be ended, has been open."""
+        """The age of the open transaction, or of one that could not be ended."""
         return 0.0 if self._started_at is None else self._cluster.pool.system.monotonic() - self._started_at
 
     @property

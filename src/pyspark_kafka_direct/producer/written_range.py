@@ -1,4 +1,4 @@
-"""What a producer has written to a partition."""
+"""The records that a producer has written to a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks report to the driver what they skip, because Spark has no channel for it: datagrams to a UDP port.
+"""Reports of tasks to the driver about what they skip: datagrams to a UDP port, because Spark has no channel for them.
 
     task     HMAC-SHA256(key, report) + report                the report is JSON
     driver   HMAC-SHA256(key, HMAC of the report)             the acknowledgement

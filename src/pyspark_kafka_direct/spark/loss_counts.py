@@ -32,7 +32,7 @@ _NONE: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LossTotal:
-    """What was skipped in a partition for a reason, with ``failOnDataLoss=false``."""
+    """Records that were skipped in a partition for a reason, with ``failOnDataLoss=false``."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class LossTotal:
 
 @dataclass(frozen=True, slots=True)
 class MalformedTotal:
-    """How many malformed records of a partition were read or dropped. No data was lost against the query's options."""
+    """Malformed records of a partition that were read or dropped. No data was lost against the query's options."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class MalformedTotal:
 
 
 class ReportedTotals(NamedTuple):
-    """What planners and tasks count, with one total for each partition and cause or mode."""
+    """Counts of planners and tasks, with one total for each partition and cause or mode."""
 
     losses: tuple[LossTotal, ...] = ()
     malformed: tuple[MalformedTotal, ...] = ()

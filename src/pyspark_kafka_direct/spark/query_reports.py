@@ -34,7 +34,7 @@ class BatchReport:
 
 
 class QueryMonitor(Protocol):
-    """What queries need of a session's ``Monitor``."""
+    """The part of a session's ``Monitor`` that queries need."""
 
     def track_query(self, query_id: str, run_id: str, name: str | None) -> None:
         """Record the start of a query."""

@@ -28,7 +28,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RangeTaskReader:
-    """What the tasks of a query have in common.
+    """The reader that the tasks of a query have in common.
 
     Tasks import only this class, not the modules for planning, which are two thirds of the imports. Each query that
     ends early (``show``, ``limit``) costs Spark a Python worker.

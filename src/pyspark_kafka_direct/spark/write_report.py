@@ -21,7 +21,7 @@ UNKNOWN_OFFSET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionWriteReport:
-    """What was written to one partition; records of other producers may lie between the two offsets."""
+    """The records written to one partition; those of other producers may lie between the two offsets."""
 
     first_offset: int
     next_offset: int
@@ -31,7 +31,7 @@ class PartitionWriteReport:
 
 @dataclass(frozen=True, slots=True)
 class BatchWriteReport:
-    """What a batch has written."""
+    """The records that a batch has written."""
 
     query_id: str | None  # None for a batch query
     batch_id: int | None

@@ -41,7 +41,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """This client's certificate chain and private key."""
+    """The certificate chain and private key of this client."""
 
     pem: bytes  # certificates, then the key
     password: Secret | None  # of the key in pem, if it is encrypted

@@ -46,7 +46,7 @@ class WriterSchemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AvroSettings:
-    """How a task decodes a column. Pickled into tasks."""
+    """Settings with which a task decodes a column. Pickled into tasks."""
 
     reader: AvroSchema
     framing: Framing

@@ -71,7 +71,7 @@ class Op(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a datum is malformed; the index of its message."""
+    """The reason why a datum is malformed; the index of its message."""
 
     TRUNCATED = 0
     TRAILING = 1
@@ -108,7 +108,7 @@ CONVERSION_MESSAGES: Final = frozenset(
     MESSAGES[reason]
     for reason in (Reason.RANGE, Reason.UNREADABLE, Reason.NO_DEFAULT, Reason.SIZE, Reason.SYMBOL, Reason.DEPTH)
 )
-"""Why a datum of the writer schema does not have the wanted type."""
+"""Reasons why a datum of the writer schema does not have the wanted type."""
 
 
 class Incompatibility(NamedTuple):

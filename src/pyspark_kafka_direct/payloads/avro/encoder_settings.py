@@ -1,4 +1,4 @@
-"""How tasks encode a column as Avro."""
+"""Settings with which tasks encode a column as Avro."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AvroEncoderSettings(EncoderSettings):
-    """Those of an Avro schema."""
+    """Settings of an Avro schema."""
 
     schema: AvroSchema = field(kw_only=True)
 

@@ -1,4 +1,4 @@
-"""What a writer schema has and a reader schema lacks: fields, symbols, and types of values."""
+"""Differences of schemas: fields, symbols and types of a writer schema that a reader schema lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks write a column as JSON with the id of a JSON Schema."""
+"""Settings with which tasks write a column as JSON with the id of a JSON Schema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JsonEncoderSettings(EncoderSettings):
-    """Those without a program: the type of the column says what is written, and the schema only what may be null."""
+    """Settings without a program: the type of the column says what is written, and the schema only what may be null."""
 
     text: str = "true"  # of the JSON Schema
     references: tuple[tuple[str, str], ...] = ()  # the names and texts of schemas that it refers to

@@ -23,7 +23,7 @@ SIZE: Final = "the decoded value is larger than 128 MiB"
 
 
 CONVERSION_REASONS: Final = (TYPE, RANGE, HALF_PAIR, DUPLICATE_KEY, SIZE)
-"""Why JSON does not have the wanted type."""
+"""Reasons why JSON does not have the wanted type."""
 
 
 class JsonDecoder:

@@ -1,4 +1,4 @@
-"""How tasks encode a column as Protobuf."""
+"""Settings with which tasks encode a column as Protobuf."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufEncoderSettings(EncoderSettings):
-    """Those of a message type."""
+    """Settings of a message type."""
 
     schema: ProtobufSource = field(kw_only=True)
 

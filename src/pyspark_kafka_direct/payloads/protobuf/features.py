@@ -1,4 +1,4 @@
-"""What differs between the syntaxes ``proto2`` and ``proto3``, and what files with an edition choose."""
+"""Differences of the syntaxes ``proto2`` and ``proto3``, and the choices of files with an edition."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Op(IntEnum):
 
 
 class Range(IntEnum):
-    """What the integers of a field may be."""
+    """The range of the integers of a field."""
 
     ALL = 0
     INT32 = 1
@@ -46,7 +46,7 @@ class Range(IntEnum):
 
 
 class Shape(IntEnum):
-    """When a field is written."""
+    """The condition under which a field is written."""
 
     OPTIONAL = 0  # unless it is null
     IMPLICIT = 1  # unless it is null, 0 or empty

@@ -40,7 +40,7 @@ MAX_DEPTH: Final = 100
 
 
 class Kind(IntEnum):
-    """How a field is read."""
+    """The way in which a field is read."""
 
     BOOL = 0
     INT32 = 1
@@ -68,7 +68,7 @@ class Kind(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a message is malformed; the index of its text in ``MESSAGES``."""
+    """The reason why a message is malformed; the index of its text in ``MESSAGES``."""
 
     TRUNCATED = 0
     VARINT = 1
@@ -92,7 +92,7 @@ MESSAGES: Final = (
 )
 
 CONVERSION_MESSAGES: Final = frozenset(MESSAGES[reason] for reason in (Reason.RANGE, Reason.SIZE))
-"""Why a message does not have the wanted type."""
+"""Reasons why a message does not have the wanted type."""
 
 
 class ProtobufProgram(NamedTuple):

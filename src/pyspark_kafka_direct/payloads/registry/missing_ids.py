@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
 
 MAX_MISSING: Final = 100
-"""How many missing ids a process requests without a pause between them."""
+"""The number of missing ids that a process requests without a pause between them."""
 
 _SECONDS_PER_ID: Final = 1.0  # after them
 

@@ -1,1 +1,1 @@
-"""What Spark's driver and tasks need to decode and encode the columns of a frame."""
+"""Decoding and encoding of the columns of a frame, in Spark's driver and tasks."""

@@ -40,7 +40,7 @@ _OTHER_PREFIX: Final = "confluent."  # of the same options elsewhere
 
 
 class FromAvroArguments(NamedTuple):
-    """What ``from_avro`` decodes."""
+    """The arguments of ``from_avro``."""
 
     data_type: DataType  # of the decoded column
     settings: AvroSettings
