@@ -56,7 +56,7 @@ def test_a_new_worker_imports_no_planning_modules(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", LOAD, str(pickled)], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
     modules = [name.removeprefix("pyspark_kafka_direct.") for name in loaded]
-    assert {each for each in modules if each.startswith("config.")} == {
+    assert {each for each in modules if each.startswith("options.")} == {
         "options.settings",
         "options.security_settings",
     }
