@@ -104,7 +104,7 @@ WITHOUT_LOCK: dict[tuple[str, str], tuple[str, str]] = {
     ("log/log_thread.py", "LogThread"): ("check_started.state*3", "reads one reference"),
     ("log/pending_reads.py", "PendingReads"): (
         "are_ends_reached.ends*2 has_pending._active_reads has_pending._queued_reads has_pending._reads_past_offsets "
-        "has_queued._queued_reads set_ends.ends unreached_offsets.ends*2",
+        "has_queued._queued_reads",
         "the lists are replaced, not changed, and only the thread of the log sets the ends",
     ),
     ("log/single_writer.py", "SingleWriter"): ("_encode._partition_count", "reads one number"),

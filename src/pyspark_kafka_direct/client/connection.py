@@ -97,7 +97,7 @@ class Connection:
         self.broker = format_address(host, port)
         self.api_versions: dict[int, tuple[int, int]] = {}  # API key to the lowest and highest version of the broker
         self._socket: socket.socket | None = sock
-        self._process_id = os.getpid()
+        self._process_id = os.getpid()  # a child process does not use the connection
         self._client_id = settings.client_id.encode()
         self._buffer = bytearray(_INITIAL_BUFFER_SIZE)
         self._prefix = bytearray(_PREFIX.size)
@@ -108,7 +108,8 @@ class Connection:
         self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
         self._correlation_id = 0
         self._outstanding_requests: deque[tuple[int, str]] = deque()  # correlation id and API name, oldest first
-        self._completed_apis: set[str] = set()  # names of APIs of which a response has arrived
+        # APIs of which a response has arrived. Errors name a likely cause by it, and only a first response may be TLS.
+        self._completed_apis: set[str] = set()
         self._throttled_until = 0.0
         self._reauthenticate_at: float | None = None
         self._authenticating = False
@@ -262,7 +263,7 @@ class Connection:
         if newest_version(self.api_versions, messages.API_VERSIONS.key) < _FIRST_VERSION_WITH_IDENTITY:
             return
         response = self._call_api_versions(_FIRST_VERSION_WITH_IDENTITY, deadline)
-        self.check_rebootstrap(response.error_code)
+        self.close_if_rebootstrap_required(response.error_code)
         if response.error_code:
             self.close()
             error = error_for(response.error_code, f"connecting to broker {identity.node_id}", broker=self.broker)
@@ -279,7 +280,7 @@ class Connection:
         self._close_foreign()
         raise another_cluster_error(cluster_id, expected, self.broker)
 
-    def check_rebootstrap(self, error_code: int) -> None:
+    def close_if_rebootstrap_required(self, error_code: int) -> None:
         """Close the connection if the broker requires new metadata from the bootstrap servers (KIP-1102)."""
         if error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._close_foreign()

@@ -105,7 +105,7 @@ def submit_metadata(connection: Connection, names: Collection[str] | None, deadl
 def complete_metadata(connection: Connection, deadline: Deadline) -> ClusterMetadata:
     response = connection.complete(METADATA, deadline)
     connection.check_cluster(response.cluster_id)
-    connection.check_rebootstrap(response.error_code)
+    connection.close_if_rebootstrap_required(response.error_code)
     if any(topic.name is None for topic in response.topics):
         connection.close()
         raise ProtocolError("The response to Metadata has a topic without a name.", broker=connection.broker)

@@ -98,7 +98,7 @@ class TransactionCoordinatorClient:
     def init_transactions(self, timeout_ms: int, deadline: Deadline | None = None) -> InitProducerIdResult:
         """Acquire the transactional id: fence its previous producer and abort its open transaction."""
 
-        def call(connection: Connection, limit: Deadline) -> InitProducerIdResult:
+        def init(connection: Connection, limit: Deadline) -> InitProducerIdResult:
             check_supports_transactions(connection)
             transaction_v2 = _uses_transaction_v2(connection, limit)
             producer = init_producer_id(
@@ -106,7 +106,7 @@ class TransactionCoordinatorClient:
             )
             return InitProducerIdResult(producer, transaction_v2)
 
-        return self._coordinator.call(call, (), deadline)
+        return self._coordinator.call(init, topics=(), deadline=deadline)
 
     def increment_epoch(self, producer: ProducerIdAndEpoch, timeout_ms: int) -> ProducerIdAndEpoch:
         """Return the next epoch, which fences late requests (KIP-360); call it directly after ``end_transaction``."""

@@ -57,16 +57,16 @@ class BrokerFetcher:
         # An ordered set: a broker fills its response in this order, so the partitions that waited longest come first.
         self.partitions: dict[TopicPartitionState, None] = {}
         self.connecting = False  # whether a background task is connecting
-        self.next_fetch_at = 0.0
+        self.next_fetch_at = 0.0  # later than now after empty responses in a row
         self._cluster = cluster
         self._system = cluster.pool.system
         self._fetch = fetch
         self._request_timeout = cluster.settings.request_timeout_ms / 1000
-        self._throttled_until = 0.0
+        self._throttled_until = 0.0  # the quota delays the response until then, so its deadline is extended
         self._empty_responses = 0  # in a row, without a wait at the broker
         self._sent_at = 0.0
         self._last_activity = 0.0  # when bytes were last sent or received
-        self._received_at = 0.0
+        self._received_at = 0.0  # when the last response was complete
         self._channel: MultiPartitionFetchChannel | None = None
         self._in_flight: list[InFlightFetch] = []
 

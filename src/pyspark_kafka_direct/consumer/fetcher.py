@@ -109,6 +109,7 @@ class Fetcher:
         self._system = system
         self._task = task
         self._settings = fetch = replica.settings
+        # Of the first fetch: the first records arrive early; later fetches are larger.
         self._max_bytes = min(fetch.max_partition_fetch_bytes, max(_FIRST_FETCH_BYTES, fetch.fetch_min_bytes))
         self._replica = replica
         self._handler = handler
@@ -118,7 +119,7 @@ class Fetcher:
         self._fetch_seconds = 0.0  # waited for the last response
         self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
         self._absence_check: AbsenceCheck | None  # while metadata or the leader lacks the partition
-        self._no_data_since: float | None
+        self._no_data_since: float | None  # since when responses below the high watermark are empty: perhaps a gap
         self._reset_retries()
 
     def run(self) -> Iterator[None]:

@@ -160,13 +160,17 @@ class PendingReads:
 
     def set_ends(self, ends: Offsets) -> None:
         """Let active reads wait for these offsets."""
-        self.ends = ends
+        with self._lock:
+            self.ends = ends
 
     def unreached_offsets(self, positions: Offsets) -> dict[TopicPartition, int]:
-        """Return the highest offset that pending reads wait for, of each partition that has not reached it."""
+        """Return the highest offset that pending reads wait for, of each partition that has not reached it.
+
+        A thread whose ``start`` timed out calls it too, while the log's thread completes the reads.
+        """
         with self._lock:
             targets = [read.offsets for read in self._reads_past_offsets]
-        targets += [] if self.ends is None else [self.ends]
+            targets += [] if self.ends is None else [self.ends]
         unreached: dict[TopicPartition, int] = {}
         for offsets in targets:
             for partition, offset in offsets.items():

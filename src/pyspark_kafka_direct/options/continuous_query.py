@@ -72,7 +72,10 @@ def parse_start_options(parameters: Mapping[str, object], default_checkpoint: st
 
 
 def options_as_strings(options: Mapping[str, object] | None, keyword_options: Mapping[str, object]) -> dict[str, str]:
-    """Convert options to strings, as PySpark's ``DataStreamReader.options`` does; keyword arguments take precedence."""
+    """Convert options to strings, booleans in lower case as in PySpark; keyword arguments take precedence.
+
+    ``None`` means that an option is not set, also as a keyword argument over a value in ``options``.
+    """
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options must be a mapping of names to values, got {type(options).__name__}")
     strings: dict[str, str] = {}

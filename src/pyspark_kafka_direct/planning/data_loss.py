@@ -467,7 +467,7 @@ def loss_cause(error: DataLossError | TopicNotFoundError, position: int, start: 
     """Return the cause of a loss in a log with these bounds; None if the log has the position by now."""
     if isinstance(error, TopicNotFoundError):
         return DataLossCause.RECREATED if isinstance(error, TopicRecreatedError) else DataLossCause.DELETED
-    if error.resume_offset is not None:
+    if error.resume_offset is not None:  # only that of `unproven_gap_error`: no bound of the log shows such a gap
         return DataLossCause.UNPROVEN_GAP
     if isinstance(error, TruncatedError):
         return DataLossCause.TRUNCATED

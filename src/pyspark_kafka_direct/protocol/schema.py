@@ -10,7 +10,8 @@ and of the response in wire order. The fields of a struct follow it, indented. `
     request
         NAME, NAME: TYPE VERSIONS = DEFAULT ignorable tag TAG
 
-    TYPE        a primitive type or a struct's name; ``[TYPE]`` is an array, ``TYPE?`` nullable, ``TYPE?8+`` from 8 on
+    TYPE        a primitive type or a struct's name; ``[TYPE]`` is an array, ``TYPE?`` nullable, ``TYPE?8+`` from 8 on;
+                only arrays, strings, bytes and records can be nullable
     VERSIONS    as in Kafka's definitions: ``4+`` from 4 on, ``0-3``, ``8`` only that one; by default the struct's
     DEFAULT     of a field that is not sent: a number, ``true``, or ``null``; by default zero or empty
     ignorable   a version without the field drops its value; otherwise such a value is an error
@@ -168,6 +169,8 @@ def _parse_fields(lines: list[str], struct_versions: Versions) -> tuple[FieldSpe
         versions = Versions.parse(row["versions"]) if row["versions"] else struct_versions
         nullable = Versions.parse("") if row["null"] is None else Versions.parse(row["null"][1:] or "0+")
         of = _element_type(row["type"], nested, versions)
+        if row["null"] is not None and not row["array"] and row["type"] not in ("string", "bytes", "records"):
+            raise ValueError(f"{row[0]!r}: only arrays, strings, bytes and records can be null")
         fields += (
             FieldSpec(
                 name,

@@ -162,6 +162,7 @@ class RetryingFiles:
         self._retry(lambda: self._files.delete(name))
 
     def _retry(self, operation: Callable[[], _T], check: Callable[[], None] = lambda: None) -> _T:
+        """Repeat an operation after errors of the file system; an error of ``check`` ends the retries."""
         for tries in range(_RETRIES):
             check()
             try:

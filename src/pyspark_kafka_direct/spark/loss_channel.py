@@ -79,7 +79,7 @@ class LossReporter:
         self._unsent: dict[LossChannel, ReportedTotals] = {}
         self._sending: LossChannel | None = None
         self._has_thread = False
-        self._unresponsive: set[LossChannel] = set()
+        self._unresponsive: set[LossChannel] = set()  # did not confirm the last report: tasks do not wait for them
 
     def report(self, channel: LossChannel, totals: ReportedTotals) -> None:
         """Report what a task has skipped; what cannot be reported is logged."""
@@ -106,13 +106,14 @@ class LossReporter:
                 if not self._unsent:
                     self._has_thread = False
                     return
-                channel, totals = self._unsent.popitem()
+                channel, totals = self._unsent.popitem()  # in any order: each driver has one entry
                 self._sending = channel
             is_confirmed = channel.report(totals, self._system)
             with self._condition:
-                (self._unresponsive.discard if is_confirmed else self._unresponsive.add)(channel)
-            if is_confirmed:
-                continue
+                if is_confirmed:
+                    self._unresponsive.discard(channel)
+                    continue
+                self._unresponsive.add(channel)
             partitions = sorted({f"{total.topic}-{total.partition}" for each in totals for total in each})
             _log.warning(
                 "%s: the driver did not confirm what was skipped, so its metrics do not count it. It listens on UDP "

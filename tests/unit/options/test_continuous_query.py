@@ -121,6 +121,7 @@ def test_limits_of_micro_batches_are_ignored() -> None:
 
 def test_options_as_strings() -> None:
     assert options_as_strings({"a": True, "b": 5}, {"c": "x", "d": None}) == {"a": "true", "b": "5", "c": "x"}
+    assert options_as_strings({"a": 1, "b": 2}, {"a": None}) == {"b": "2"}
     assert options_as_strings(None, {}) == {}
     assert options_as_strings({"a": 1}, {"a": 2}) == {"a": "2"}
     with pytest.raises(OptionError, match="password must be a string, a number or a boolean, got bytes") as caught:

@@ -31,7 +31,7 @@ from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_writer
 from pyspark_kafka_direct.protocol.messages import ApiMessageType
 from pyspark_kafka_direct.protocol.primitives import MalformedError, encode_unsigned_varint, read_unsigned_varint
-from pyspark_kafka_direct.protocol.schema import Versions
+from pyspark_kafka_direct.protocol.schema import Versions, message_type
 
 if TYPE_CHECKING:
     import random
@@ -355,3 +355,17 @@ def test_unknown_field_names_are_rejected() -> None:
 def test_too_long_string_is_rejected() -> None:
     with pytest.raises(ValueError, match="32768 bytes, more than the protocol's maximum of 32767"):
         messages.encode_body(messages.FIND_COORDINATOR, 3, {"key": "x" * 32768})
+
+
+@pytest.mark.parametrize("type_name", ["int32?", "uuid?", "Inner?4+"])
+def test_a_type_that_cannot_be_null_is_rejected(type_name: str) -> None:
+    lines = (
+        "Example: key 1, versions 0-5, flexible none",
+        " request",
+        f"  value: {type_name}",
+        "   inner: int32",
+        " response",
+        "  error: int16",
+    )
+    with pytest.raises(ValueError, match="only arrays, strings, bytes and records can be null"):
+        _ = message_type("\n".join(lines)).request

@@ -102,8 +102,8 @@ class AvroColumn(PayloadColumn):
         self._has_structs = is_record(settings.reader.root)
         self.shows_malformed = bytes_index is not None
         self._decoder = AvroDecoder(self._fields)
-        self._programs: dict[int | str, int] = {}
-        self._incompatible: dict[int | str, _IncompatibleSchema] = {}  # of a part of the programs
+        self._programs: dict[int | str, int] = {}  # the decoder's number of the program, by writer schema id
+        self._incompatible: dict[int | str, _IncompatibleSchema] = {}  # by writer schema id
         self.needs_headers = settings.framing.needs_headers
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:

@@ -63,7 +63,7 @@ _TARGETS: Final = {
 
 _MOMENTS: Final = {TIMESTAMP: "timestamp[us, tz=UTC]", DURATION: "duration[us]"}
 
-_ZERO: Final = bytes(8)
+_ZERO: Final = bytes(8)  # as an integer, a double or a time
 
 # number, kind and flags, column, table or enum, oneof, default
 _Field = tuple[int, int, int, int, int, int]
@@ -82,6 +82,8 @@ def make_program(
 
 
 class _Maker:
+    """Collects the tables and constants of a program."""
+
     def __init__(self, schema: ProtobufSchema, emits_defaults: bool) -> None:
         self._schema = schema
         self._emits_defaults = emits_defaults
@@ -237,7 +239,10 @@ class _Maker:
         return self._constants.setdefault(data, len(self._constants))
 
     def _default(self, field: ProtoField, data_type: pa.DataType, kind: Kind) -> int:
-        """Return the constant of the default, which is that of the schema, 0 or empty."""
+        """Return the constant of the default, which is that of the schema, 0 or empty.
+
+        Messages and wrapped values get here as values of map entries only: other fields of messages have presence.
+        """
         if kind == Kind.MESSAGE:
             return EMPTY_MESSAGE
         text = field.default
