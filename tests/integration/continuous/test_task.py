@@ -202,7 +202,7 @@ class TestEpochRequests:
             first, started_at = len(run.epochs), time.monotonic()
             run.until(lambda: len(run.epochs) >= first + 100)
             seconds = time.monotonic() - started_at
-        assert seconds < 5, "more than 50 ms between requests"
+        assert seconds < 25, "an idle task waits for records, up to half a second, before it responds"
 
     def test_requests_under_load(self, bench: Workbench) -> None:
         """A poll returns a batch of each partition, and the function is slow. A request waits for one call."""

@@ -65,6 +65,7 @@ class ThreadedRun:
         topic_ids: Mapping[TopicPartition, UUID] | None = None,
         end_offsets: Mapping[TopicPartition, int] | None = None,  # of a planned epoch
         function: Callable[..., Any] | None = None,
+        fail_on_data_loss: bool = True,
         **plan: Any,
     ) -> None:
         self.epochs: list[EpochResult] = []  # completed ones
@@ -81,10 +82,8 @@ class ThreadedRun:
             "address": ControlAddress("127.0.0.1", self.coordinator.port, run.run, secret),
             "query_id": "query-1",
             "connection": settings.connection,
-            "fetch": settings.fetch,
+            "fetch": replace(settings.fetch, fail_on_data_loss=fail_on_data_loss, max_record_batch_bytes=1 << 30),
             "columns": ("key", "value"),
-            "fail_on_data_loss": True,
-            "max_record_batch_bytes": 1 << 30,
             "functions": () if function is None else (MapFunction(function),),
             "max_records_per_second": None,
             "writer_factory": writer_factory,
