@@ -573,9 +573,9 @@ class TestCustomSinks:
             offsets_of(source, 0),
             custom_writer_factory(lambda _: sink),
             functions=(MapFunction(apply_model, load_model),),
-            heartbeat_timeout=0.3,
+            heartbeat_timeout=3,
         ).start() as run:
-            assert not released.wait(1)  # longer than the lease of a task that has started
+            assert not released.wait(5)  # longer than the lease of a task that has started
             assert not run.coordinator.started
             released.set()
             run.until_at(offsets_of(source, 5))
