@@ -244,7 +244,7 @@ def test_streams_exactly_once(pipe: Pipe, registry: FakeRegistry) -> None:
     pipe.produce_numbers(3)
     pipe.run_foreach(foreach_batch_writer(pipe.sink_options()), frame=pipe.frame().selectExpr(STRUCT))
     assert sorted(committed(pipe.servers, pipe.target, PARTITIONS)) == framed(1, 2, 3)
-    # Each batch asks once: the processes that commit need no schema.
+    # Each batch sends one request: the processes that commit need no schema.
     batches = [file for file in (pipe.checkpoint / "commits").iterdir() if file.name.isdigit()]
     assert len([path for path in registry.paths if path.endswith("latest")]) == len(batches)
 

@@ -55,7 +55,7 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     # The package itself: names of the pure packages at once, everything else lazily (tested below).
     "__init__": BELOW_APIS | {*APIS},
 }
-"""Package, or a part of one with rules of its own, to the packages that it may import, apart from itself."""
+"""Package, or a part with separate rules, to the packages that it may import, apart from itself."""
 
 ALLOWED_LIBRARIES: dict[str, frozenset[str]] = {
     "kafka": frozenset(),
@@ -77,7 +77,7 @@ def package_of(file: Path) -> str:
 
 
 def layer_of(parts: tuple[str, ...]) -> str:
-    """The package of a module below our own, or its part that has rules of its own."""
+    """The package of a module below our own, or its part that has separate rules."""
     part = ".".join(parts[:2])
     return part if part in ALLOWED_PACKAGES else parts[0]
 

@@ -55,7 +55,7 @@ def _rejected(
     reasons_by_prefix: tuple[tuple[str, str], ...] = (),
     log_reason: str = "",
 ) -> list[ConfigOption]:
-    """Return settings that these APIs reject, a log for a reason of its own if there is one."""
+    """Return settings that these APIs reject; a log may have another reason."""
     policy = UnsupportedPolicy(
         reason, reject=True, accepted_values=accepted_values, reasons_by_prefix=reasons_by_prefix
     )
