@@ -91,8 +91,8 @@ class KafkaDirectError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own pickling loses keyword-only arguments, and Spark sends errors between processes.
-        location = (self.topic, self.partition, self.offset, self.broker)
-        return (_unpickle, (type(self), self.message, *location, self.__dict__))
+        location = {"topic": self.topic, "partition": self.partition, "offset": self.offset, "broker": self.broker}
+        return (_unpickle, (type(self), self.message, location, self.__dict__))
 
 
 class OptionError(KafkaDirectError, ValueError):
@@ -322,14 +322,8 @@ def _location(topic: str | None, partition: int | None, offset: int | None, brok
 
 
 def _unpickle(
-    error_type: type[KafkaDirectError],
-    message: str,
-    topic: str | None,
-    partition: int | None,
-    offset: int | None,
-    broker: str | None,
-    state: dict[str, Any],
+    error_type: type[KafkaDirectError], message: str, location: dict[str, Any], state: dict[str, Any]
 ) -> KafkaDirectError:
-    error = error_type(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    error = error_type(message, **location)
     error.__dict__.update(state)
     return error

@@ -165,7 +165,7 @@ class SecuredQuery:
                 yield self.topic, batch_of([value])
 
         return commit_batch(
-            self.cluster, ProducerSettings(), self.store, self.options, attempt(self.store), lambda: batches()
+            self.cluster, ProducerSettings(), self.store, self.options, attempt(self.store), batches=lambda: batches()
         )
 
     def commit_batch(self, batch: int, in_transaction: Callable[[], None] | None = None) -> CommitResult:

@@ -78,7 +78,7 @@ class RestartingQuery:
             store,
             self.options,
             attempt,
-            lambda: ((topic, batch_of(some, part)) for topic, some, part in parts),
+            batches=lambda: ((topic, batch_of(some, part)) for topic, some, part in parts),
         )
 
 
@@ -154,6 +154,6 @@ def test_an_unreachable_cluster_fails_early() -> None:
             SinkStateStore(cluster, "m"),
             ExactlyOnceOptions("p"),
             BatchAttempt("stream", "q", "r", 0, Ticket("id", 1)),
-            lambda: (),
+            batches=lambda: (),
         )
     assert time.monotonic() - started_at < 20

@@ -86,7 +86,7 @@ class BatchCommitter:
             SinkStateStore(cluster, self.sink_state_topic),
             self.options,
             attempt,
-            batches or (lambda: self.batches(attempt.batch)),
+            batches=batches or (lambda: self.batches(attempt.batch)),
         )
 
     @property

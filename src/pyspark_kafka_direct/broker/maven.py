@@ -45,7 +45,9 @@ def jars(coordinates: Sequence[str], *, transitive: bool = True, progress: Progr
         BrokerTimeoutError: The download took longer than ten minutes.
     """
     key = hashlib.sha256("\n".join([str(transitive), *coordinates]).encode()).hexdigest()[:16]
-    return _cached(f"jars-{key}", ", ".join(coordinates), coordinates, transitive, progress or _to_stderr)
+    return _cached(
+        f"jars-{key}", ", ".join(coordinates), coordinates, transitive=transitive, progress=progress or _to_stderr
+    )
 
 
 def kafka_jars(version: str, progress: Progress | None = None, *, verify: bool = True) -> list[Path]:
@@ -56,10 +58,12 @@ def kafka_jars(version: str, progress: Progress | None = None, *, verify: bool =
         coordinates.append(f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}")
     name = f"Apache Kafka {version} (about 90 jars, 50 MB, only once)"
     if not verify:
-        return _cached(f"kafka-{version}", name, coordinates, True, progress or _to_stderr)
+        return _cached(f"kafka-{version}", name, coordinates, transitive=True, progress=progress or _to_stderr)
     check_version(version)
     verify_version = partial(verify_jars, version=version)
-    found = _cached(f"kafka-{version}", name, coordinates, True, progress or _to_stderr, verify_version)
+    found = _cached(
+        f"kafka-{version}", name, coordinates, transitive=True, progress=progress or _to_stderr, verify=verify_version
+    )
     verify_version(found[0].parent)  # each time, because the cache may have changed; it takes 0.1 s
     return found
 
@@ -79,6 +83,7 @@ def _cached(
     folder: str,
     name: str,
     coordinates: Sequence[str],
+    *,
     transitive: bool,
     progress: Progress,
     verify: Callable[[Path], None] = lambda folder: None,
@@ -87,7 +92,7 @@ def _cached(
     if not target.is_dir():
         with _locked(target.with_suffix(target.suffix + ".lock"), name):
             if not target.is_dir():  # another process may have created the folder in the meantime
-                _download(target, name, coordinates, transitive, progress, verify)
+                _download(target, name, coordinates, transitive=transitive, progress=progress, verify=verify)
     return sorted(target.glob("*.jar"))
 
 
@@ -95,6 +100,7 @@ def _download(
     target: Path,
     name: str,
     coordinates: Sequence[str],
+    *,
     transitive: bool,
     progress: Progress,
     verify: Callable[[Path], None],

@@ -47,7 +47,9 @@ def create_topic(
     factor = replicas or _DEFAULT_REPLICATION_FACTOR
     while True:
         try:
-            is_new = _create_topic(cluster, name, partitions, factor, configs, deadline)
+            is_new = _create_topic(
+                cluster, name, partitions=partitions, replicas=factor, configs=configs, deadline=deadline
+            )
             break
         except _InvalidReplicationFactorError as error:
             if factor > max(1, len(cluster.nodes)):
@@ -106,7 +108,7 @@ class _InvalidReplicationFactorError(BrokerError):
 
 
 def _create_topic(
-    cluster: ClusterClient, name: str, partitions: int, replicas: int, configs: Mapping[str, str], deadline: Deadline
+    cluster: ClusterClient, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str], deadline: Deadline
 ) -> bool:
     """Create the topic; return False if it exists already."""
     topic = {

@@ -91,7 +91,9 @@ def call_leaders(
         # The first tries have short timeouts, because an unresponsive leader may be replaced by another broker.
         use_full_timeout = retry.is_last_try or request.is_slow(pending_values.values())
         max_seconds = math.inf if use_full_timeout else attempt_timeout(cluster.settings, retry.tries)
-        received, failures = _call_each_leader(cluster, request, pending_values, leaders, retry.deadline, max_seconds)
+        received, failures = _call_each_leader(
+            cluster, request, pending_values, leaders, deadline=retry.deadline, max_seconds=max_seconds
+        )
         results.update(received)
         pending_values = {partition: value for partition, value in pending_values.items() if partition not in received}
         if pending_values:
@@ -190,6 +192,7 @@ def _call_each_leader(
     request: LeaderRequest[_V, _R],
     values: Mapping[TopicPartition, _V],
     leaders: Mapping[TopicPartition, PartitionLeader | None],
+    *,
     deadline: Deadline,
     max_seconds: float,  # for each leader to connect, and to respond
 ) -> tuple[dict[TopicPartition, _R], dict[TopicPartition, KafkaDirectError]]:

@@ -166,7 +166,7 @@ class RealSystem:
     # These are called often: without a method of their own, each call is cheaper.
     monotonic = staticmethod(time.monotonic)
     wall_time = staticmethod(time.time)
-    random = staticmethod(random.random)
+    random = staticmethod(random.random)  # noqa: S311 - varies waiting times
     thread_id = staticmethod(threading.get_ident)
 
     def sleep(self, seconds: float) -> None:

@@ -142,9 +142,9 @@ class FetchChannel:
             self.connection,
             self.version,
             (self._requested_partition,),
-            settings,
-            wait_ms,
-            deadline,
+            settings=settings,
+            max_wait_ms=wait_ms,
+            deadline=deadline,
             rack=self._rack,
         )
 
@@ -173,7 +173,7 @@ class MultiPartitionFetchChannel:
         self._version = self._version_by_topic_ids[all(partition.topic_id is not None for partition in partitions)]
         self._requested_partitions = partitions
         wait_ms = _longest_wait_ms(self.connection, settings)
-        _send(self.connection, self._version, partitions, settings, wait_ms, deadline)
+        _send(self.connection, self._version, partitions, settings=settings, max_wait_ms=wait_ms, deadline=deadline)
 
     def response(self, deadline: Deadline) -> FetchResponseData:
         return _receive(self.connection, self._version, self._requested_partitions, deadline)
@@ -200,10 +200,10 @@ def _send(
     connection: Connection,
     version: int,
     requested_partitions: Sequence[FetchRequestPartition],
+    *,
     settings: FetchSettings,
     max_wait_ms: int,
     deadline: Deadline | None,
-    *,
     rack: str = "",
 ) -> None:
     if deadline is None:

@@ -354,6 +354,7 @@ class ReadReplica:
         settings: FetchSettings,
         partition: TopicPartition,
         topic_id: UUID | None,
+        *,
         planned_leader: PartitionLeader | None = None,
         pool: ConnectionPool = POOL,
     ) -> None:

@@ -32,7 +32,9 @@ def count_range(
     offsets = task.offsets
     if limit is not None and limit <= 0:
         return 0
-    replica = ReadReplica(connection, fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
+    replica = ReadReplica(
+        connection, fetch, offsets.topic_partition, task.topic_id, planned_leader=task.leader, pool=pool
+    )
     counter = RecordCounter(
         offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, fetch.max_record_batch_bytes
     )

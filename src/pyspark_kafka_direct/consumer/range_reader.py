@@ -38,7 +38,9 @@ def read_range(
     """Yield non-empty Arrow batches with exactly the records of the range, in offset order."""
     counts = counts if counts is not None else ReadCounts()
     offsets = task.offsets
-    replica = ReadReplica(connection, fetch, offsets.topic_partition, task.topic_id, task.leader, pool)
+    replica = ReadReplica(
+        connection, fetch, offsets.topic_partition, task.topic_id, planned_leader=task.leader, pool=pool
+    )
     new_decoder = functools.partial(
         RecordDecoder,
         topic=offsets.topic,

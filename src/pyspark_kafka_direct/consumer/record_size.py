@@ -36,7 +36,7 @@ def sample_record_size(
     """Measure the record batches of one fetch from ``offset`` on; None if it returned no complete batch."""
     # Planning must not wait for more records, as fetch.min.bytes could require.
     no_wait = replace(fetch, fetch_min_bytes=0, fetch_max_wait_ms=0)
-    replica = ReadReplica(settings, no_wait, partition, topic_id, leader, pool)
+    replica = ReadReplica(settings, no_wait, partition, topic_id, planned_leader=leader, pool=pool)
     try:
         replica.send_fetch(offset, _SAMPLE_BYTES, deadline)
         return measure_batches(replica.receive_fetch(deadline).records, offset)

@@ -85,6 +85,7 @@ class ContinuousExecution:
         definition: QueryDefinition,
         settings: ContinuousSettings,
         logs: CheckpointLogs,
+        *,
         state: QueryState,
         pool: ConnectionPool = POOL,
     ) -> None:
@@ -280,7 +281,13 @@ class ContinuousExecution:
         create_task_plan = partial(self._task_plan, tasks)
         try:
             return QueryRun(
-                self._spark, run_plan, self._settings, create_task_plan, description, self._on_epoch, self._system
+                self._spark,
+                run_plan,
+                self._settings,
+                create_task_plan=create_task_plan,
+                description=description,
+                on_epoch=self._on_epoch,
+                system=self._system,
             )
         except OptionError as error:
             if not self._any_run_started:

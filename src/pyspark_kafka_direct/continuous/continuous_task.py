@@ -74,7 +74,9 @@ def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POO
         try:
             function = open_functions(plan.functions)
             with channel.begin_lease(plan.heartbeat_timeout):
-                _run_task_loop(plan, task, function, channel, channel.wait_for_start(), pool)
+                _run_task_loop(
+                    plan, task, function=function, channel=channel, start_message=channel.wait_for_start(), pool=pool
+                )
         except BaseException as error:
             channel.report_failure(
                 error, Deadline.after(plan.heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=pool.system)
@@ -113,6 +115,7 @@ class TaskLoop:
         consumer: PartitionConsumer,
         channel: TaskChannel,
         sink: SinkWriter,
+        *,
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
         columns: Sequence[str],
         data_loss_handler: DataLossHandler,
@@ -337,6 +340,7 @@ class DataLossHandler:
 def _run_task_loop(
     plan: TaskPlan,
     task: int,
+    *,
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
     channel: TaskChannel,
     start_message: StartTask,
@@ -377,15 +381,15 @@ def _run_task_loop(
                 consumer,
                 channel,
                 sink,
-                function,
-                plan.columns,
-                data_loss_handler,
-                plan.heartbeat_timeout,
-                pool.system,
-                end_offsets,
-                BatchSize(max_rows, plan.max_records_per_second),
-                stored_ahead,
-                decoder,
+                function=function,
+                columns=plan.columns,
+                data_loss_handler=data_loss_handler,
+                heartbeat_timeout=plan.heartbeat_timeout,
+                system=pool.system,
+                end_offsets=end_offsets,
+                batch_size=BatchSize(max_rows, plan.max_records_per_second),
+                stored_ahead=stored_ahead,
+                decoder=decoder,
             ).run()
 
 

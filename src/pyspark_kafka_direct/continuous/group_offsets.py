@@ -90,6 +90,7 @@ def foreign_offsets(committed: Mapping[TopicPartition, EpochOffset], query: str)
 
 def offsets_ahead(
     committed: Mapping[TopicPartition, EpochOffset],
+    *,
     query: str,
     topic_ids: Mapping[str, UUID | None],
     last_epoch: int | None,

@@ -80,7 +80,14 @@ class KafkaWriterFactory:
             RowWriter, cluster, self.produce, topic=self.topic, first_sticky_partition=task.task
         )
         encoders = PayloadEncoders(self.encoders, self.topic)
-        output = OutputConverter(self.topic, self.stamp, task, start.epoch, cluster.pool.system, encoders)
+        output = OutputConverter(
+            self.topic,
+            stamps_rows=self.stamp,
+            task=task,
+            epoch=start.epoch,
+            system=cluster.pool.system,
+            encoders=encoders,
+        )
         if self.transactional_id_prefix is None:
             producer = BatchProducer(cluster, produce)
             return KafkaWriter(producer, create_rows(functools.partial(producer.send, more_follows=True)), output)
@@ -93,11 +100,11 @@ class KafkaWriterFactory:
         return ExactlyOnceKafkaWriter(
             transactional,
             ConsumerGroup(cluster, offsets_group_id(self.transactional_id_prefix)),
-            create_rows(transactional.send),
-            output,
-            cluster,
-            task.query_id,
-            start.topic_ids,
+            rows=create_rows(transactional.send),
+            output=output,
+            cluster=cluster,
+            query_id=task.query_id,
+            topic_ids=start.topic_ids,
         )
 
 
@@ -169,6 +176,7 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         self,
         producer: TransactionalProducer,
         group: ConsumerGroup,
+        *,
         rows: RowWriter,
         output: OutputConverter,
         cluster: ClusterClient,
@@ -269,6 +277,7 @@ class OutputConverter:
     def __init__(
         self,
         topic: str | None,
+        *,
         stamps_rows: bool,
         task: TaskInfo,
         epoch: int,

@@ -192,7 +192,7 @@ class ContinuousQueryBuilder:
             warn_once(warning)
         has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
         target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
-        create_delivery = partial(kafka_delivery, parsed, has_timeout_option)
+        create_delivery = partial(kafka_delivery, parsed, has_timeout_option=has_timeout_option)
         return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
 
     def foreach_batch(self, function: Callable[[pa.RecordBatch], None]) -> ContinuousQueryBuilder:
@@ -341,7 +341,7 @@ class ContinuousQueryBuilder:
         state = QueryState(query_info, int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100), pool.system)
         return ContinuousQuery(
             state,
-            ContinuousExecution(self._spark, definition, settings, logs, state, pool),
+            ContinuousExecution(self._spark, definition, settings, logs, state=state, pool=pool),
             lambda: _end_offsets(read_settings, pool),
             2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,  # one timeout to flush, one to commit
             pool.system,

@@ -47,6 +47,7 @@ class QueryRun:
         spark: SparkSession,
         plan: RunPlan,
         settings: ContinuousSettings,
+        *,
         create_task_plan: Callable[[ControlAddress], TaskPlan],
         description: str,  # shown in Spark's UI
         on_epoch: Callable[[EpochResult], None],
@@ -64,7 +65,15 @@ class QueryRun:
         address = ControlAddress(host, self._coordinator.port, plan.run, plan.secret)
         try:
             task_plan = create_task_plan(address)
-            self._job = SparkJob(spark, plan.run, description, task_plan, plan.tasks, self._coordinator.abort, system)
+            self._job = SparkJob(
+                spark,
+                group=plan.run,
+                description=description,
+                plan=task_plan,
+                tasks=plan.tasks,
+                on_failure=self._coordinator.abort,
+                system=system,
+            )
         except BaseException:
             self._coordinator.close()
             raise
@@ -119,6 +128,7 @@ class SparkJob:
     def __init__(
         self,
         spark: SparkSession,
+        *,
         group: str,
         description: str,
         plan: TaskPlan,

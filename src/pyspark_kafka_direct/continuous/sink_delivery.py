@@ -190,7 +190,12 @@ class ExactlyOnceDelivery(SinkDelivery):
     def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
         logged_offsets = {} if state.committed is None else self._logs.offset_entry(state.committed).offsets
         return offsets_ahead(
-            self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets, self._partitions
+            self._committed,
+            query=self._query_id,
+            topic_ids=self._topic_ids,
+            last_epoch=state.committed,
+            logged_offsets=logged_offsets,
+            partitions=self._partitions,
         )
 
     @property
@@ -340,11 +345,12 @@ class AtLeastOnceDelivery(SinkDelivery):
 
 def kafka_delivery(
     sink_options: WriteSettings,
-    has_timeout_option: bool,
     read_settings: ReadSettings,
     logs: CheckpointLogs,
     settings: ContinuousSettings,
     pool: ConnectionPool | None = None,
+    *,
+    has_timeout_option: bool,
 ) -> SinkDelivery:
     """Return the delivery that the options select; the settings determine the default transaction timeout."""
     if sink_options.delivery_guarantee != "exactly-once":

@@ -52,8 +52,8 @@ def plan_offset_specs(
     partitions: Collection[TopicPartition],
     fetch_offsets: OffsetLookup,
     settings: ReadSettings,
-    pushed: PushedFilters | None = None,
     *,
+    pushed: PushedFilters | None = None,
     raise_epoch_floors: Callable[[Collection[str]], None] | None = None,  # None: there is only one leader
 ) -> BatchPlan:
     """Plan the records from ``start`` to ``end``; two to six lookups for any number of partitions."""
@@ -89,7 +89,12 @@ def plan_offset_specs(
     starts = resolve(start, start_lookups, start_offsets_by_time, "start")
     ends = resolve(end, end_lookups, end_offsets_by_time, "end")
     plan = _plan_ranges(
-        [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)], earliest, latest, fetch_offsets, settings, pushed
+        [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)],
+        earliest=earliest,
+        latest=latest,
+        fetch_offsets=fetch_offsets,
+        settings=settings,
+        pushed=pushed,
     )
     return replace(
         plan,
@@ -103,6 +108,7 @@ def plan_explicit_ranges(
     topic_ids: Mapping[str, UUID | None],
     fetch_offsets: OffsetLookup,
     settings: ReadSettings,
+    *,
     pushed: PushedFilters | None = None,
 ) -> BatchPlan:
     """Plan the ranges of the option ``offsetRanges``, in the order of the option.
@@ -145,7 +151,9 @@ def _plan_existing_ranges(
         (r.topic_partition, ResolvedOffset(r.from_offset, "given"), ResolvedOffset(r.until_offset, "given"))
         for r in ranges
     ]
-    return _plan_ranges(bounds, earliest, latest, fetch_offsets, settings, pushed)
+    return _plan_ranges(
+        bounds, earliest=earliest, latest=latest, fetch_offsets=fetch_offsets, settings=settings, pushed=pushed
+    )
 
 
 def _has_same_topic(offset_range: OffsetRange, topic_ids: Mapping[str, UUID | None]) -> bool:
@@ -164,6 +172,7 @@ def _offsets_by_timestamp(
 
 def _plan_ranges(
     bounds: Sequence[tuple[TopicPartition, ResolvedOffset, ResolvedOffset]],
+    *,
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
     fetch_offsets: OffsetLookup,

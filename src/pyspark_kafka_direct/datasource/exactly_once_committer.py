@@ -89,7 +89,9 @@ class ExactlyOnceCommitter:
         batches = StagedBatches([task.staged for task in task_messages], location, timeout)
         batches.start_reading()  # before the transaction begins, which delays readers of committed records
         store = SinkStateStore(cluster, self.sink_state_topic)
-        result = commit_batch(cluster, self.produce, store, self._exactly_once_options(), attempt, lambda: batches)
+        result = commit_batch(
+            cluster, self.produce, store, self._exactly_once_options(), attempt, batches=lambda: batches
+        )
         batches.delete()
         if location is not None:
             self._sweep(location, task_messages[0], cluster.pool.system)

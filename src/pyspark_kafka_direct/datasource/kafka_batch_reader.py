@@ -65,7 +65,7 @@ def plan_batch_query(settings: ReadSettings, pushed: PushedFilters | None, pool:
             {name: topic.topic_id for name, topic in topics.items()},
             offsets,
             settings,
-            pushed,
+            pushed=pushed,
         )
         plan = _confirmed_plan(explicit, cluster, {offset_range.topic for offset_range in source.offset_ranges})
         return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
@@ -78,7 +78,7 @@ def plan_batch_query(settings: ReadSettings, pushed: PushedFilters | None, pool:
         selected.partitions,
         offsets,
         settings,
-        pushed,
+        pushed=pushed,
         raise_epoch_floors=cluster.raise_epoch_floors,
     )
     plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})

@@ -160,13 +160,13 @@ def kafka_records(
     columns = _RecordColumns(
         topic,
         partition,
-        integer_values(offsets, "q"),
-        integer_values(timestamps, "q"),
-        integer_values(timestamp_types, "i"),
-        _DecodedColumn("key", keys, key_decoder),
-        _DecodedColumn("value", values, value_decoder),
-        _NullHeadersColumn() if headers.null_count == len(headers) else _HeadersColumn(headers),
-        integer_values(leader_epochs.fill_null(-1) if leader_epochs.null_count else leader_epochs, "i"),
+        offsets=integer_values(offsets, "q"),
+        timestamps=integer_values(timestamps, "q"),
+        timestamp_types=integer_values(timestamp_types, "i"),
+        keys=_DecodedColumn("key", keys, key_decoder),
+        values=_DecodedColumn("value", values, value_decoder),
+        headers=_NullHeadersColumn() if headers.null_count == len(headers) else _HeadersColumn(headers),
+        leader_epochs=integer_values(leader_epochs.fill_null(-1) if leader_epochs.null_count else leader_epochs, "i"),
     )
     return map(KafkaRecord, [columns] * batch.num_rows, range(batch.num_rows))
 
@@ -190,6 +190,7 @@ class _RecordColumns:
         self,
         topic: str,
         partition: int,
+        *,
         offsets: Sequence[int],
         timestamps: Sequence[int],
         timestamp_types: Sequence[int],
@@ -256,7 +257,7 @@ class _NullHeadersColumn:
         return ()
 
 
-def _unpickle_record(
+def _unpickle_record(  # noqa: PLR0917 - with the arguments of KafkaRecord.__reduce__
     topic: str,
     partition: int,
     offset: int,
@@ -270,12 +271,12 @@ def _unpickle_record(
     columns = _RecordColumns(
         topic,
         partition,
-        (offset,),
-        (timestamp,),
-        (timestamp_type,),
-        _DecodedColumn.of_value(key),
-        _DecodedColumn.of_value(value),
-        (headers,),
-        (leader_epoch,),
+        offsets=(offset,),
+        timestamps=(timestamp,),
+        timestamp_types=(timestamp_type,),
+        keys=_DecodedColumn.of_value(key),
+        values=_DecodedColumn.of_value(value),
+        headers=(headers,),
+        leader_epochs=(leader_epoch,),
     )
     return KafkaRecord(columns, 0)

@@ -147,7 +147,14 @@ class StreamingContextBinding:
             self._reported_times.add(time_ms)
         tracker = self._scheduler.inputInfoTracker()
         deleted_offset_count = self._stream.take_deleted_offset_count(time_ms)
-        report_input_info(self._spark_context._jvm, tracker, self._input_id, time_ms, ranges, deleted_offset_count)
+        report_input_info(
+            self._spark_context._jvm,
+            tracker,
+            input_id=self._input_id,
+            time_ms=time_ms,
+            ranges=ranges,
+            deleted_offset_count=deleted_offset_count,
+        )
 
     def _forget_old_batches(self, now_ms: int) -> None:
         """Drop the batches that no window, state or restart can request."""
@@ -311,7 +318,7 @@ def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
 
 
 def report_input_info(
-    jvm: Any, tracker: Any, input_id: int, time_ms: int, ranges: Sequence[OffsetRange], deleted_offset_count: int = 0
+    jvm: Any, tracker: Any, *, input_id: int, time_ms: int, ranges: Sequence[OffsetRange], deleted_offset_count: int = 0
 ) -> None:
     """Report a batch to Spark's ``InputInfoTracker``: its record count, and its offset ranges as metadata."""
     # The count is of offsets. Compacted and transactional topics have offsets without records. To count only records,

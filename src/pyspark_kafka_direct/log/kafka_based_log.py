@@ -113,11 +113,11 @@ class KafkaBasedLog:
         self._worker = LogWorker(
             topic,
             clients.cluster,
-            partitions,
-            lambda start: clients.open_consumer(start, callbacks.columns),
-            callbacks,
-            lambda: 0 if self._producer is None else self._producer.completed_count,
-            LossCounter(self._system).add,
+            partition_filter=partitions,
+            open_consumer=lambda start: clients.open_consumer(start, callbacks.columns),
+            callbacks=callbacks,
+            count_completed_sends=lambda: 0 if self._producer is None else self._producer.completed_count,
+            count_loss=LossCounter(self._system).add,
             read_committed=clients.fetch.isolation_level == "read_committed",
         )
         self._thread = LogThread(topic, self._worker, self._system)

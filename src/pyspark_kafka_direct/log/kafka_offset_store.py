@@ -119,9 +119,9 @@ class KafkaOffsetStore:
             self._cluster,
             self._partition,
             lambda: TransactionalProducer(self._cluster, transactional_id, transaction_timeout_ms, produce),
-            query,
-            run,
-            transaction_timeout_ms / 1000,
+            query=query,
+            run=run,
+            transaction_timeout=transaction_timeout_ms / 1000,
         )
         self._run_id = run.id
         self._lock = system.reentrant_lock()

@@ -53,7 +53,7 @@ class LogClients:
         """Import what reading, writing and applying records needs: later, memory may not suffice for an import."""
         import pyarrow.compute  # noqa: F401
 
-        import pyspark_kafka_direct.consumer.partition_consumer
+        import pyspark_kafka_direct.consumer.partition_consumer  # noqa: F401
         import pyspark_kafka_direct.producer.async_producer  # noqa: F401
 
     def open_producer(self) -> AsyncProducer | None:

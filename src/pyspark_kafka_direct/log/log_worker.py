@@ -81,12 +81,12 @@ class LogWorker:
         self,
         topic: str,
         cluster: ClusterClient,
+        *,
         partition_filter: Callable[[int], bool] | None,
         open_consumer: Callable[[ResumePoint], PartitionConsumer],
         callbacks: LogCallbacks,
         count_completed_sends: Callable[[], int],
         count_loss: Callable[[DataLossCause, Mapping[TopicPartition, int]], None],
-        *,
         read_committed: bool = False,
     ) -> None:
         self._topic = topic

@@ -61,6 +61,7 @@ class OffsetStoreLog:
         cluster: ClusterClient,
         log: CompactedPartition,
         new_producer: Callable[[], TransactionalProducer],
+        *,
         query: str,
         run: StoreRun,
         transaction_timeout: float,  # seconds

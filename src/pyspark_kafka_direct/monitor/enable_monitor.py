@@ -65,7 +65,7 @@ def enable(spark: SparkSession) -> Monitor:
             is_spark_alive = partial(_is_spark_alive, spark)
             monitor = Monitor(
                 measurement_writer,
-                observers,
+                observers=observers,
                 write_tracker=WriteTracker(folder),
                 collectors=_collectors,
                 is_spark_alive=is_spark_alive,

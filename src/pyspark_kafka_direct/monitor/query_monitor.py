@@ -103,6 +103,7 @@ class Monitor:
     def __init__(
         self,
         measurement_writer: MeasurementWriter | None = None,
+        *,
         observers: tuple[BatchObserver, ...] = (),
         fetch_end_offsets: FetchEndOffsets | None = None,
         write_tracker: WriteTracker | None = None,

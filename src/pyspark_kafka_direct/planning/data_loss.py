@@ -366,21 +366,40 @@ def evaluate_loss(
     if position >= until:
         return LossDecision(position)
     if log is None:
-        return _loss_decision(planned_range, position, until, DataLossCause.DELETED, "", fail_on_data_loss)
+        return _loss_decision(
+            planned_range, position, until, cause=DataLossCause.DELETED, detail="", fail_on_data_loss=fail_on_data_loss
+        )
     if is_other_topic(planned_topic_id, log.topic_id):
         detail = f": its id was {planned_topic_id} and is {log.topic_id} now"
-        return _loss_decision(planned_range, position, until, DataLossCause.RECREATED, detail, fail_on_data_loss)
+        return _loss_decision(
+            planned_range,
+            position,
+            until,
+            cause=DataLossCause.RECREATED,
+            detail=detail,
+            fail_on_data_loss=fail_on_data_loss,
+        )
     if position < log.start:
         next_offset = min(log.start, until)
         # No loss before the first record is read: "earliest" means the current log start.
         if from_earliest and position == planned_range.from_offset:
             return LossDecision(next_offset)
         return _loss_decision(
-            planned_range, position, next_offset, DataLossCause.AGED_OUT, log.range_message, fail_on_data_loss
+            planned_range,
+            position,
+            next_offset,
+            cause=DataLossCause.AGED_OUT,
+            detail=log.range_message,
+            fail_on_data_loss=fail_on_data_loss,
         )
     if position >= log.end:
         return _loss_decision(
-            planned_range, position, until, DataLossCause.BEYOND_END, log.range_message, fail_on_data_loss
+            planned_range,
+            position,
+            until,
+            cause=DataLossCause.BEYOND_END,
+            detail=log.range_message,
+            fail_on_data_loss=fail_on_data_loss,
         )
     return LossDecision(position)
 
@@ -540,6 +559,7 @@ def _loss_decision(
     planned_range: OffsetRange,
     position: int,
     next_offset: int,
+    *,
     cause: DataLossCause,
     detail: str,
     fail_on_data_loss: bool,

@@ -75,6 +75,7 @@ class PendingRecord:
         topic: str,
         key: bytes | None,
         value: bytes | None,
+        *,
         headers: Sequence[tuple[str, bytes | None]],
         partition: int | None,  # None until one is chosen
         timestamp: int,  # milliseconds since 1970

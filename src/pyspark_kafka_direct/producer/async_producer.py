@@ -104,7 +104,20 @@ class AsyncProducer:
         future cannot be cancelled.
         """
         future = RecordFuture(self._futures)
-        self._add(self._new_record(topic, key, value, headers, partition, timestamp, future, None, listener, context))
+        self._add(
+            self._new_record(
+                topic,
+                key=key,
+                value=value,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                future=future,
+                callback=None,
+                listener=listener,
+                context=context,
+            )
+        )
         return future
 
     def send_with_callback(
@@ -118,7 +131,20 @@ class AsyncProducer:
         context: object = None,  # the listener's
     ) -> None:
         """Send a record as ``send`` does; a callback with the metadata or the error costs less than a future."""
-        self._add(self._new_record(topic, key, value, (), None, None, None, callback, listener, context))
+        self._add(
+            self._new_record(
+                topic,
+                key=key,
+                value=value,
+                headers=(),
+                partition=None,
+                timestamp=None,
+                future=None,
+                callback=callback,
+                listener=listener,
+                context=context,
+            )
+        )
 
     @property
     def sent_count(self) -> int:
@@ -188,6 +214,7 @@ class AsyncProducer:
     def _new_record(
         self,
         topic: str,
+        *,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
@@ -226,9 +253,19 @@ class AsyncProducer:
             timestamp = int(self._wall_time() * 1000)
         elif not 0 <= timestamp <= _MAX_TIMESTAMP:
             raise ValueError(f"timestamp must be from 0 to {_MAX_TIMESTAMP}, got {timestamp}")
-        # `_add` sets the time of its creation.
         return PendingRecord(
-            *(topic, key, value, headers, partition, timestamp, 0.0, size_bound, future, callback, listener, context)
+            topic,
+            key,
+            value,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp,
+            created_at=0.0,  # `_add` sets it
+            size_bound=size_bound,
+            future=future,
+            callback=callback,
+            listener=listener,
+            context=context,
         )
 
     def _add(self, record: PendingRecord) -> None:
@@ -435,7 +472,7 @@ class AsyncProducer:
 
     def _forget_completed(self, records: Collection[PendingRecord]) -> None:
         """Count records as completed, and release the memory that they occupy in the buffer."""
-        size = sum([record.size_bound for record in records]) + len(records) * _MEMORY_OVERHEAD
+        size = sum(record.size_bound for record in records) + len(records) * _MEMORY_OVERHEAD
         with self._changed:
             for record in records:
                 del self._incomplete[record.sequence]

@@ -141,7 +141,9 @@ class BatchProducer:
         """Queue a record batch, which is modified; ``poll`` sends it. The caller limits the memory."""
         with self._fail_on_error():
             topic_partition = TopicPartition(topic, batch.partition)
-            self._enqueue_batch(topic_partition, batch.records, batch.data, 0, callback, created_at)
+            self._enqueue_batch(
+                topic_partition, batch.records, batch.data, first_index=0, callback=callback, created_at=created_at
+            )
 
     def send(
         self,
@@ -156,7 +158,9 @@ class BatchProducer:
         with self._fail_on_error():
             size = len(batch.data)
             topic_partition = TopicPartition(topic, batch.partition)
-            self._enqueue_batch(topic_partition, batch.records, batch.data, 0, callback, created_at)
+            self._enqueue_batch(
+                topic_partition, batch.records, batch.data, first_index=0, callback=callback, created_at=created_at
+            )
             if more_follows and self._defer_small_batch(batch):
                 return
             self._run_once()
@@ -257,6 +261,7 @@ class BatchProducer:
         topic_partition: TopicPartition,
         record_count: int,
         data: WritableBytes,
+        *,
         first_index: int,
         callback: DeliveryCallback | None,
         created_at: float | None,
@@ -267,8 +272,22 @@ class BatchProducer:
             second_count = record_count - first_count
             second_index = first_index + first_count
             first_half, second_half = split_batch(data)
-            self._enqueue_batch(topic_partition, first_count, first_half, first_index, callback, created_at)
-            self._enqueue_batch(topic_partition, second_count, second_half, second_index, callback, created_at)
+            self._enqueue_batch(
+                topic_partition,
+                first_count,
+                first_half,
+                first_index=first_index,
+                callback=callback,
+                created_at=created_at,
+            )
+            self._enqueue_batch(
+                topic_partition,
+                second_count,
+                second_half,
+                first_index=second_index,
+                callback=callback,
+                created_at=created_at,
+            )
             return
         partition = self._partitions.get(topic_partition)
         if partition is None:

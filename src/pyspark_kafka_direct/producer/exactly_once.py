@@ -140,6 +140,7 @@ def commit_batch(
     store: SinkStateStore,
     options: ExactlyOnceOptions,
     attempt: BatchAttempt,
+    *,
     batches: Callable[[], Iterable[tuple[str, EncodedBatch]]],  # topics and record batches; called for each retry
 ) -> CommitResult:
     """Send a batch in one transaction, unless it was committed before.

@@ -59,6 +59,7 @@ class ProducerBatch:
         queue_position: tuple[int, ...],  # halves of a batch append 0 and 1 to its position
         record_count: int,
         data: WritableBytes,
+        *,
         first_index: int,  # of its first record in the batch that was passed to the producer
         callback: DeliveryCallback | None,
         created_at: float | None,  # when the delivery timeout started; None: when it is first sent
@@ -125,7 +126,14 @@ class PartitionQueue:
         """Append a batch; the arguments are those of ``ProducerBatch``."""
         self._last_position += 1
         self._queued.append(
-            ProducerBatch((self._last_position,), record_count, data, first_index, callback, created_at)
+            ProducerBatch(
+                (self._last_position,),
+                record_count,
+                data,
+                first_index=first_index,
+                callback=callback,
+                created_at=created_at,
+            )
         )
 
     def may_send(self, now: float) -> bool:
@@ -193,9 +201,9 @@ class PartitionQueue:
                 (*batch.queue_position, index),
                 record_count,
                 data,
-                batch.first_index + records_before,
-                batch.callback,
-                batch.delivery_started_at,
+                first_index=batch.first_index + records_before,
+                callback=batch.callback,
+                created_at=batch.delivery_started_at,
             )
             half.outcome_unknown = batch.outcome_unknown
             self._insert_in_order(half)

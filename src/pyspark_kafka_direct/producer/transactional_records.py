@@ -36,7 +36,7 @@ def read_key(
     topic_id = cluster.known_topic_ids([partition.topic]).get(partition.topic)
     task = RangeTask(offsets, topic_id, leader, from_earliest)
     found = TransactionalRecords(key, offsets, fetch.max_record_batch_bytes)
-    replica = ReadReplica(cluster.settings, fetch, partition, topic_id, leader, cluster.pool)
+    replica = ReadReplica(cluster.settings, fetch, partition, topic_id, planned_leader=leader, pool=cluster.pool)
     fetcher = Fetcher(task, replica, found, ReadCounts(), system=cluster.pool.system)
     try:
         for _ in fetcher.run():

@@ -485,7 +485,7 @@ def test_a_task_accepts_no_evidence_of_a_leader_that_was_deposed(three: list[Fak
     settings = client(three, pool).settings
     planned = PartitionLeader(Node(2, "127.0.0.1", three[1].port), 7)
     for leader in (planned, None):
-        replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, leader, pool)
+        replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader, pool=pool)
         deadline = ClusterClient(settings, pool=pool).deadline()
         for _ in range(3):
             with contextlib.suppress(TransientBrokerError):
@@ -531,7 +531,7 @@ def test_an_epoch_that_a_fetch_response_names_is_no_floor_before_metadata_confir
     """KIP-951; the next metadata may come from a broker that still has the deposed leader."""
     settings = client(three, pool).settings
     elect(three[2:], leader=3, epoch=7)
-    replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, None, pool)
+    replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=None, pool=pool)
     deadline = Deadline.after(60, system=pool.system)
     replica.note_later_epoch(99, deadline)
     assert not replica._cluster.is_deposed(PARTITION, TOPIC_ID, 7), "nobody confirms 99"

@@ -121,7 +121,7 @@ def test_the_epoch_of_the_plan_is_sent_and_deposes_earlier_leaders(
     epochs: list[int] = []
     monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
     broker.epoch = 5
-    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, leader_of(broker, 7))
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader_of(broker, 7))
     replica.send_fetch(0, 100, Deadline.after(60))
     assert epochs == [7]
     with pytest.raises(TransientBrokerError):
@@ -140,7 +140,7 @@ def test_metadata_is_compared_with_the_plan_if_fetch_requests_have_no_topic_id(
     monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
     monkeypatch.setitem(VERSIONS, API_KEY, (4, newest))
     broker.epoch = 8
-    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, leader_of(broker, 7))
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader_of(broker, 7))
     replica.send_fetch(0, 100, Deadline.after(60))
     replica.release()
     assert broker.request_counts["Metadata"] == metadata_requests

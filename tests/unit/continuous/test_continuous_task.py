@@ -136,10 +136,18 @@ class FakeTaskEnvironment(RealSystem):
         batch_size: BatchSize | None = None,
         decoder: PayloadDecoder | None = None,
     ) -> None:
-        channel, data_loss_handler = cast("TaskChannel", self), cast("DataLossHandler", self)
-        settings = (tuple(columns), data_loss_handler, heartbeat_timeout, self, end_offsets or {}, batch_size)
         TaskLoop(
-            cast("PartitionConsumer", self), channel, cast("SinkWriter", self), function, *settings, decoder=decoder
+            cast("PartitionConsumer", self),
+            cast("TaskChannel", self),
+            cast("SinkWriter", self),
+            function=function,
+            columns=tuple(columns),
+            data_loss_handler=cast("DataLossHandler", self),
+            heartbeat_timeout=heartbeat_timeout,
+            system=self,
+            end_offsets=end_offsets or {},
+            batch_size=batch_size,
+            decoder=decoder,
         ).run()
 
     @property

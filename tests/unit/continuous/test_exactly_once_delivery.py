@@ -184,7 +184,14 @@ def test_without_the_option_the_transaction_timeout_covers_the_slowest_epoch(
     options = world.options()
     settings = parse_start_options({"checkpointLocation": "/c", "epochInterval": 2, "epochTimeout": 10})
     read_options = cast("ReadSettings", SimpleNamespace(connection=options.connection))
-    delivery = kafka_delivery(options, has_timeout_option, read_options, open_logs_on(world.disk), settings, world.pool)
+    delivery = kafka_delivery(
+        options,
+        has_timeout_option=has_timeout_option,
+        read_settings=read_options,
+        logs=open_logs_on(world.disk),
+        settings=settings,
+        pool=world.pool,
+    )
     delivery.prepare("q", [A0], 1)
     assert ("InitProducerId", "p.cont.0", timeout_ms) in world.take_requests()
 
@@ -193,7 +200,14 @@ def test_at_least_once_delivery_has_no_producer_ids(world: DeliveryCluster) -> N
     options = parse_sink_options({"kafka.bootstrap.servers": "broker-1:9092", "topic": "out"}, streaming=True)
     settings = parse_start_options({"checkpointLocation": "/c"})
     read_options = cast("ReadSettings", SimpleNamespace(connection=options.connection))
-    delivery = kafka_delivery(options, False, read_options, open_logs_on(world.disk), settings, world.pool)
+    delivery = kafka_delivery(
+        options,
+        has_timeout_option=False,
+        read_settings=read_options,
+        logs=open_logs_on(world.disk),
+        settings=settings,
+        pool=world.pool,
+    )
     delivery.prepare("q", [A0], 1)
     assert delivery.producers == ()
     assert world.take_requests() == []

@@ -70,7 +70,9 @@ class Spark:
 
 
 def create_run(create_task_plan: Callable[[ControlAddress], Any], spark: Any, system: ExhaustedSystem) -> QueryRun:
-    return QueryRun(spark, PLAN, SETTINGS, create_task_plan, "", lambda _: None, system)
+    return QueryRun(
+        spark, PLAN, SETTINGS, create_task_plan=create_task_plan, description="", on_epoch=lambda _: None, system=system
+    )
 
 
 def test_a_coordinator_without_a_wakeup_signal_stops_listening() -> None:

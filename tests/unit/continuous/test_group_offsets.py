@@ -89,47 +89,71 @@ def test_invalid_metadata_is_none(text: str) -> None:
     ],
 )
 def test_which_offsets_count(found: EpochOffset, last: int | None, counts: bool) -> None:
-    assert offsets_ahead({A: found}, "q", IDS, last, {A: 9}) == ({A: 9} if counts else {})
+    assert offsets_ahead({A: found}, query="q", topic_ids=IDS, last_epoch=last, logged_offsets={A: 9}) == (
+        {A: 9} if counts else {}
+    )
 
 
 def test_offsets_of_a_deleted_topic_do_not_count() -> None:
-    assert offsets_ahead({A: committed(9, 5)}, "q", {}, 4, {A: 3}) == {}
+    assert offsets_ahead({A: committed(9, 5)}, query="q", topic_ids={}, last_epoch=4, logged_offsets={A: 3}) == {}
 
 
 def test_offsets_count_without_topic_ids() -> None:
-    assert offsets_ahead({A: committed(9, 5, topic_id=None)}, "q", {"t": None}, 4, {A: 3}) == {A: 9}
+    assert offsets_ahead(
+        {A: committed(9, 5, topic_id=None)}, query="q", topic_ids={"t": None}, last_epoch=4, logged_offsets={A: 3}
+    ) == {A: 9}
 
 
 def test_a_lower_offset_counts() -> None:
     """The query continued in a recreated topic."""
-    assert offsets_ahead({A: committed(2, 5)}, "q", IDS, 4, {A: 9}) == {A: 2}
+    assert offsets_ahead({A: committed(2, 5)}, query="q", topic_ids=IDS, last_epoch=4, logged_offsets={A: 9}) == {A: 2}
 
 
 def test_a_restored_checkpoint_resumes_at_the_committed_offsets() -> None:
-    assert offsets_ahead({A: committed(90, 180)}, "q", IDS, 100, {A: 9}) == {A: 90}
+    assert offsets_ahead({A: committed(90, 180)}, query="q", topic_ids=IDS, last_epoch=100, logged_offsets={A: 9}) == {
+        A: 90
+    }
 
 
 def test_a_restored_checkpoint_with_later_micro_batches_is_rejected() -> None:
     with pytest.raises(
         TransactionStateError, match=r"offset 90 of t-0 for epoch 180 .* higher offset 95 for the earlier epoch"
     ):
-        offsets_ahead({A: committed(90, 180)}, "q", IDS, 150, {A: 95})
-    assert offsets_ahead({A: committed(95, 180)}, "q", IDS, 150, {A: 95}) == {A: 95}
+        offsets_ahead({A: committed(90, 180)}, query="q", topic_ids=IDS, last_epoch=150, logged_offsets={A: 95})
+    assert offsets_ahead({A: committed(95, 180)}, query="q", topic_ids=IDS, last_epoch=150, logged_offsets={A: 95}) == {
+        A: 95
+    }
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_a_topic_that_was_recreated_in_the_last_epochs_counts(ahead: int) -> None:
-    assert offsets_ahead({A: committed(2, 4 + ahead)}, "q", IDS, 4, {A: 9}) == {A: 2}
+    assert offsets_ahead(
+        {A: committed(2, 4 + ahead)}, query="q", topic_ids=IDS, last_epoch=4, logged_offsets={A: 9}
+    ) == {A: 2}
 
 
 def test_logs_that_contradict_the_transactions_are_rejected() -> None:
     with pytest.raises(
         TransactionStateError, match=r"offset 9 of t-0 for epoch 5 of query q, .* lower offset 8 for epoch 5\."
     ) as caught:
-        offsets_ahead({A: committed(9, 5)}, "q", IDS, 5, {A: 8})
+        offsets_ahead({A: committed(9, 5)}, query="q", topic_ids=IDS, last_epoch=5, logged_offsets={A: 8})
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 9)
-    assert offsets_ahead({A: committed(9, 5, topic_id=OLD), B: committed(9, 5)}, "q", IDS, 5, {A: 8}) == {}
-    assert offsets_ahead({A: committed(9, BEFORE_FIRST_EPOCH)}, "q", IDS, 5, {A: 8}) == {}
+    assert (
+        offsets_ahead(
+            {A: committed(9, 5, topic_id=OLD), B: committed(9, 5)},
+            query="q",
+            topic_ids=IDS,
+            last_epoch=5,
+            logged_offsets={A: 8},
+        )
+        == {}
+    )
+    assert (
+        offsets_ahead(
+            {A: committed(9, BEFORE_FIRST_EPOCH)}, query="q", topic_ids=IDS, last_epoch=5, logged_offsets={A: 8}
+        )
+        == {}
+    )
 
 
 def test_foreign_offsets_are_all_but_the_querys_own() -> None:

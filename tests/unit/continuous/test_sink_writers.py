@@ -151,7 +151,7 @@ class FakeProducer:
 
 def fake_writer() -> tuple[KafkaWriter, FakeProducer]:
     producer = FakeProducer()
-    output = OutputConverter("t", False, TASK, 7, RealSystem())
+    output = OutputConverter("t", stamps_rows=False, task=TASK, epoch=7, system=RealSystem())
     return KafkaWriter(cast("BatchProducer", producer), cast("RowWriter", producer), output), producer
 
 
@@ -188,7 +188,7 @@ class TestKafka:
     def test_rows_are_stamped_with_the_epoch_that_they_belong_to(self) -> None:
         producer, stamps = FakeProducer(), []
         producer.write = lambda rows: stamps.append(rows.column("headers")[0][1]["value"].as_py())  # type: ignore[method-assign]
-        output = OutputConverter("t", True, TASK, 7, RealSystem())
+        output = OutputConverter("t", stamps_rows=True, task=TASK, epoch=7, system=RealSystem())
         sink = KafkaWriter(cast("BatchProducer", producer), cast("RowWriter", producer), output)
         for epoch in (7, 8):
             sink.write(BATCH)
@@ -229,9 +229,9 @@ def test_offsets_of_idle_partitions_are_committed_once_a_day() -> None:
     """Brokers delete offsets that were not committed for a week."""
     system, producer = FakeTimeSystem(), FakeTransactions()
     cluster: Any = SimpleNamespace(pool=SimpleNamespace(system=system))
-    output = OutputConverter("t", False, TASK, 7, system)
+    output = OutputConverter("t", stamps_rows=False, task=TASK, epoch=7, system=system)
     fake: Any = producer
-    sink = ExactlyOnceKafkaWriter(fake, fake, fake, output, cluster, "query", {})
+    sink = ExactlyOnceKafkaWriter(fake, fake, rows=fake, output=output, cluster=cluster, query_id="query", topic_ids={})
     idle = TopicPartition("t", 1)
     for day in range(3):
         sink.end_epoch(7, {PARTITION: 2 * day, idle: 6})
@@ -249,7 +249,7 @@ def rows(output: OutputConverter, batch: pa.RecordBatch) -> dict[str, Any]:
 
 class TestOutputConverter:
     def test_each_batch_may_have_another_schema(self) -> None:
-        output = OutputConverter("t", False, TASK, 7, Clock())
+        output = OutputConverter("t", stamps_rows=False, task=TASK, epoch=7, system=Clock())
         for value, key in ((0, 1), (1, 0)):
             columns: dict[str, Any] = {"value": pa.array(["v"]), "key": pa.array([b"k"], pa.large_binary())}
             batch = pa.record_batch({name: columns[name] for name in sorted(columns, reverse=value < key)})
@@ -258,10 +258,13 @@ class TestOutputConverter:
             list(output.convert(pa.record_batch({"value": pa.array([1])})))
 
     def test_no_rows(self) -> None:
-        assert list(OutputConverter("t", False, TASK, 7, Clock()).convert(BATCH.slice(2))) == []
+        assert (
+            list(OutputConverter("t", stamps_rows=False, task=TASK, epoch=7, system=Clock()).convert(BATCH.slice(2)))
+            == []
+        )
 
     def test_a_stamp_has_query_epoch_and_task(self) -> None:
-        output = OutputConverter("t", True, TASK, 7, Clock())
+        output = OutputConverter("t", stamps_rows=True, task=TASK, epoch=7, system=Clock())
         for epoch in (7, 8):
             stamp = {each["key"]: each["value"] for each in rows(output, BATCH)["headers"][1]}
             assert stamp == {
@@ -273,7 +276,7 @@ class TestOutputConverter:
             output.begin_epoch(8)
 
     def test_a_null_topic_is_rejected_without_the_topic_option(self) -> None:
-        output = OutputConverter(None, False, TASK, 7, Clock())
+        output = OutputConverter(None, stamps_rows=False, task=TASK, epoch=7, system=Clock())
         with pytest.raises(ColumnError, match="topic option required"):
             list(output.convert(BATCH))
 

@@ -164,7 +164,10 @@ def test_only_the_range_at_the_log_start_counts_as_earliest() -> None:
 
 def test_a_range_whose_start_a_filter_sets_does_not_count_as_earliest() -> None:
     pushed = push_filters([Comparison("offset", ">=", 5)])
-    assert plan_offset_specs(Earliest(), Latest(), ALL, logs(), read_settings(), pushed).from_earliest == frozenset()
+    assert (
+        plan_offset_specs(Earliest(), Latest(), ALL, logs(), read_settings(), pushed=pushed).from_earliest
+        == frozenset()
+    )
 
 
 def test_splits_come_last() -> None:
@@ -185,7 +188,7 @@ def test_filters_narrow_before_the_split_and_look_up_last() -> None:
     cluster = logs()
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=2000)
     pushed = push_filters([Comparison("partition", "=", 0), Comparison("timestamp", ">=", since)])
-    result = plan_offset_specs(Earliest(), Latest(), ALL, cluster, read_settings(min_partitions=2), pushed)
+    result = plan_offset_specs(Earliest(), Latest(), ALL, cluster, read_settings(min_partitions=2), pushed=pushed)
     assert planned(result) == [(0, 4, 7), (0, 7, 10)]
     assert cluster.requested == [{EARLIEST}, {LATEST}, {2000}]
 
@@ -234,7 +237,7 @@ def test_the_task_decides_whether_a_range_of_a_recreated_or_deleted_topic_is_los
     assert result.ranges == (OffsetRange("u", 0, 1, 3), lost)
     assert result.ranges[1].topic_id == UUID(int=1)
     pushed = push_filters([Comparison("offset", ">=", 40)])
-    result = plan_explicit_ranges(ranges, topics, topic_ids, cluster, read_settings(), pushed)
+    result = plan_explicit_ranges(ranges, topics, topic_ids, cluster, read_settings(), pushed=pushed)
     assert result.ranges == (OffsetRange("t", 1, 40, 50),)
     assert result.ranges[0].topic_id == UUID(int=1)
 

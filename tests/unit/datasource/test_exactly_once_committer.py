@@ -159,7 +159,9 @@ def test_files_that_were_left_behind_are_deleted_every_hour(tmp_path: Path, monk
     system = FakeTimeSystem(now=1_000_000.0)
     pool = ConnectionPool(system=system)
     monkeypatch.setattr(ClusterClient, "topics", lambda *_: {})
-    monkeypatch.setattr("pyspark_kafka_direct.producer.exactly_once.commit_batch", lambda *_: CommitResult(True, {}))
+    monkeypatch.setattr(
+        "pyspark_kafka_direct.producer.exactly_once.commit_batch", lambda *_, **_others: CommitResult(True, {})
+    )
     folder = tmp_path / "p.sink"
     folder.mkdir()
 
@@ -181,7 +183,7 @@ def test_reading_starts_before_the_transaction(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(ClusterClient, "topics", lambda *_: {})
     monkeypatch.setattr(StagingLocation, "read_ahead", lambda _, staged, *__: files.extend(staged))
 
-    def commit_batch(*_: Any) -> CommitResult:
+    def commit_batch(*_: Any, **_others: Any) -> CommitResult:
         assert files == [output]
         return CommitResult(True, {})
 

@@ -42,7 +42,12 @@ class StoreCluster(UnitCluster):
             return TransactionalProducer(client, _TRANSACTIONAL_ID, 30_000, ProducerSettings())
 
         return OffsetStoreLog(
-            client, partition, new_producer, QUERY, StoreRun(name, "host", 1, 1_700_000_000_000), 30.0
+            client,
+            partition,
+            new_producer,
+            query=QUERY,
+            run=StoreRun(name, "host", 1, 1_700_000_000_000),
+            transaction_timeout=30.0,
         )
 
     def in_other_process(self, seconds: float, action: Callable[[], object]) -> None:

@@ -41,7 +41,18 @@ def sent_records(worker: Any, producer: Any = None) -> SentRecords:
 
 
 def record(sent: SentRecords, partition: int = 0) -> PendingRecord:
-    return PendingRecord(TOPIC, None, None, (), partition, 0, 0.0, 0, listener=sent, context=sent.context())
+    return PendingRecord(
+        TOPIC,
+        None,
+        None,
+        headers=(),
+        partition=partition,
+        timestamp=0,
+        created_at=0.0,
+        size_bound=0,
+        listener=sent,
+        context=sent.context(),
+    )
 
 
 def test_the_first_record_of_each_state_of_the_log_is_reported(worker: Worker) -> None:

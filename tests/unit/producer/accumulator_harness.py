@@ -47,7 +47,16 @@ class AccumulatorHarness:
     ) -> PendingRecord:
         created_at = more.get("created_at", self.cluster.now)
         index = more.get("partition")
-        return PendingRecord(topic, key, value, more.get("headers", ()), index, 1_000, created_at, size)
+        return PendingRecord(
+            topic,
+            key,
+            value,
+            headers=more.get("headers", ()),
+            partition=index,
+            timestamp=1_000,
+            created_at=created_at,
+            size_bound=size,
+        )
 
     def poll_until(self, *values: bytes) -> None:
         for _ in range(1_000):

@@ -159,7 +159,10 @@ def test_records_count_as_completed_after_their_callbacks(producer: AsyncProduce
 
 
 def test_a_record_that_completes_late_holds_back_the_count(producer: AsyncProducer) -> None:
-    records = [PendingRecord("t", None, None, (), 0, 0, float(number), 100) for number in range(4)]
+    records = [
+        PendingRecord("t", None, None, headers=(), partition=0, timestamp=0, created_at=float(number), size_bound=100)
+        for number in range(4)
+    ]
     producer._start_thread = lambda: SimpleNamespace(set=lambda: None)  # type: ignore[method-assign]
     for record in records:
         producer._add(record)

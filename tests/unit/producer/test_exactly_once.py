@@ -69,7 +69,7 @@ class SinkCluster(UnitCluster):
         options = ExactlyOnceOptions("p", timeout_ms)
         attempt = attempt or plan(batch, run)
         records = batches or (lambda: [("t", encoded(0, 2 * batch + part, 1)) for part in range(2)])
-        return commit_batch(client, ProducerSettings(), SinkStateStore(client, "m"), options, attempt, records)
+        return commit_batch(client, ProducerSettings(), SinkStateStore(client, "m"), options, attempt, batches=records)
 
     @property
     def data(self) -> list[int]:

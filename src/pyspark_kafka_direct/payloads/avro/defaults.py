@@ -81,9 +81,9 @@ def _operations(
     constants.count_default()
     match avro_type:
         case UnionType(branches):
-            return _union_operations(avro_type, branches, value, data_type, column, constants)
+            return _union_operations(avro_type, branches, value, data_type, column=column, constants=constants)
         case PrimitiveType(name):
-            return _primitive(avro_type, name, value, data_type, column, constants)
+            return _primitive(avro_type, name, value, data_type, column=column, constants=constants)
         case FixedType(_, _, size) if isinstance(value, str) and len(value) == size:
             return [[Op.BYTES_CONSTANT, column, constants.add(_bytes(value))]]
         case EnumType(_, _, symbols) if value in symbols:
@@ -118,6 +118,7 @@ def _union_operations(
     branches: tuple[AvroType, ...],
     value: Any,
     data_type: pa.DataType,
+    *,
     column: int,
     constants: Constants,
 ) -> list[list[int]]:
@@ -140,7 +141,7 @@ def _union_operations(
 
 
 def _primitive(
-    avro_type: PrimitiveType, name: str, value: Any, data_type: pa.DataType, column: int, constants: Constants
+    avro_type: PrimitiveType, name: str, value: Any, data_type: pa.DataType, *, column: int, constants: Constants
 ) -> list[list[int]]:
     if name == "null" and value is None:
         return []

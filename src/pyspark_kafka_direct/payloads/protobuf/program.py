@@ -131,7 +131,9 @@ class _Maker:
                 number, data_type = columns[field.name]
                 if field.type == "group":
                     raise ProtobufSchemaError(f"field {path}{field.name} is a group, which is not decoded")
-                wanted = self._field(field, message, data_type, number, oneof, f"{path}{field.name}", depth + 1)
+                wanted = self._field(
+                    field, message, data_type, number, oneof=oneof, path=f"{path}{field.name}", depth=depth + 1
+                )
                 self._tables[index].append(wanted)
             elif oneof != NO_ONEOF or self._is_checked(field):
                 self._tables[index].append(self._checked_field(field, oneof))
@@ -143,6 +145,7 @@ class _Maker:
         message: ProtoMessage,
         data_type: pa.DataType,
         column: int,
+        *,
         oneof: int,
         path: str,
         depth: int,

@@ -55,7 +55,9 @@ def parse_from_avro(
     mode = own.get("mode", "FAILFAST").upper()
     if mode not in _MODES:
         raise OptionError(f"from_avro: mode must be {' or '.join(_MODES)}, got {mode!r}")
-    registry, _ = _parse_registry("from_avro", options, subject, address, _READ_TABLE, ("mode", "avroSchema"))
+    registry, _ = _parse_registry(
+        "from_avro", options, subject=subject, address=address, table=_READ_TABLE, own=("mode", "avroSchema")
+    )
     settings = _decoder_settings(writer or None, own.get("avroschema"), subject, registry)
     from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
@@ -89,7 +91,9 @@ def parse_to_avro(
     from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
     from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
-    registry, auto_register = _parse_registry("to_avro", options, subject, address, _WRITE_TABLE, ())
+    registry, auto_register = _parse_registry(
+        "to_avro", options, subject=subject, address=address, table=_WRITE_TABLE, own=()
+    )
     given = _parse("to_avro", schema) if schema else None
     if registry is None:
         return None if given is None else AvroEncoderSettings(schema=given)
@@ -123,6 +127,7 @@ def to_avro_function(settings: EncoderSettings | None) -> Callable[[pa.Array], p
 def _parse_registry(
     function: str,
     options: Mapping[str, str],
+    *,
     subject: str | None,
     address: str | None,
     table: OptionTable,
