@@ -269,25 +269,14 @@ class BatchProducer:
         rejected_size = self._rejected_sizes.get(topic_partition.topic)
         if rejected_size is not None and len(data) >= rejected_size and record_count > 1:
             first_count = (record_count + 1) // 2  # as in ``split_batch``
-            second_count = record_count - first_count
-            second_index = first_index + first_count
             first_half, second_half = split_batch(data)
-            self._enqueue_batch(
-                topic_partition,
-                first_count,
-                first_half,
-                first_index=first_index,
-                callback=callback,
-                created_at=created_at,
-            )
-            self._enqueue_batch(
-                topic_partition,
-                second_count,
-                second_half,
-                first_index=second_index,
-                callback=callback,
-                created_at=created_at,
-            )
+            for count, half, index in (
+                (first_count, first_half, first_index),
+                (record_count - first_count, second_half, first_index + first_count),
+            ):
+                self._enqueue_batch(
+                    topic_partition, count, half, first_index=index, callback=callback, created_at=created_at
+                )
             return
         partition = self._partitions.get(topic_partition)
         if partition is None:
