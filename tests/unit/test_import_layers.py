@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 import tomllib
@@ -297,6 +298,31 @@ def test_a_cycle_is_found(sources: dict[str, str], cycle: list[str]) -> None:
 )
 def test_imports_without_a_cycle_pass(sources: dict[str, str]) -> None:
     assert import_cycles(import_graph({name: ("p", source) for name, source in sources.items()})) == []
+
+
+def rust_modules() -> dict[str, str]:
+    """Each module of the kernel by its path, such as ``json.column``, and its source."""
+    root = ROOT / "rust" / "kernel" / "src"
+    files = {file: file.relative_to(root).with_suffix("") for file in root.rglob("*.rs")}
+    return {
+        ".".join(path.parts): file.read_text("utf-8") for file, path in files.items() if path.name not in ("mod", "lib")
+    }
+
+
+def rust_graph(modules: Mapping[str, str]) -> dict[str, set[str]]:
+    """Module to the modules of its folder that it uses."""
+    graph: dict[str, set[str]] = {}
+    for module, source in modules.items():
+        folder = module.rpartition(".")[0]
+        used = re.findall(r"\bsuper::(\w+)", source.partition("#[cfg(test)]")[0])
+        graph[module] = {f"{folder}.{name}".removeprefix(".") for name in used} & modules.keys() - {module}
+    return graph
+
+
+def test_modules_of_the_kernel_have_no_cycles() -> None:
+    assert import_cycles(rust_graph(rust_modules())) == []
+    found = rust_graph({"json.a": "use super::b::B;", "json.b": "super::a::f()", "b": ""})
+    assert import_cycles(found) == [["json.a", "json.b"]]
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,20 @@
 //! An Arrow column under construction, and the rules by which a JSON value fits it: those of Spark's `from_json`.
 
-use arrow_schema::{ArrowError, DataType, Field, Fields, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, TimeUnit};
 
 use super::base64::decode_base64;
 use super::decimal::DecimalType;
 use super::error::{Malformed, Parsed, Reason, unexpected};
-use super::number::{Number, NumberKind, number};
-use super::object::Object;
-use super::scan::load16;
+use super::number::number;
+use super::object_keys::{Key, ObjectKeys, UNWANTED};
+use super::scalars::{integer, is_quote_or_other, other_text, quoted_number, range_or_type, string, to_f32, to_f64};
 use super::skip::{Input, State, quoted, skip};
-use super::text::unescape;
 use super::time;
 use super::variant::{Grammar, Variants, is_variant};
-use crate::values::{OutOfMemory, Spare, element_width, extend, push, push_rows, reserve, resize};
+use crate::values::{OutOfMemory, Spare, element_width, push, push_rows, remove_ends, resize};
 
 /// Levels of structs and arrays in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
-
-/// Powers of ten that are exact; dividing an exact integer by one of them rounds once, and so is correct.
-const POWERS_OF_TEN: [f64; 19] =
-    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
 
 /// One column. A row is appended by `decode` or `push_null`.
 pub(super) struct Column {
@@ -122,9 +117,10 @@ impl Column {
             DataType::Struct(fields) if is_variant(fields) => {
                 Values::Variant { fields: fields.clone(), variants: Box::new(Variants::new(Grammar::FromJson)) }
             }
-            DataType::Struct(fields) => {
-                Values::Struct { fields: fields.clone(), object: Box::new(Object::new(fields.iter(), depth + 1)?) }
-            }
+            DataType::Struct(fields) => Values::Struct {
+                fields: fields.clone(),
+                object: Box::new(Object::new(&fields.iter().collect::<Vec<_>>(), depth + 1)?),
+            },
             DataType::List(element) => {
                 Values::List { ends: vec![0], element: Box::new(Column::new(element.data_type(), depth + 1)?) }
             }
@@ -429,106 +425,6 @@ pub(super) fn map_fields(entries: &Field) -> Option<(&Field, &Field)> {
     }
 }
 
-/// Removes the ends of rows, and returns the range of their content.
-pub(super) fn remove_ends(ends: &mut Vec<i32>, from: usize, until: usize) -> std::ops::Range<usize> {
-    let (start, end) = (ends[from], ends[until]);
-    ends.drain(from + 1..=until);
-    ends[from + 1..].iter_mut().for_each(|later| *later -= end - start);
-    start as usize..end as usize
-}
-
-/// Whether a value is a string, or of a kind that is no number.
-#[inline(always)]
-fn is_quote_or_other(first: u8) -> bool {
-    matches!(first, b'"' | b'\'' | b'{' | b'[' | b't' | b'f')
-}
-
-/// Appends a string in double quotes; the caller appends its end.
-#[inline(always)]
-fn string(data: &mut Vec<u8>, input: Input<'_>, at: usize) -> Parsed<usize> {
-    let text = super::text::string(input.bytes, input.end, at + 1)?;
-    let (start, length) = (data.len(), text.end - at - 1);
-    if text.escaped {
-        unescape(input.bytes, at + 1, text.end, data)?;
-    } else if length <= 32 {
-        reserve(data, 32)?;
-        // A copy of constant size needs no call. What is too much is removed.
-        data.extend_from_slice(&load16(input.bytes, at + 1).to_le_bytes());
-        if length > 16 {
-            data.extend_from_slice(&load16(input.bytes, at + 17).to_le_bytes());
-        }
-        data.truncate(start + length);
-    } else {
-        extend(data, &input.bytes[at + 1..text.end])?;
-    }
-    Ok(text.end + 1)
-}
-
-/// Appends a string in single quotes without them, and any other value as it is written.
-#[inline(never)]
-fn other_text(data: &mut Vec<u8>, input: Input<'_>, state: &mut State, at: usize, first: u8) -> Parsed<usize> {
-    let end = skip(input, state, at)?;
-    if first == b'\'' {
-        unescape(input.bytes, at + 1, end - 1, data)?;
-    } else {
-        extend(data, &input.bytes[at..end])?;
-    }
-    Ok(end)
-}
-
-#[inline(always)]
-fn to_f64(number: &Number, input: Input<'_>, at: usize) -> f64 {
-    if number.exact {
-        let value = number.digits as f64 / POWERS_OF_TEN[number.fraction];
-        // As in Java, the integer -0 is 0.
-        let negated = number.negative && (number.digits != 0 || number.kind == NumberKind::Decimal);
-        return if negated { -value } else { value };
-    }
-    match number.kind {
-        NumberKind::NonFinite(value) => value,
-        _ => input.text(at, number.end).parse().unwrap_or_default(), // Rust's grammar contains that of JSON
-    }
-}
-
-fn to_f32(number: &Number, input: Input<'_>, at: usize) -> f32 {
-    match number.kind {
-        NumberKind::NonFinite(value) => value as f32,
-        NumberKind::Integer if number.exact && number.digits == 0 => 0.0,
-        _ => input.text(at, number.end).parse().unwrap_or_default(),
-    }
-}
-
-/// A string that Spark reads as a number, and its end.
-#[cold]
-fn quoted_number(input: Input<'_>, at: usize) -> Option<(f64, usize)> {
-    let text = input.string(at).ok()?;
-    match number(input.bytes, text.end, at + 1) {
-        Ok(Number { end, kind: NumberKind::NonFinite(value), .. }) if end == text.end => Some((value, end + 1)),
-        _ => None,
-    }
-}
-
-/// An integer and its end, or why the value is none.
-#[inline(always)]
-fn integer(input: Input<'_>, at: usize, first: u8) -> Parsed<Result<(i64, usize), Reason>> {
-    if is_quote_or_other(first) {
-        return Ok(Err(Reason::Type));
-    }
-    let number = number(input.bytes, input.end, at)?;
-    if number.kind != NumberKind::Integer {
-        return Ok(Err(Reason::Type));
-    }
-    if number.exact {
-        let value = number.digits as i64;
-        return Ok(Ok((if number.negative { -value } else { value }, number.end)));
-    }
-    Ok(input.text(at, number.end).parse().map(|value| (value, number.end)).map_err(|_| Reason::Range))
-}
-
-fn range_or_type(integer: Result<(i64, usize), Reason>) -> Reason {
-    integer.err().unwrap_or(Reason::Range)
-}
-
 /// Appends a VARIANT. It does not fit its column if it is too large.
 fn encode_variant(variants: &mut Variants, input: Input<'_>, state: &mut State, at: usize) -> Parsed<usize> {
     let end = variants.encode(input, state, at)?;
@@ -590,4 +486,97 @@ impl Entries {
         state.unfit = unfit;
         Ok(at + 1)
     }
+}
+
+/// The fields of an object, one column each. A column has fewer rows than objects if its last ones are null: they are
+/// appended when it gets another value, or at the end (`Column::pad`).
+pub(super) struct Object {
+    pub columns: Vec<Column>,
+    keys: ObjectKeys,
+}
+
+impl Object {
+    pub fn new(fields: &[&FieldRef], depth: usize) -> Result<Object, ArrowError> {
+        let keys = ObjectKeys::new(fields.iter().copied())?;
+        let columns = fields.iter().map(|field| Column::new(field.data_type(), depth)).collect::<Result<_, _>>()?;
+        Ok(Object { columns, keys })
+    }
+
+    /// Decodes the object at `start` into row `row` of its columns; returns the position after it.
+    #[inline(always)]
+    pub fn decode(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
+        let mut at = start;
+        let mut slot = 0;
+        loop {
+            let column = match self.keys.predicted(input, at, slot) {
+                Some(prediction) => {
+                    at += prediction.length;
+                    // There may be more blanks than in the previous object.
+                    if input.byte(at) <= b' ' {
+                        at = input.blanks(at);
+                    }
+                    prediction.target
+                }
+                None => {
+                    if slot > 0 && input.byte(at) == b'}' {
+                        return Ok(at + 1);
+                    }
+                    match self.keys.key(input, state, at, slot)? {
+                        Key::Value { at: value, column } => {
+                            at = value;
+                            column
+                        }
+                        Key::End(end) => return Ok(end),
+                    }
+                }
+            };
+            slot += 1;
+            if column == UNWANTED {
+                at = skip(input, state, at)?;
+            } else {
+                let column = &mut self.columns[column as usize];
+                if column.rows > row {
+                    at = decode_duplicate(column, input, state, at, row)?;
+                } else {
+                    if column.rows < row {
+                        column.pad(row)?;
+                    }
+                    at = column.decode(input, state, at)?;
+                }
+            }
+            if at > input.end {
+                return Err(Malformed { at: input.end, reason: Reason::Truncated });
+            }
+        }
+    }
+
+    /// The same for an object within another one.
+    #[inline(never)]
+    pub fn decode_nested(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
+        self.decode(input, state, start, row)
+    }
+
+    /// Removes the rows from `rows` on from the columns that have them.
+    #[inline(always)]
+    pub fn truncate(&mut self, rows: usize) {
+        for column in &mut self.columns {
+            if column.rows > rows {
+                column.truncate(rows);
+            }
+        }
+    }
+}
+
+/// The last value of a repeated key counts, unless it does not fit.
+#[cold]
+#[inline(never)]
+fn decode_duplicate(column: &mut Column, input: Input<'_>, state: &mut State, at: usize, row: usize) -> Parsed<usize> {
+    state.unfit = false;
+    let end = column.decode(input, state, at)?;
+    if state.unfit {
+        column.truncate(row + 1);
+    } else {
+        column.remove(row, row + 1);
+    }
+    Ok(end)
 }

@@ -4,9 +4,8 @@ use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
 use super::arrays::struct_array;
-use super::column::{Column, map_fields};
+use super::column::{Column, Object, map_fields};
 use super::error::{Malformed, Parsed, Reason, unexpected};
-use super::object::Object;
 use super::skip::{Input, State};
 use super::time::TimeZone;
 use super::variant::is_variant;
@@ -58,7 +57,7 @@ impl JsonDecoder {
         };
         let corrupt_index = corrupt_record.as_ref().map(|corrupt| corrupt.index);
         let wanted = fields.iter().enumerate().filter(|(index, _)| Some(*index) != corrupt_index);
-        let object = Object::new(wanted.map(|(_, field)| field), 0)?;
+        let object = Object::new(&wanted.map(|(_, field)| field).collect::<Vec<_>>(), 0)?;
         let state = State::new(TimeZone::new(utc_offsets));
         Ok(JsonDecoder { fields, object, corrupt_record, state, limit: check_limit(limit)? })
     }

@@ -19,7 +19,9 @@ use super::variant_bytes::{
     push_decimal, push_double, push_integer, push_large_decimal, push_metadata, push_null, push_string,
 };
 use super::variant_keys::{Field, Keys, ROOT, Slot};
-use crate::values::{MAX_RETAINED_BYTES, OutOfMemory, Spare, extend, push, replace_invalid, reserve, resize};
+use crate::values::{
+    MAX_RETAINED_BYTES, OutOfMemory, Spare, extend, push, remove_ends, replace_invalid, reserve, resize,
+};
 
 /// Which values are accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -462,7 +464,7 @@ impl Bytes {
     }
 
     fn remove(&mut self, from: usize, until: usize) {
-        self.data.drain(super::column::remove_ends(&mut self.ends, from, until));
+        self.data.drain(remove_ends(&mut self.ends, from, until));
     }
 
     fn finish(&mut self) -> Result<ArrayRef, ArrowError> {

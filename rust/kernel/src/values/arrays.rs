@@ -77,3 +77,11 @@ fn bits(byte: u8, rows: usize) -> Result<Vec<u8>, OutOfMemory> {
     resize(&mut bits, rows.div_ceil(8), byte)?;
     Ok(bits)
 }
+
+/// Removes the ends of rows, and returns the range of their content.
+pub(crate) fn remove_ends(ends: &mut Vec<i32>, from: usize, until: usize) -> std::ops::Range<usize> {
+    let (start, end) = (ends[from], ends[until]);
+    ends.drain(from + 1..=until);
+    ends[from + 1..].iter_mut().for_each(|later| *later -= end - start);
+    start as usize..end as usize
+}

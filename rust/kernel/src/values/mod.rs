@@ -8,7 +8,7 @@ mod malformed;
 mod memory;
 mod program_numbers;
 
-pub(crate) use arrays::{boolean_buffer, fits_column, null_buffer, replace_invalid, string_array};
+pub(crate) use arrays::{boolean_buffer, fits_column, null_buffer, remove_ends, replace_invalid, string_array};
 pub(crate) use decoded_size::{DecodedSize, check_limit, element_width, width};
 pub(crate) use encoded::{Invalid, Output, Written, encode_rows, write_varint};
 pub use encoded::{InvalidReason, InvalidValue};

@@ -1,17 +1,16 @@
-//! Decodes the wanted fields of an object. The next key is predicted from the previous object.
+//! Finds the wanted fields of objects by their keys. The next key is predicted from the previous object.
 
 use std::sync::Arc;
 
 use arrow_schema::{ArrowError, Field};
 
-use super::column::Column;
-use super::error::{Malformed, Parsed, Reason, unexpected};
+use super::error::{Parsed, Reason, unexpected};
 use super::prediction::{MAX_PREDICTED_BYTES, Prediction, low_bytes};
 use super::scan::{before_quote, load16};
-use super::skip::{Input, State, skip};
+use super::skip::{Input, State};
 
 /// A field that no column is for.
-const UNWANTED: u32 = u32::MAX;
+pub(super) const UNWANTED: u32 = u32::MAX;
 
 /// Bounds of what is remembered of earlier objects: hostile ones cannot make it grow.
 const MAX_PREDICTIONS: usize = 4096;
@@ -19,96 +18,35 @@ const KNOWN_KEYS: usize = 256;
 /// With its closing quote, such a key fits into 16 bytes, and `before_quote` returns more for a longer one.
 const MAX_KNOWN_KEY: usize = 14;
 
-/// The fields of an object, one column each. A column has fewer rows than objects if its last ones are null: they are
-/// appended when it gets another value, or at the end (`Column::pad`).
-pub(super) struct Object {
-    pub columns: Vec<Column>,
+/// The names of the wanted fields, and what is remembered of earlier objects.
+pub(super) struct ObjectKeys {
     names: Vec<Vec<u8>>,
     predictions: Vec<Prediction>,
     known_keys: Vec<KnownKey>,
 }
 
-impl Object {
-    pub fn new<'a>(fields: impl Iterator<Item = &'a Arc<Field>>, depth: usize) -> Result<Object, ArrowError> {
-        let (mut names, mut columns) = (Vec::<Vec<u8>>::new(), Vec::new());
+impl ObjectKeys {
+    pub fn new<'a>(fields: impl Iterator<Item = &'a Arc<Field>>) -> Result<ObjectKeys, ArrowError> {
+        let mut names = Vec::<Vec<u8>>::new();
         for field in fields {
             let name = field.name().as_bytes().to_vec();
             if names.contains(&name) {
                 return Err(ArrowError::SchemaError(format!("there are two fields {:?}", field.name())));
             }
             names.push(name);
-            columns.push(Column::new(field.data_type(), depth)?);
         }
-        Ok(Object { columns, names, predictions: Vec::new(), known_keys: vec![KnownKey::default(); KNOWN_KEYS] })
+        Ok(ObjectKeys { names, predictions: Vec::new(), known_keys: vec![KnownKey::default(); KNOWN_KEYS] })
     }
 
-    /// Decodes the object at `start` into row `row` of its columns; returns the position after it.
+    /// Returns the prediction for the key of field `slot`, if it matches.
     #[inline(always)]
-    pub fn decode(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
-        let mut at = start;
-        let mut slot = 0;
-        loop {
-            let column = match self.predictions.get(slot) {
-                Some(prediction) if prediction.matches(input, at) => {
-                    at += prediction.length;
-                    // There may be more blanks than in the previous object.
-                    if input.byte(at) <= b' ' {
-                        at = input.blanks(at);
-                    }
-                    prediction.target
-                }
-                _ => {
-                    if slot > 0 && input.byte(at) == b'}' {
-                        return Ok(at + 1);
-                    }
-                    match self.key(input, state, at, slot)? {
-                        Key::Value { at: value, column } => {
-                            at = value;
-                            column
-                        }
-                        Key::End(end) => return Ok(end),
-                    }
-                }
-            };
-            slot += 1;
-            if column == UNWANTED {
-                at = skip(input, state, at)?;
-            } else {
-                let column = &mut self.columns[column as usize];
-                if column.rows > row {
-                    at = decode_duplicate(column, input, state, at, row)?;
-                } else {
-                    if column.rows < row {
-                        column.pad(row)?;
-                    }
-                    at = column.decode(input, state, at)?;
-                }
-            }
-            if at > input.end {
-                return Err(Malformed { at: input.end, reason: Reason::Truncated });
-            }
-        }
-    }
-
-    /// The same for an object within another one.
-    #[inline(never)]
-    pub fn decode_nested(&mut self, input: Input<'_>, state: &mut State, start: usize, row: usize) -> Parsed<usize> {
-        self.decode(input, state, start, row)
-    }
-
-    /// Removes the rows from `rows` on from the columns that have them.
-    #[inline(always)]
-    pub fn truncate(&mut self, rows: usize) {
-        for column in &mut self.columns {
-            if column.rows > rows {
-                column.truncate(rows);
-            }
-        }
+    pub fn predicted(&self, input: Input<'_>, at: usize, slot: usize) -> Option<&Prediction> {
+        self.predictions.get(slot).filter(|prediction| prediction.matches(input, at))
     }
 
     /// Reads separator, key and colon, and predicts them at `slot` of the next object.
     #[inline(never)]
-    fn key(&mut self, input: Input<'_>, state: &mut State, start: usize, slot: usize) -> Parsed<Key> {
+    pub fn key(&mut self, input: Input<'_>, state: &mut State, start: usize, slot: usize) -> Parsed<Key> {
         if slot > 0
             && let Some(key) = self.known_key(input, start, slot)
         {
@@ -173,7 +111,7 @@ impl Object {
     }
 }
 
-enum Key {
+pub(super) enum Key {
     /// A field whose value is at `at`.
     Value { at: usize, column: u32 },
     /// The position after the object.
@@ -191,18 +129,4 @@ struct KnownKey {
 fn known_index(key: u128) -> usize {
     let hash = (key as u64 ^ (key >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 56) as usize % KNOWN_KEYS
-}
-
-/// The last value of a repeated key counts, unless it does not fit.
-#[cold]
-#[inline(never)]
-fn decode_duplicate(column: &mut Column, input: Input<'_>, state: &mut State, at: usize, row: usize) -> Parsed<usize> {
-    state.unfit = false;
-    let end = column.decode(input, state, at)?;
-    if state.unfit {
-        column.truncate(row + 1);
-    } else {
-        column.remove(row, row + 1);
-    }
-    Ok(end)
 }
