@@ -68,9 +68,7 @@ class ProgressTable:
     @property
     def header(self) -> str:
         """The names of the columns."""
-        return _line(
-            "    time    written       read     behind   seconds  batch    took  records/s  open windows  behind"
-        )
+        return _line("    time    written       read        lag    lag, s  batch    took  records/s  open windows  lag")
 
     @property
     def dropped(self) -> int:
@@ -91,9 +89,10 @@ class ProgressTable:
         """
         deadline = time.monotonic() + timeout
         while True:
-            self._sample(query)
+            printed = self._sample(query)
             if done():
-                self._sample(query, last=True)
+                if not printed:
+                    self._sample(query, last=True)
                 return
             if query is not None and not query.isActive:
                 raise RuntimeError("the query ended unexpectedly") from query.exception()
@@ -122,7 +121,8 @@ class ProgressTable:
             for state in progress["stateOperators"]:
                 self._dropped[str(progress["runId"]), progress["batchId"]] = state["numRowsDroppedByWatermark"]
 
-    def _sample(self, query: StreamingQuery | None, last: bool = False) -> None:
+    def _sample(self, query: StreamingQuery | None, *, last: bool = False) -> bool:
+        """Measure, and print a row if one is due; return whether it was."""
         written = self._replay.written
         batch, duration, rate, seconds_behind = "-", "-", "-", "-"
         progress = None if query is None else query.lastProgress
@@ -151,6 +151,7 @@ class ProgressTable:
             print(f"\r      {_line(row)}", end="\n" if due else "", flush=True)
         elif due:
             print(f"      {row.rstrip()}", flush=True)
+        return due
 
     def _seconds_behind(self, query: StreamingQuery) -> str:
         lag = self._monitor.lag(query)

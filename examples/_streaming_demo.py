@@ -109,6 +109,7 @@ def _replay(steps: Steps, spark: SparkSession, servers: str, topics: _flights.To
                 replay.write([_CLOSING_RECORD])
             return table.read == replay.written > replay.total and table.open_windows == 1
 
+        steps.say("A window is a day at an airport. One more record, a month later, closes the last windows.")
         steps.say(table.header)
         replay.start()
         run_until(lambda: replay.written >= replay.total // 2 and table.read > 0)

@@ -33,7 +33,8 @@ OUTPUT = Path(__file__).resolve().parent.parent / "demo-output"
 
 NEXT = """
 What to try next:
-  python -m pyspark_kafka_direct.broker    a local Kafka broker for tests, on 127.0.0.1:9092 (in {bin})
+  docs/first-query.md                      a query of yours, batch and stream, with this broker on 127.0.0.1:9092:
+  {bin}/python -m pyspark_kafka_direct.broker --topic flights:6 --sample flights
   .schema("value binary, offset long")     before .load(): only these columns are decoded, at half the cost
   .option("minPartitions", "12")           more tasks than the topic has partitions
   docs/sink.md                             writing, at least once and exactly once

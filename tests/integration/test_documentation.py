@@ -60,7 +60,10 @@ def servers() -> Iterator[str]:
     with shared_broker("plain") as kafka:
         create_topics(
             kafka.bootstrap_servers,
-            [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events", "dead-letters"])],
+            [
+                FLIGHTS_TOPIC,
+                *parse_topics(["copies", "copies-once", "delays", "alerts", "counts", "events", "dead-letters"]),
+            ],
         )
         with FlightsProducer(kafka.bootstrap_servers) as sample:
             sample.produce_due()
