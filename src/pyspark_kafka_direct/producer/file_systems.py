@@ -27,33 +27,39 @@ def arrow_uri(location: str, *, is_escaped: bool) -> str:
     scheme, authority, path = match[1].lower(), match[2] or "", match[3]
     if scheme == "dbfs":
         return f"{DBFS_MOUNT}/{path.lstrip('/')}"
-    if scheme == "file":
+    if scheme == "file":  # its host, if any, is this one
         return f"file://{path}" if is_escaped else path
     return f"{_ARROW_SCHEMES.get(scheme, scheme)}:{authority}{path if is_escaped else quote(path)}"
 
 
 def mask_secrets(message: str, location: str) -> str:
-    """Return a message without the secrets that the URI of a location may contain."""
+    """Return a message without the secrets that the URI of a location may contain, as they are spelled in the URI."""
     match = _SECRETS.fullmatch(location)
-    for secret in () if match is None else match.groups():
-        message = message.replace(secret, "***") if secret else message
+    if match is not None:
+        for secret in filter(None, match.groups()):
+            message = message.replace(secret, "***")
     return message
 
 
+def masked_repr(location: str) -> str:
+    """Return a location in quotes, without its secrets: in its ``repr`` they may be spelled otherwise."""
+    return repr(mask_secrets(location, location))
+
+
 def open_file_system(
-    location: str,
+    location: str,  # a URI is escaped
     *,
-    is_escaped: bool = True,
     subject: str = "",  # of the error message; by default the location
 ) -> tuple[fs.FileSystem, str]:
     """Return the file system of a location and the path in it, or raise ``OptionError``."""
     from pyarrow import fs
 
     try:
-        files, path = fs.FileSystem.from_uri(arrow_uri(location, is_escaped=is_escaped))
+        files, path = fs.FileSystem.from_uri(arrow_uri(location, is_escaped=True))
     except (ValueError, OSError, NotImplementedError) as error:
+        subject = subject or masked_repr(location)
         message = (
-            f"{subject or repr(location)} cannot be opened: {error}. Use an absolute path, or a URI that pyarrow.fs "
+            f"{subject} cannot be opened: {error}. Use an absolute path, or a URI that pyarrow.fs "
             "supports (file:, s3:, gs:, hdfs:, abfs:)."
         )
         raise OptionError(mask_secrets(message, location)) from None

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
-from pyspark_kafka_direct.producer.file_systems import mask_secrets, open_file_system
+from pyspark_kafka_direct.producer.file_systems import mask_secrets, masked_repr, open_file_system
 from pyspark_kafka_direct.producer.read_ahead import ReadAhead
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedOutput, decode_frames
 
@@ -48,21 +48,21 @@ class StagingLocation:
         uri: str,
         transactional_id: str,
         run: str,
-        probe: str | None = None,  # in tasks the result of `prepare` on the driver
+        probe: str | None = None,  # in tasks: what `prepare` has returned on the driver
         *,
         is_default: bool = False,  # the user has not set stagingLocation
     ) -> None:
         self._uri = uri
         self._run = run
         # For messages.
-        self._subject = f"stagingLocation {'is not set, and its default ' if is_default else ''}{uri!r}"
+        self._subject = f"stagingLocation {'is not set, and its default ' if is_default else ''}{masked_repr(uri)}"
         self._advice = (
             f"{'Set stagingLocation to' if is_default else 'Use'} a folder that the driver and all executors share, "
             "such as a network mount or an object store."
         )
         self._files, base = open_file_system(uri, subject=self._subject)
         self._folder = f"{base.rstrip('/')}/{quote(transactional_id, safe='')}"
-        self._probe = f"{self._folder}/{_PROBE_FILE}"
+        self._probe_path = f"{self._folder}/{_PROBE_FILE}"
         self._expected_probe = probe
 
     def prepare(self, system: System = SYSTEM) -> str:
@@ -72,18 +72,19 @@ class StagingLocation:
         they use the same folder as the driver.
         """
         try:
-            self._expected_probe = self._read_probe()
-            if not self._expected_probe:
+            probe = self._read_probe()
+            if not probe:
                 _create_private_folder(self._files, self._folder)
                 self._write_probe(system)
-                self._expected_probe = self._read_probe()
+                probe = self._read_probe()
         except OSError as error:
             raise OptionError(
                 self._masked(f"{self._subject} cannot be written to or read by the driver: {error}. {self._advice}")
             ) from None
-        if not self._expected_probe:
+        if not probe:
             raise OptionError(self._masked(f"{self._subject} does not return what was written to it. {self._advice}"))
-        return self._expected_probe
+        self._expected_probe = probe
+        return probe
 
     def check(self) -> None:
         """Check in a task that this is the folder that the driver uses."""
@@ -136,31 +137,35 @@ class StagingLocation:
         with contextlib.suppress(OSError, UnicodeError):
             now = system.wall_time()
             for info in self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True)):
-                if (
-                    info.type != fs.FileType.File
-                    or not info.base_name.endswith(_STAGED_SUFFIX)
-                    or info.mtime_ns is None
-                ):
+                is_staged = info.type == fs.FileType.File and info.base_name.endswith(_STAGED_SUFFIX)
+                if not is_staged or info.mtime_ns is None:
                     continue
-                run, _, name = info.base_name.partition(".")
-                batch = name.partition("-")[0]
-                retention = ORPHAN_RETENTION_SECONDS
-                if (run := unquote(run)) != self._run:
-                    has_ended = other_runs_ended and not run.startswith(JOB_RUN_PREFIX)
-                    retention = SUPERSEDED_RETENTION_SECONDS if has_ended else ORPHAN_RETENTION_SECONDS
-                elif batch.isdecimal() and int(batch) < committed_batch:
-                    retention = -math.inf  # no message of a task is accepted any more
+                retention = self._retention(
+                    info.base_name, committed_batch=committed_batch, other_runs_ended=other_runs_ended
+                )
                 if now - info.mtime_ns / 1e9 > retention:
                     deleted_count += self._delete_file(info.path)
         return deleted_count
 
+    def _retention(self, file_name: str, *, committed_batch: int, other_runs_ended: bool) -> float:
+        """Return for how many seconds after its last write a staged file is retained."""
+        # `open_spill` names it RUN.BATCH-..., with a quoted run.
+        quoted_run, _, rest = file_name.partition(".")
+        run, batch = unquote(quoted_run), rest.partition("-")[0]
+        if run != self._run:
+            has_ended = other_runs_ended and not run.startswith(JOB_RUN_PREFIX)
+            return SUPERSEDED_RETENTION_SECONDS if has_ended else ORPHAN_RETENTION_SECONDS
+        if batch.isdecimal() and int(batch) < committed_batch:
+            return -math.inf  # delete it at once: no message of a task of this batch is accepted any more
+        return ORPHAN_RETENTION_SECONDS
+
     def _write_probe(self, system: System) -> None:
         """Write the probe, unless another driver does so at this moment."""
         for attempt in range(_PROBE_ATTEMPTS + 1):
-            # If the file stays empty, its driver was killed before it wrote.
-            existing = os.O_EXCL if attempt < _PROBE_ATTEMPTS else os.O_TRUNC
+            # The last attempt replaces a file that has stayed empty: its driver was killed before it wrote.
+            existing_flag = os.O_EXCL if attempt < _PROBE_ATTEMPTS else os.O_TRUNC
             try:
-                with _open_private_file(self._files, self._probe, existing) as out:
+                with _open_private_file(self._files, self._probe_path, existing_flag) as out:
                     out.write(system.nonce().encode())
                 return
             except FileExistsError:
@@ -173,7 +178,7 @@ class StagingLocation:
 
     def _read_probe(self) -> str | None:
         try:
-            with self._files.open_input_stream(self._probe) as source:
+            with self._files.open_input_stream(self._probe_path) as source:
                 return bytes(source.read()).decode(errors="replace")
         except FileNotFoundError:
             return None
@@ -183,12 +188,17 @@ class StagingLocation:
             yield from source.chunks(path)
         except FileNotFoundError:
             raise CorruptRecordError(
-                self._masked(f"Staged records are missing: {path} in {self._uri!r} was deleted before it was sent.")
+                self._masked(
+                    f"Staged records are missing: {path} in {masked_repr(self._uri)} was deleted before it was sent."
+                )
             ) from None
         except OSError as error:
-            raise KafkaDirectError(self._masked(f"Staged records in {self._uri!r} cannot be read: {error}")) from None
+            raise KafkaDirectError(
+                self._masked(f"Staged records in {masked_repr(self._uri)} cannot be read: {error}")
+            ) from None
 
     def _delete_file(self, path: str) -> bool:
+        """Delete a file, and return whether this has deleted it; errors are only logged."""
         try:
             self._files.delete_file(path)
         except FileNotFoundError:
@@ -242,25 +252,28 @@ def _create_private_folder(files: Any, path: str) -> None:
         files.create_dir(path, recursive=True)
 
 
-def _open_private_file(files: Any, path: str, existing: int = os.O_EXCL) -> Any:
-    """Open a file for writing; on a local file system only this user can read it.
-
-    Another user may be able to write in the folder, so no link is followed, and the default flag for an ``existing``
-    file is that it is an error.
-    """
+def _open_private_file(
+    files: Any,
+    path: str,
+    existing_flag: int = os.O_EXCL,  # an existing local file is an error; O_TRUNC replaces its content
+) -> Any:
+    """Open a file for writing; on a local file system only this user can read it."""
     from pyarrow import fs
 
     if not isinstance(files, fs.LocalFileSystem):
         return files.open_output_stream(path)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | existing, 0o600), "wb")
+    # Another user may be able to write in the folder, so no link is followed.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | existing_flag
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
 def _quote_run(run: str) -> str:
-    return quote(run, safe="").replace(".", "%2E")
+    return quote(run, safe="").replace(".", "%2E")  # a dot ends the run in the name of a file
 
 
 def _write_error(uri: str, error: OSError) -> KafkaDirectError:
     message = (
-        f"Staged records cannot be written to {uri!r} (stagingLocation): {error}. Check its free space and permissions."
+        f"Staged records cannot be written to {masked_repr(uri)} (stagingLocation): {error}. Check its free space and "
+        "permissions."
     )
     return KafkaDirectError(mask_secrets(message, uri))

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import fs
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.producer.file_systems import open_file_system
+from pyspark_kafka_direct.producer.file_systems import arrow_uri, open_file_system
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ def test_local_folders(form: str, tmp_path: Path) -> None:
 def test_an_escaped_uri_and_a_path_of_hadoop_differ() -> None:
     """``Path.as_uri`` escapes, and Hadoop does not."""
     assert open_file_system("file:///tmp/a%20b")[1] == "/tmp/a b"
-    assert open_file_system("file:///tmp/a%20b", is_escaped=False)[1] == "/tmp/a%20b"
+    assert arrow_uri("file:///tmp/a%20b", is_escaped=False) == "/tmp/a%20b"
     assert open_file_system("/tmp/a%20b")[1] == "/tmp/a%20b"
 
 

@@ -17,6 +17,7 @@ from tests.unit.producer.staged_pairs import Pair, encoded, frames, staged_pair
 from pyspark_kafka_direct.datasource.write_task import StagingConfig
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
+from pyspark_kafka_direct.producer import staging_location
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames
 from pyspark_kafka_direct.producer.staging import StagedBatches, StagingWriter
 from pyspark_kafka_direct.producer.staging_location import (
@@ -338,6 +339,7 @@ def test_files_of_earlier_batches_of_the_run_are_deleted_at_once(tmp_path: Path)
         "s3://ACCESS:cret@[bad/x",
         "abfss://container@account.dfs.core.windows.net/x?sig=cret&unknown",
         "nosuch://bucket/x?token=cret",
+        "nosuch://ACCESS:se\\cret@bucket/x",
     ],
 )
 def test_errors_have_no_secrets_of_the_uri(uri: str) -> None:
@@ -347,13 +349,16 @@ def test_errors_have_no_secrets_of_the_uri(uri: str) -> None:
     assert uri.partition(":")[0] in str(caught.value)
 
 
-def test_errors_of_files_have_no_secrets_of_the_uri(location: StagingLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("uri", ["s3://ACCESS:cret@bucket/x", "s3://ACCESS:se\\cret@bucket/x"])
+def test_errors_of_files_have_no_secrets_of_the_uri(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``repr`` doubles a backslash."""
+
     class BrokenFiles:
         def __getattr__(self, _: str) -> Any:
-            raise OSError("HTTP 403 for s3://ACCESS:cret@bucket/x")
+            raise OSError(f"HTTP 403 for {uri}")
 
-    monkeypatch.setattr(location, "_files", BrokenFiles())
-    monkeypatch.setattr(location, "_uri", "s3://ACCESS:cret@bucket/x")
+    monkeypatch.setattr(staging_location, "open_file_system", lambda *_, **__: (BrokenFiles(), "bucket/x"))
+    location = StagingLocation(uri, "p.sink", "run-1")
     missing = StagedFile("x", 1, 1)
     errors: list[KafkaDirectError] = []
     for use in (
