@@ -140,7 +140,7 @@ class RecordAccumulator:
         self._on_delivery = on_delivery
         self._mark_incomplete_as_sent = mark_incomplete_as_sent
         self._linger = linger
-        self._max_batch_age_spread = _MAX_BATCH_AGE_SPREAD + linger
+        self._max_batch_age_spread = _MAX_BATCH_AGE_SPREAD + linger  # records that linger differ by so much anyway
         self._flush_now = False  # whether records do not linger; each `append` sets it
         self._delivery_timeout = settings.delivery_timeout_ms / 1000
         self._metadata_timeout = min(self._delivery_timeout, cluster.settings.default_api_timeout_ms / 1000)
@@ -148,8 +148,8 @@ class RecordAccumulator:
         self._topics: dict[str, _TopicInfo] = {}
         self._queues: list[_RecordQueue] = []
         self._unassigned: list[PendingRecord] = []  # whose topic's metadata could not be fetched yet
-        self._unreachable: TransientBrokerError | None = None  # no broker has responded during this ``append``
-        self._reports: list[DeliveryReport] = []
+        self._unreachable: TransientBrokerError | None = None  # set when no broker has responded during this `append`
+        self._reports: list[DeliveryReport] = []  # to be passed to `on_delivery`; shared with the callbacks of batches
         self._producer = BatchProducer(cluster, settings)
 
     def append(self, records: Iterable[PendingRecord], *, flush_now: bool = False) -> None:
@@ -171,16 +171,12 @@ class RecordAccumulator:
                     error = failure
                     concerns_only_partition = isinstance(error, TopicNotFoundError) and error.partition is not None
                     if not concerns_only_partition:
-                        topic_errors[record.topic] = error  # fails the topic's other records without another request
+                        topic_errors[record.topic] = error  # applies to its other records, without another request
                 else:
                     queue.records.append(record)
                     queue.size_bound += record.size_bound
                     continue
-            is_expired = record.created_at + self._metadata_timeout <= self._system.monotonic()
-            if isinstance(error, TransientBrokerError) and self._cluster.nodes and not is_expired:
-                self._unassigned.append(record)
-            else:
-                self._report_unsent([record], error)
+            self._postpone_or_fail(record, error)
 
     def poll(self, wakeup_fds: Collection[int] = ()) -> None:
         """Send ready records, and wait until there is something to do or a descriptor is readable."""
@@ -188,7 +184,8 @@ class RecordAccumulator:
         has_reported = self._report_deliveries()  # sending may take long, and futures must not wait for it
         try:
             self._send_ready_records()
-            if not self._reports:
+            if not self._reports:  # these are passed on before any wait
+                # With the last report the caller may be done (`AsyncProducer.close`), so this does not wait after one.
                 self._producer.poll(0.0 if has_reported else self._seconds_until_due(), wakeup_fds)
         except Exception as error:
             level = logging.DEBUG if isinstance(error, KafkaDirectError) else logging.ERROR
@@ -200,6 +197,15 @@ class RecordAccumulator:
     def close(self) -> None:
         """Release the connections without waiting."""
         self._producer.close()
+
+    def _postpone_or_fail(self, record: PendingRecord, error: Exception) -> None:
+        """After a transient error, let the next ``append`` try a record again until its timeout; else report it."""
+        is_expired = record.created_at + self._metadata_timeout <= self._system.monotonic()
+        was_reached = bool(self._cluster.nodes)  # if not, the address may be wrong, which waiting does not correct
+        if isinstance(error, TransientBrokerError) and was_reached and not is_expired:
+            self._unassigned.append(record)
+        else:
+            self._report_unsent([record], error)
 
     def _choose_queue(self, record: PendingRecord, topic: _TopicInfo) -> _RecordQueue:
         if record.partition is None:
@@ -236,12 +242,29 @@ class RecordAccumulator:
         return topic_info
 
     def _refresh_topic(self, record: PendingRecord) -> _TopicInfo:
-        """Fetch the metadata of a record's topic until the first record has to be reported as failed."""
-        name, settings = record.topic, self._cluster.settings
-        oldest_queued = [queue.records[0].created_at for queue in self._queues if queue.records]
+        """Fetch the metadata of a record's topic, and raise if several brokers confirm that it does not exist."""
+        name = record.topic
+        deadline = self._metadata_deadline(record)
+        while (metadata := self._request_topic(name, deadline)) is None:
+            if self._cluster.confirm_missing({TopicPartition(name, 0): None}, deadline=deadline):
+                hint = did_you_mean(name, self._cluster.all_topics(deadline=deadline))
+                raise TopicNotFoundError(
+                    f"Topic {name!r} does not exist, and writing does not create topics: create it first{hint or '.'}",
+                    topic=name,
+                )
+            self._system.sleep(self._cluster.settings.retry_backoff_max_ms / 1000)  # another broker has the topic
+        topic = self._topics.setdefault(name, _TopicInfo())
+        topic.partitions = len(metadata.partitions)
+        topic.expires_at = self._system.monotonic() + self._metadata_max_age
+        return topic
+
+    def _metadata_deadline(self, record: PendingRecord) -> Deadline:
+        """Return when the first record that a request would delay has to be reported as failed."""
+        created_without_queue = [record.created_at, *(each.created_at for each in self._unassigned[:1])]
+        created_in_queues = [queue.records[0].created_at for queue in self._queues if queue.records]
         until = min(
-            min([record.created_at, *(each.created_at for each in self._unassigned[:1])]) + self._metadata_timeout,
-            min(oldest_queued, default=record.created_at) + self._delivery_timeout,
+            min(created_without_queue) + self._metadata_timeout,
+            min(created_in_queues, default=record.created_at) + self._delivery_timeout,
             self._producer.expires_at,
         )
         now = self._system.monotonic()
@@ -249,27 +272,13 @@ class RecordAccumulator:
             until = max(until, now + MIN_STEP_SECONDS)
         elif until <= now:  # of many topics, only the first one delays the failures of all
             raise self._unreachable
-        deadline = Deadline(until, _DELIVERY_TIMEOUT, self._system)
-        while (metadata := self._request_topic(name, deadline)) is None:
-            if self._cluster.confirm_missing({TopicPartition(name, 0): None}, deadline=deadline):
-                break
-            self._system.sleep(settings.retry_backoff_max_ms / 1000)  # another broker has it
-        else:
-            topic = self._topics.setdefault(name, _TopicInfo())
-            topic.partitions = len(metadata.partitions)
-            topic.expires_at = self._system.monotonic() + self._metadata_max_age
-            return topic
-        hint = did_you_mean(name, self._cluster.all_topics(deadline=deadline))
-        raise TopicNotFoundError(
-            f"Topic {name!r} does not exist, and writing does not create topics: create it first{hint or '.'}",
-            topic=name,
-        )
+        return Deadline(until, _DELIVERY_TIMEOUT, self._system)
 
     def _request_topic(self, name: str, deadline: Deadline) -> TopicMetadata | None:
         try:
             return self._cluster.topics([name], deadline=deadline).get(name)
         except TransientBrokerError as error:
-            if error.topic is None:
+            if error.topic is None:  # no broker has responded, so a request for another topic would fail, too
                 self._unreachable = error
             raise
 
@@ -278,7 +287,7 @@ class RecordAccumulator:
         while ready := self._ready_queues():
             for queue in ready:
                 self._encode_and_enqueue(queue.take_batch(self._settings.batch_bytes, self._max_batch_age_spread))
-            self._producer.poll(0.0)
+            self._producer.poll(0.0)  # a batch that it sends leaves its queue, so the partition may be ready again
             self._expire_records()
             if self._reports:
                 break  # the next poll continues: connecting may take long, and futures must not wait for it
@@ -306,7 +315,7 @@ class RecordAccumulator:
                 until = encoded_count + encoded.records
                 batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports, self._cluster))
                 encoded_count = until
-        except Exception as error:  # the producer has not failed, and has other records
+        except Exception as error:  # concerns only these records: the producer does not have them
             self._report_unsent(records, error)
             return
         try:
@@ -331,7 +340,7 @@ class RecordAccumulator:
         settings = self._settings
         topic = records[0].topic
         partition = records[0].partition
-        assert partition is not None
+        assert partition is not None  # `_choose_queue` has set it
         columns = {
             "key": binary_column([record.key for record in records]),
             "value": binary_column([record.value for record in records]),
@@ -342,7 +351,7 @@ class RecordAccumulator:
             columns["headers"] = header_column([record.headers for record in records])
         encoder = RecordEncoder(
             topic=topic,
-            partitions=partition + 1,
+            partitions=partition + 1,  # the smallest number with this partition, which the rows name
             codec=settings.codec,
             level=settings.level,
             batch_bytes=settings.batch_bytes,
@@ -374,14 +383,14 @@ class RecordAccumulator:
             if queue.records:
                 created_at = queue.records[0].created_at
                 times.append(created_at + self._delivery_timeout)
-                if not self._producer.queued_batches(queue.partition):
+                if not self._producer.queued_batches(queue.partition):  # else a response makes the queue ready
                     times.append(created_at + self._linger)
         return max(0.0, min(times) - now)
 
     def _report_deliveries(self) -> bool:
         """Report the outcomes that are known, and return whether there were any."""
         has_reports = bool(self._reports)
-        while self._reports:
+        while self._reports:  # `_fail_queued` adds some
             reports = self._reports[:]
             self._reports.clear()
             for report in reports:
@@ -396,10 +405,10 @@ class RecordAccumulator:
         if topic is None:
             return
         topic.expires_at = 0.0  # a recreated topic may have fewer partitions
-        for number, queue in topic.queues.items():
-            if queue.records and error.partition in (None, number):
+        for partition, queue in topic.queues.items():
+            if queue.records and error.partition in (None, partition):
                 message = "The topic, or its partition, does not exist: earlier records could not be written either."
-                error_of_queue = TopicNotFoundError(message, topic=error.topic, partition=number)
+                error_of_queue = TopicNotFoundError(message, topic=error.topic, partition=partition)
                 self._report_unsent(queue.remove_all(), error_of_queue)
 
 
@@ -429,7 +438,7 @@ class _RecordQueue:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.records: deque[PendingRecord] = deque()
-        self.size_bound = 0
+        self.size_bound = 0  # of all records
 
     def take_batch(self, max_bytes: int, max_age_spread: float) -> list[PendingRecord]:
         """Remove and return the records of the next batch, at least one."""
@@ -473,11 +482,11 @@ class _BatchCallback:
     ) -> None:
         self.records = records
         self.encoded = encoded
-        self.failed_count = 0
+        self.failed_count = 0  # of the first records: `_encode_and_enqueue` reports the others if `enqueue` fails
         self._reports = reports
         self._cluster = cluster
         self._partition = TopicPartition(records[0].topic, encoded.partition)
-        self._topic_id = self._known_topic_id()
+        self._topic_id = self._known_topic_id()  # before the records are sent
         leader = cluster.known_leaders([self._partition]).get(self._partition)
         self._leader_epoch = -1 if leader is None else leader.epoch
 
@@ -488,8 +497,10 @@ class _BatchCallback:
         if append_time != NO_TIMESTAMP and append_time == max(record.timestamp for record in records):
             append_time = NO_TIMESTAMP
         if self._topic_id == self._known_topic_id():
-            report = DeliveryReport(records, base_offset, append_time, None, self._topic_id, self._leader_epoch)
-        else:  # it was recreated before or after the records were written
+            report = DeliveryReport(
+                records, base_offset, append_time, topic_id=self._topic_id, leader_epoch=self._leader_epoch
+            )
+        else:  # the topic was recreated before or after the records were written, so their topic's id is not known
             report = DeliveryReport(records, base_offset, append_time)
         self._reports.append(report)
 

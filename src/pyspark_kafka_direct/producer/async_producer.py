@@ -188,9 +188,9 @@ class AsyncProducer:
             while self._signal is not None and (remaining := ends_at - self._system.monotonic()) > 0:
                 self._system.wait(self._changed, remaining)
             self._aborted = True
-            self._request_flush()
+            self._request_flush()  # wakes the thread, which ends although records are incomplete
             has_incomplete_records = any(not record.completion_claimed for record in self._incomplete.values())
-        if has_incomplete_records or self._callbacks:
+        if has_incomplete_records or self._callbacks:  # callbacks remain if one of them hangs
             message = f"The producer was closed, and the record was not acknowledged within {seconds:g} s."
             timeout = max(ends_at - self._system.monotonic(), _CALLBACK_GRACE_SECONDS)
             # In another thread, because the callbacks of these records may hang.
@@ -226,7 +226,7 @@ class AsyncProducer:
         context: object,
     ) -> PendingRecord:
         """Validate the arguments, and return the record with an upper bound of its encoded size."""
-        if self._pid != os.getpid():
+        if self._pid != os.getpid():  # `_check_process` raises the error; to call it for each record would take longer
             self._check_process()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, got {type(topic).__name__}")
@@ -296,7 +296,7 @@ class AsyncProducer:
                     self._sent_count += 1
                     self._buffered_bytes += size
                     self._new_records.append(record)
-                    if len(self._new_records) == 1:
+                    if len(self._new_records) == 1:  # otherwise the thread was woken, and has not taken them yet
                         signal.set()
                     return
         failure = with_outcome(error, outcome_unknown=False)
@@ -309,7 +309,7 @@ class AsyncProducer:
     def _wait_for_memory(self, record: PendingRecord) -> KafkaDirectError | None:
         """Wait until ``buffer.memory`` has space for a record; return a timeout error if it stays full."""
         if self.in_callback:
-            return None  # a callback cannot wait for its own thread
+            return None  # it may exceed the memory, because it cannot wait for its own thread
         limit = max(self._settings.buffer_bytes - record.size_bound - _MEMORY_OVERHEAD, 0)
         ends_at = self._system.monotonic() + self._settings.delivery_timeout_ms / 1000
         self._request_flush()
@@ -386,7 +386,7 @@ class AsyncProducer:
             self._fail(claimed_records, repeat(error))
         elif len(claimed_records) == len(records):
             self._acknowledge(report, report.with_offsets())
-        else:
+        else:  # `close` has failed the others
             claimed = set(claimed_records)
             self._acknowledge(report, (pair for pair in report.with_offsets() if pair[1] in claimed))
         self._run_callbacks()
@@ -406,7 +406,7 @@ class AsyncProducer:
                 timestamp = record.timestamp if append_time == -1 else append_time
                 if future is not None:
                     future.acknowledge(batch, offset, timestamp)
-                    if future.has_lists:
+                    if future.is_observed:
                         add_callback(future.call_callbacks)
                 elif callback is not None:
                     add_callback(partial(callback, batch.metadata(offset, timestamp), None))
@@ -482,7 +482,7 @@ class AsyncProducer:
             self._changed.notify_all()
 
     def _request_flush(self) -> None:
-        """Send records without lingering until ``_flushes_in_progress`` is decremented again."""
+        """Send records without lingering until the caller decrements ``_flushes_in_progress``; ``close`` never does."""
         self._flushes_in_progress += 1
         if self._signal is not None:
             self._signal.set()

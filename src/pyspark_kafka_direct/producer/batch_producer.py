@@ -20,6 +20,7 @@ from pyspark_kafka_direct.producer.leader_lookup import LeaderLookup
 from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
 from pyspark_kafka_direct.producer.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
 from pyspark_kafka_direct.producer.produce_errors import (
+    SHORT_BACKOFF_ERRORS,
     WRITING,
     BatchDecision,
     decide_for_error_code,
@@ -29,7 +30,6 @@ from pyspark_kafka_direct.producer.produce_errors import (
 )
 from pyspark_kafka_direct.producer.producer_id_manager import AssignedProducerId, ProducerIdManager
 from pyspark_kafka_direct.producer.written_range import WrittenRange
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.records import set_producer_state, split_batch
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ _MAX_IN_FLIGHT: Final = 5
 
 MIN_STEP_SECONDS: Final = 1.0  # for metadata, a connection or a producer id, even if a batch has expired
 
-# For milliseconds after the end of a transaction, a broker may return CONCURRENT_TRANSACTIONS to the next one; with
-# transaction.version below 2 it returns NOT_ENOUGH_REPLICAS instead (ReplicaManager).
-_SHORT_BACKOFF: Final = 0.01
-_SHORT_BACKOFF_ERRORS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
+_SHORT_BACKOFF: Final = 0.01  # seconds before the first retry after SHORT_BACKOFF_ERRORS
 
 
 class BatchProducer:
@@ -93,8 +90,8 @@ class BatchProducer:
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         # Dicts without values are ordered sets.
         self._incomplete_partitions: dict[PartitionQueue, None] = {}  # with unacknowledged batches
-        self._began_at = self._system.monotonic()  # the last run of `_run_once`
-        self._backing_off_partitions: dict[PartitionQueue, None] = {}
+        self._began_at = self._system.monotonic()  # when `_run_once` was last called
+        self._backing_off_partitions: dict[PartitionQueue, None] = {}  # since an error, until an acknowledgement
         self._partitions_without_leader: dict[PartitionQueue, None] = {}
         self._channels: dict[Node, BrokerChannel] = {}
         self._added_partitions: set[TopicPartition] = set()
@@ -119,7 +116,7 @@ class BatchProducer:
     def expires_at(self) -> float:
         """The monotonic time at which the first queued batch expires."""
         default = self._system.monotonic() + self._delivery_timeout
-        return min((self._expires_at(partition.head) for partition in self._incomplete_partitions), default=default)
+        return min((self._batch_expires_at(queue.head) for queue in self._incomplete_partitions), default=default)
 
     @property
     def has_queued_batches(self) -> bool:
@@ -164,7 +161,7 @@ class BatchProducer:
             if more_follows and self._defer_small_batch(batch):
                 return
             self._run_once()
-            while self._buffered_bytes > max(self._settings.buffer_bytes, size):
+            while self._buffered_bytes > max(self._settings.buffer_bytes, size):  # a larger batch may be alone
                 self._wait()
                 self._run_once()
 
@@ -204,7 +201,7 @@ class BatchProducer:
         self._fail_all_batches(error)
         self._disconnect()
         replacement = BatchProducer(self._cluster, self._settings)
-        replacement._producer_ids = self._producer_ids
+        replacement._producer_ids = self._producer_ids  # which know where the next epoch is needed
         return replacement
 
     @contextmanager
@@ -227,6 +224,7 @@ class BatchProducer:
         """Fail all batches, unless the producer has failed or is closed."""
         if self._closed:
             return
+        # Later calls raise it again. After others, such as KeyboardInterrupt, they report that the producer is closed.
         self._failure = error if isinstance(error, KafkaDirectError) else None
         self._closed = True
         for partition in self._incomplete_partitions:
@@ -266,6 +264,7 @@ class BatchProducer:
         callback: DeliveryCallback | None,
         created_at: float | None,
     ) -> None:
+        """Queue a batch, or its halves if the topic has rejected one of this size; the halves may be split again."""
         rejected_size = self._rejected_sizes.get(topic_partition.topic)
         if rejected_size is not None and len(data) >= rejected_size and record_count > 1:
             first_count = (record_count + 1) // 2  # as in ``split_batch``
@@ -325,7 +324,9 @@ class BatchProducer:
         for channel in list(self._channels.values()):
             while channel.can_send and (batches := self._drain(channel)):
                 self._send(channel, batches)
-        self._check_deadlines()
+        now = self._system.monotonic()
+        for partition in self._delayed_partitions():
+            self._fail_expired(partition, now)
 
     def _wait(self, seconds: float | None = None, wakeup_fds: Collection[int] = ()) -> None:
         """Wait for a response, a due retry or timeout, a readable descriptor, or the end of the given time."""
@@ -334,7 +335,7 @@ class BatchProducer:
             return
         now = self._system.monotonic()
         wake_times = [channel.response_due for channel in active_channels]
-        # A pause may have ended since run_once looked at the clock.
+        # `_run_once` may have missed the end of pauses that ended after it began: for these, do not wait.
         wake_times += [
             channel.throttled_until
             for channel in self._channels.values()
@@ -343,8 +344,8 @@ class BatchProducer:
         for partition in self._delayed_partitions():
             if partition.next_attempt_at > self._began_at:
                 wake_times.append(partition.next_attempt_at)
-            if partition.nothing_in_flight:
-                wake_times.append(self._expires_at(partition.head))  # which may be over since the last check
+            if partition.nothing_in_flight:  # else its head does not expire yet
+                wake_times.append(self._batch_expires_at(partition.head))
         if seconds is not None:
             wake_times.append(now + seconds)
         until = min(wake_times, default=now)
@@ -356,15 +357,15 @@ class BatchProducer:
         due = [partition for partition in self._partitions_without_leader if partition.next_attempt_at <= now]
         if not due:
             return
-        for partition, result, is_final in self._leader_lookup.find(due, self._deadline()):
-            if not isinstance(result, KafkaDirectError):
-                partition.leader = result
+        for partition, leader_or_error, waiting_is_useless in self._leader_lookup.find(due, self._deadline()):
+            if not isinstance(leader_or_error, KafkaDirectError):
+                partition.leader = leader_or_error
                 del self._partitions_without_leader[partition]
                 self._enqueue_partition(partition)
-            elif is_final:
-                self._fail_partition(partition, result)
+            elif waiting_is_useless:
+                self._fail_partition(partition, leader_or_error)
             else:
-                self._back_off(partition, result)
+                self._back_off(partition, leader_or_error)  # it stays without a leader, and is due again after a pause
 
     def _drain(self, channel: BrokerChannel) -> RequestBatches:
         """Return the batches of the next request: at most one per partition, up to ``max.request.size``."""
@@ -374,21 +375,12 @@ class BatchProducer:
         for partition in list(channel.ready_partitions):
             self._fail_expired(partition, now)
             if not partition.may_send(now) or partition.head is None:
-                continue
+                continue  # it stays ready
             size += len(partition.head.data)
             if batches and size > self._settings.max_request_bytes:
                 break
-            if partition.needs_producer_id:
-                previous = partition.partition_sequence
-                try:
-                    sequence = self._producer_ids.sequence_for(partition.topic_partition, previous, self._deadline())
-                except TransientBrokerError as error:
-                    # All partitions that need an id wait, so that a request that fails is not repeated for each.
-                    for waiting in chain.from_iterable(each.ready_partitions for each in self._channels.values()):
-                        if waiting.needs_producer_id:
-                            self._back_off(waiting, error)
-                    break
-                partition.reset_producer_id(sequence)
+            if partition.needs_producer_id and not self._set_producer_id(partition):
+                break
             batch = batches[partition] = partition.send(now)
             if partition.partition_sequence is not None and not batch.has_producer_state:
                 producer_id, epoch = partition.partition_sequence.producer
@@ -396,8 +388,22 @@ class BatchProducer:
                 set_producer_state(batch.data, producer_id, epoch, batch.sequence, transactional=transactional)
                 batch.has_producer_state = True
             del channel.ready_partitions[partition]
-            self._enqueue_partition(partition)  # behind the others
+            self._enqueue_partition(partition)  # behind the others, if it has another batch
         return batches
+
+    def _set_producer_id(self, partition: PartitionQueue) -> bool:
+        """Set the producer id or next epoch of a partition; after a transient error, back off and return False."""
+        previous = partition.partition_sequence
+        try:
+            sequence = self._producer_ids.sequence_for(partition.topic_partition, previous, self._deadline())
+        except TransientBrokerError as error:
+            # All partitions that need an id wait, so that a request that fails is not repeated for each.
+            for waiting in chain.from_iterable(each.ready_partitions for each in self._channels.values()):
+                if waiting.needs_producer_id:
+                    self._back_off(waiting, error)
+            return False
+        partition.reset_producer_id(sequence)
+        return True
 
     def _send(self, channel: BrokerChannel, batches: RequestBatches) -> None:
         if self._add_partitions_to_transaction is not None:
@@ -413,8 +419,9 @@ class BatchProducer:
             self._handle_disconnect(channel, error, channel.disconnect(), unsent=batches)
             return
         try:
-            channel.send(batches, min(map(self._expires_at, batches.values())))
+            channel.send(batches, min(map(self._batch_expires_at, batches.values())))
         except TransientBrokerError as error:
+            # The broker may have received the whole request.
             self._handle_disconnect(channel, error, [*channel.disconnect(), *batches.items()])
             return
         if self._settings.acks == 0:
@@ -445,47 +452,44 @@ class BatchProducer:
             is_oldest=is_oldest,
             idempotent=self._producer_ids.idempotent,
             can_change_epoch=self._producer_ids.can_change_epoch,
-            copy_may_exist=bool(response.error_code) and partition.copy_may_exist(batch),
+            copy_may_exist=bool(response.error_code) and partition.copy_may_exist(batch),  # it matters after an error
         )
         if decision is BatchDecision.COMPLETE:
             self._acknowledge(partition, batch, response.base_offset, response.log_append_time_ms)
             return
         batch.outcome_unknown |= may_have_been_written(response.error_code)
-        broker = str(channel.node)
+        error = error_for_response(
+            response,
+            partition.topic_partition,
+            broker=str(channel.node),
+            record_count=batch.record_count,
+            data=batch.data,
+            operation=self._operation,
+        )
         # Batches with a callback fail in order: until it is the oldest, such a batch is sent again.
         if decision is BatchDecision.FAIL and (is_oldest or batch.callback is None):
-            error = error_for_response(
-                response,
-                partition.topic_partition,
-                broker,
-                record_count=batch.record_count,
-                data=batch.data,
-                operation=self._operation,
-            )
             self._fail_batch(partition, batch, error)
-            self._enqueue_partition(partition)
-            return
-        if decision is BatchDecision.SPLIT:
-            topic = partition.topic_partition.topic
-            self._rejected_sizes[topic] = min(len(batch.data), self._rejected_sizes.get(topic, len(batch.data)))
-            halves = split_batch(batch.data)
-            self._buffered_bytes += len(halves[0]) + len(halves[1]) - len(batch.data)
-            partition.split_and_reenqueue(batch, halves)
+        elif decision is BatchDecision.SPLIT:
+            self._split_batch(partition, batch)  # and send the halves without a pause
         else:
             partition.reenqueue(batch)
-        if decision is BatchDecision.RETRY_WITH_NEXT_EPOCH:
-            partition.needs_producer_id = True
-        if decision is BatchDecision.RETRY_WITH_NEW_LEADER:
-            self._forget_leader(partition, channel.node, self._cluster.nodes.get(response.leader))
-        if is_oldest and decision is not BatchDecision.SPLIT:
-            topic, partition_id = partition.topic_partition
-            code = response.error_code
-            error = error_for(
-                code, self._operation, topic=topic, partition=partition_id, broker=broker, detail=response.message
-            )
-            is_short = code in _SHORT_BACKOFF_ERRORS and self._producer_ids.transactional_id is not None
-            self._back_off(partition, error, is_short=is_short)
+            if decision is BatchDecision.RETRY_WITH_NEXT_EPOCH:
+                partition.needs_producer_id = True
+            if decision is BatchDecision.RETRY_WITH_NEW_LEADER:
+                self._forget_leader(partition, channel.node, self._cluster.nodes.get(response.leader))
+            if is_oldest:  # later batches may have failed only because of an earlier one
+                is_transactional = self._producer_ids.transactional_id is not None
+                is_short = is_transactional and response.error_code in SHORT_BACKOFF_ERRORS
+                self._back_off(partition, error, is_short=is_short)
         self._enqueue_partition(partition)
+
+    def _split_batch(self, partition: PartitionQueue, batch: ProducerBatch) -> None:
+        """Queue the halves of a batch that is too large, and let later batches of its size be split before sending."""
+        topic, size = partition.topic_partition.topic, len(batch.data)
+        self._rejected_sizes[topic] = min(size, self._rejected_sizes.get(topic, size))
+        halves = split_batch(batch.data)
+        self._buffered_bytes += len(halves[0]) + len(halves[1]) - size
+        partition.split_and_reenqueue(batch, halves)
 
     def _fail_batch(self, partition: PartitionQueue, batch: ProducerBatch, error: KafkaDirectError) -> None:
         """Fail one batch through its callback; without a callback, raise the error, which fails all batches."""
@@ -500,7 +504,7 @@ class BatchProducer:
         )
 
     def _fail_partition(self, partition: PartitionQueue, error: KafkaDirectError) -> None:
-        """Fail the queued batches of a partition without a leader; none of them is in flight."""
+        """Fail the queued batches of a partition that has no leader, and never will."""
         while partition.head is not None:
             self._fail_batch(partition, partition.head, error)
         self._partitions_without_leader.pop(partition, None)
@@ -512,7 +516,7 @@ class BatchProducer:
         self._buffered_bytes -= len(batch.data)
         if batch.callback is not None:
             batch.callback.on_acknowledged(batch.first_index, batch.record_count, offset, append_time)
-        if partition.last_error is None:
+        if partition.last_error is None:  # else an older batch failed, and the partition keeps backing off
             self._backing_off_partitions.pop(partition, None)
         if partition.is_complete:
             del self._incomplete_partitions[partition]
@@ -530,7 +534,7 @@ class BatchProducer:
         lost_batches: list[tuple[PartitionQueue, ProducerBatch]],
         unsent: RequestBatches | None = None,
     ) -> None:
-        """Queue again the batches in flight on a broken connection, and those that could not be sent on it."""
+        """Queue again the batches whose responses are lost, and the unsent ones, and find the leaders again."""
         unsent = unsent or {}
         for _, batch in lost_batches:
             batch.outcome_unknown = True
@@ -556,28 +560,25 @@ class BatchProducer:
         partition.back_off(error, self._system.monotonic(), backoff.pause(partition.attempts, self._system))
         self._backing_off_partitions[partition] = None
 
-    def _check_deadlines(self) -> None:
-        now = self._system.monotonic()
-        for partition in self._delayed_partitions():
-            self._fail_expired(partition, now)
-
     def _fail_expired(self, partition: PartitionQueue, now: float) -> None:
-        while partition.head is not None and self._expires_at(partition.head) <= now and partition.nothing_in_flight:
-            last_error = partition.last_error
-            reason = (
-                self._delay_reason(partition, now) if last_error is None else f"The last error: {last_error.message}"
-            )
+        """Fail the queued batches that have expired, unless one in flight may still be acknowledged before them."""
+        while (head := partition.head) is not None and partition.nothing_in_flight:
+            if self._batch_expires_at(head) > now:
+                return
+            cause = partition.last_error
+            reason = self._delay_reason(partition, now) if cause is None else f"The last error: {cause.message}"
             topic, partition_id = partition.topic_partition
-            outcome = "; some may have been written" if partition.head.callback is None else ""
+            # For a callback, `with_outcome` adds what is known of these records.
+            outcome = "; some may have been written" if head.callback is None else ""
             error = BrokerTimeoutError(
                 f"Records were not acknowledged within {self._delivery_timeout:g} s ({_DELIVERY_TIMEOUT}){outcome}. "
                 f"{reason}",
                 topic=topic,
                 partition=partition_id,
-                broker=str(partition.leader) if last_error is None else last_error.broker,
+                broker=str(partition.leader) if cause is None else cause.broker,
             )
-            error.__cause__ = last_error
-            self._fail_batch(partition, partition.head, error)
+            error.__cause__ = cause
+            self._fail_batch(partition, head, error)
 
     def _delay_reason(self, partition: PartitionQueue, now: float) -> str:
         channel = None if partition.leader is None else self._channels.get(partition.leader)
@@ -588,11 +589,12 @@ class BatchProducer:
         waiting = [channel.ready_partitions for channel in self._channels.values() if not channel.can_send]
         return list(dict.fromkeys(chain(self._backing_off_partitions, *waiting)))
 
-    def _expires_at(self, batch: ProducerBatch | None) -> float:
+    def _batch_expires_at(self, batch: ProducerBatch | None) -> float:
+        """Return when a batch expires; before it was tried, or without a batch, the whole timeout is left."""
         started_at = None if batch is None else batch.delivery_started_at
         return (self._system.monotonic() if started_at is None else started_at) + self._delivery_timeout
 
     def _deadline(self, batches: Iterable[ProducerBatch] = ()) -> Deadline:
         """Return when a step that blocks has to end, because queued batches and these ones expire."""
-        until = min([self.expires_at, *map(self._expires_at, batches)])
+        until = min([self.expires_at, *map(self._batch_expires_at, batches)])
         return Deadline(max(until, self._system.monotonic() + MIN_STEP_SECONDS), _DELIVERY_TIMEOUT, self._system)

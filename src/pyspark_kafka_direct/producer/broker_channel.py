@@ -48,7 +48,7 @@ class BrokerChannel:
         self._adds_partitions = adds_partitions
         self._channel: ProduceChannel | None = None
         self._in_flight: deque[_InFlightRequest] = deque()
-        self._last_response_at = 0.0
+        self._last_response_at = 0.0  # by the monotonic clock
         self._request_timeout = min(cluster.settings.request_timeout_ms, settings.delivery_timeout_ms) / 1000
 
     @property
@@ -80,6 +80,7 @@ class BrokerChannel:
         oldest = self._in_flight[0]
         # The time in which the broker throttles does not count, but delivery.timeout.ms does not wait for its end.
         throttled_until = min(self.throttled_until, oldest.expires_at)
+        # The broker handles requests one after the other, so the time of one begins with the response before it.
         return max(oldest.sent_at, self._last_response_at, throttled_until) + self._request_timeout
 
     @property
@@ -88,11 +89,11 @@ class BrokerChannel:
         return bool(self._in_flight) and self.response_due <= self._system.monotonic()
 
     def connect(self, deadline: Deadline) -> None:
-        """Connect unless there is a connection."""
+        """Connect unless there is a connection; if this fails, the broker has received nothing."""
         self._ensure_connected(deadline)
 
     def send(self, batches: RequestBatches, expires_at: float) -> None:
-        """Send one request; after a ``BrokerError`` call ``disconnect`` for the batches in flight."""
+        """Send one request; after a ``BrokerError`` call ``disconnect`` for the batches in flight, without these."""
         deadline = Deadline.after(self._request_timeout, _REQUEST_TIMEOUT, system=self._system)
         channel = self._ensure_connected(deadline)
         channel.request({partition.topic_partition: batch.data for partition, batch in batches.items()}, deadline)
@@ -102,7 +103,7 @@ class BrokerChannel:
     def receive(self) -> list[tuple[PartitionQueue, ProducerBatch, PartitionProduceResponse]]:
         """Return the responses to the oldest request; one that has arrived is read even after its deadline."""
         assert self._channel is not None
-        timeout = self._request_timeout if self.has_response else 0.0
+        timeout = self._request_timeout if self.has_response else 0.0  # 0: the request has timed out, so this raises
         responses, throttle_ms = self._channel.response(Deadline.after(timeout, _REQUEST_TIMEOUT, system=self._system))
         batches = self._in_flight.popleft().batches
         self._last_response_at = self._system.monotonic()

@@ -101,7 +101,7 @@ class CompactedPartition:
             try:
                 last_stable = self.end(deadline, "read_committed")
             except BrokerTimeoutError as error:
-                if last_stable is None:
+                if last_stable is None:  # no open transaction is known, so this error has another cause
                     raise
                 # Too little time was left for this request; the open transaction is the cause.
                 raise self._blocked_error(last_stable, end, deadline) from error
@@ -142,7 +142,12 @@ class CompactedPartition:
         offsets = OffsetRange(*self.partition, first, until)
         return read_key(self._cluster, fetch, key, offsets, from_earliest=from_earliest)
 
-    def check_follows(self, read_until: int, offset: int, has_own_records: Callable[[], bool]) -> None:
+    def check_follows(
+        self,
+        read_until: int,
+        offset: int,
+        has_own_records: Callable[[], bool],  # reads the offsets between the two
+    ) -> None:
         """Raise unless a new record at ``offset`` follows what was read: only records of others may lie between.
 
         All in-sync replicas have the new record, so the real leader assigned its offset. The broker that was read from
@@ -168,7 +173,7 @@ class CompactedPartition:
         yield from encoder.flush()
 
     def _fetch_settings(self, deadline: Deadline, isolation: IsolationLevel) -> FetchSettings:
-        timeout = max(deadline.remaining(), _BACKOFF.maximum)
+        timeout = max(deadline.remaining(), _BACKOFF.maximum)  # an expired deadline must not make it 0
         return FetchSettings(isolation_level=isolation, poll_timeout_ms=math.ceil(timeout * 1000))
 
     def _blocked_error(self, last_stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:

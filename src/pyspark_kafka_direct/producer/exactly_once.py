@@ -162,7 +162,7 @@ def commit_batch(
                     elapsed = system.monotonic() - started_at
                     system.sleep((_MIN_FENCED_PAUSE + elapsed) * (1 + 2 * system.random()))
             elif not committer.outcome_is_unknown or isinstance(error, OutcomeUnknownError | TransactionStateError):
-                raise
+                raise  # these two describe the outcome themselves
             else:
                 raise OutcomeUnknownError(
                     "The batch may have been committed, because the end of its transaction was not confirmed. To find "
@@ -216,7 +216,7 @@ class _BatchCommitter:
             producer.init_transactions()
             stored = store.read_decided(self._transactional_id, before_fencing)
             if self._was_committed(stored):
-                return self._unconfirmed or CommitResult(False, {})
+                return self._unconfirmed or CommitResult(newly_committed=False, written={})
             # This state shows that an earlier attempt did not commit. If fencing or reading had failed, its outcome
             # would have to stay unknown for the next attempt.
             self._unconfirmed = None
@@ -232,7 +232,7 @@ class _BatchCommitter:
                     attempt.query,
                     self._transactional_id,
                 )
-                return CommitResult(False, {})
+                return CommitResult(newly_committed=False, written={})
             return self._send_and_commit(producer, batches(), stored)
 
     def _check_before_fencing(self, stored: StoredSinkState) -> None:
@@ -241,9 +241,10 @@ class _BatchCommitter:
         if state is None or self._was_committed(stored):
             return
         if stored.undecided is not None and stored.undecided.value is not None:
-            # It may be committed already: control records are written shortly after the response to EndTxn.
-            following = SinkState.from_json(stored.undecided.value)
-            if following.query == self._attempt.query and not following.ticket.is_newer_than(self._attempt.ticket):
+            # The next state may be committed already: control records are written shortly after the response to EndTxn.
+            # Then it replaces the state that would reject this batch, and does not reject it.
+            next_state = SinkState.from_json(stored.undecided.value)
+            if next_state.query == self._attempt.query and not next_state.ticket.is_newer_than(self._attempt.ticket):
                 return
         rejection = decide_before_fencing(state, self._attempt, self._options.reset_token)
         if rejection is not None:
@@ -251,11 +252,12 @@ class _BatchCommitter:
 
     def _was_committed(self, stored: StoredSinkState) -> bool:
         """Return whether the newest record is that of this write, which has its own ticket."""
-        if not self._attempt.is_named:
-            return stored.newest is not None  # the transactional id is that of this write only
+        if not self._attempt.is_named:  # it writes a tombstone
+            return stored.newest is not None  # no other write has its transactional id
         return stored.value is not None and stored.value == self._new_value()
 
     def _new_value(self) -> bytes | None:
+        """Return the new sink state record's value; a job without a name writes a tombstone, because none follows."""
         return self._attempt.state().to_json().encode() if self._attempt.is_named else None
 
     def _send_and_commit(
@@ -282,7 +284,7 @@ class _BatchCommitter:
             state_range = written.pop(store.partition)
             store.check_newest(transactional_id, stored, state_range.first_offset)
             timer.check()
-        except ProducerFencedError as error:
+        except ProducerFencedError as error:  # after which the transaction cannot be aborted
             if producer.may_have_timed_out:
                 raise timer.timeout_error() from error
             raise
@@ -290,7 +292,7 @@ class _BatchCommitter:
             with contextlib.suppress(KafkaDirectError):
                 producer.abort()
             raise
-        result = CommitResult(True, written)
+        result = CommitResult(newly_committed=True, written=written)
         try:
             producer.commit()
         except (OutcomeUnknownError, ProducerFencedError) as error:

@@ -91,7 +91,7 @@ class PartitionQueue:
         self._in_flight: deque[ProducerBatch] = deque()
         self._sent_batches: list[ProducerBatch] = []  # the oldest unacknowledged batch, and all batches sent after it
         self._last_position = 0
-        self._has_dropped_unknown = False  # a batch of this epoch that may still be written
+        self._has_dropped_unknown = False  # whether a batch of this epoch was dropped that may still be written
         self._may_pipeline = False  # whether several batches may be in flight
         self._is_draining = False  # after an error, until nothing is in flight
 
@@ -142,6 +142,7 @@ class PartitionQueue:
             return False
         if len(self._in_flight) >= (self._max_in_flight if self._may_pipeline else 1):
             return False
+        # A batch that is sent again is among them already.
         return len(self._sent_batches) < self._max_in_flight or self._queued[0] in self._sent_batches
 
     def send(self, now: float) -> ProducerBatch:
@@ -169,6 +170,8 @@ class PartitionQueue:
         Their responses were lost. A broker accepts them without the batches before: if those are written meanwhile, or
         if it has no state of the producer, as for a topic that was recreated.
         """
+        # The error shows that this batch was not written, and its late requests would fail likewise, unless a dropped
+        # batch is written before them.
         is_unknown = batch.outcome_unknown and self._has_dropped_unknown
         return is_unknown or any(each.outcome_unknown for each in self._queued if each is not batch)
 
@@ -176,7 +179,7 @@ class PartitionQueue:
         """Remove a batch that was written."""
         self._in_flight.remove(batch)
         self._remove_completed_batches()
-        if self._is_draining:  # an older batch failed
+        if self._is_draining:  # an older batch failed, so the partition keeps backing off
             self._is_draining = bool(self._in_flight)
             return
         self._may_pipeline = True
@@ -191,7 +194,7 @@ class PartitionQueue:
     def split_and_reenqueue(self, batch: ProducerBatch, halves: tuple[WritableBytes, WritableBytes]) -> None:
         """Queue a batch that is too large as two halves, which share its sequence numbers."""
         self._in_flight.remove(batch)
-        # The broker rejected it, and so the batches after it too.
+        # The broker has not appended it, and so not the batches after it either.
         self._sent_batches = [each for each in self._sent_batches if each.queue_position < batch.queue_position]
         first_half_count = (batch.record_count + 1) // 2
         counts = (first_half_count, batch.record_count - first_half_count)
@@ -222,7 +225,7 @@ class PartitionQueue:
         self._remove_completed_batches()
         self._may_pipeline = False
         self._is_draining = bool(self._in_flight)
-        if batch.sequence != _NO_SEQUENCE and not self._sent_batches:
+        if batch.sequence != _NO_SEQUENCE and not self._sent_batches:  # no later batch was sent
             self.needs_producer_id = True
 
     def abort_batches(self) -> list[ProducerBatch]:
@@ -234,6 +237,7 @@ class PartitionQueue:
     def reset_producer_id(self, partition_sequence: PartitionSequence) -> None:
         """Set the producer id and epoch; queued batches get new sequence numbers."""
         assert not self._in_flight
+        # `_may_pipeline` is false since the error that requires the epoch, until a batch is acknowledged in this epoch.
         self.partition_sequence = partition_sequence
         self.needs_producer_id = False
         self._has_dropped_unknown = False
@@ -247,7 +251,7 @@ class PartitionQueue:
         self.attempts += 1
         self.last_error = error
         self.next_attempt_at = max(self.next_attempt_at, now + pause)
-        if self._queued and self._queued[0].delivery_started_at is None:
+        if self._queued and self._queued[0].delivery_started_at is None:  # to find its leader was an attempt, too
             self._queued[0].delivery_started_at = now
 
     @property
@@ -263,6 +267,7 @@ class PartitionQueue:
         ]
 
     def _insert_in_order(self, batch: ProducerBatch) -> None:
+        """Queue a batch that failed; then only one is in flight, until one is acknowledged."""
         index = sum(each.queue_position < batch.queue_position for each in self._queued)
         self._queued.insert(index, batch)
         self._may_pipeline = False

@@ -96,13 +96,13 @@ class ProduceChannel:
         }
         if partition_responses.keys() != set(requested_partitions):
             self.connection.close()
-            missing = next(
-                (tp for tp in requested_partitions if tp not in partition_responses), requested_partitions[0]
-            )
+            # To be named by the error: a partition without a response, or any if the response has too many.
+            without_response = [tp for tp in requested_partitions if tp not in partition_responses]
+            topic, partition_id = (without_response or requested_partitions)[0]
             raise ProtocolError(
                 "The response to Produce does not have the partitions of the request.",
-                topic=missing.topic,
-                partition=missing.partition,
+                topic=topic,
+                partition=partition_id,
                 broker=self.connection.broker,
             )
         return partition_responses, response.throttle_time_ms
@@ -110,11 +110,14 @@ class ProduceChannel:
 
 def _parse_partition(partition_response: Any) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        partition_response.error_code,
-        partition_response.base_offset if partition_response.error_code == 0 else NO_OFFSET,
-        partition_response.log_append_time_ms,
-        partition_response.log_start_offset,
-        tuple((error.batch_index, error.batch_index_error_message) for error in partition_response.record_errors),
-        partition_response.error_message,
-        *partition_response.current_leader,
+        error_code=partition_response.error_code,
+        base_offset=partition_response.base_offset if partition_response.error_code == 0 else NO_OFFSET,
+        log_append_time_ms=partition_response.log_append_time_ms,
+        log_start_offset=partition_response.log_start_offset,
+        record_errors=tuple(
+            (error.batch_index, error.batch_index_error_message) for error in partition_response.record_errors
+        ),
+        message=partition_response.error_message,
+        leader=partition_response.current_leader.leader_id,
+        leader_epoch=partition_response.current_leader.leader_epoch,
     )

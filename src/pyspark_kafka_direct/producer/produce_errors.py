@@ -38,6 +38,14 @@ _OUTCOME_UNKNOWN: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
+# For milliseconds after the end of a transaction, a broker may return CONCURRENT_TRANSACTIONS to the next one; with
+# transaction.version below 2 it returns NOT_ENOUGH_REPLICAS instead (ReplicaManager).
+SHORT_BACKOFF_ERRORS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
+
+_ADVICE: Final = {
+    "INVALID_TIMESTAMP": ", or raise the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    "INVALID_RECORD": "; a compacted topic requires keys",
+}
 _MAX_KEY_BYTES_SHOWN: Final = 40
 
 
@@ -82,7 +90,7 @@ def may_have_been_written(code: int) -> bool:
 
 def with_outcome(error: BaseException, *, outcome_unknown: bool) -> BaseException:
     """Return a copy of the error which states whether the records may have been written."""
-    if not isinstance(error, KafkaDirectError):
+    if not isinstance(error, KafkaDirectError):  # a bug, or an interrupt: others' messages are not changed
         return error
     error_copy = copy.copy(error)
     error_copy.message += " The records may have been written." if outcome_unknown else " The records were not written."
@@ -99,12 +107,13 @@ def error_for_response(
     data: WritableBytes,
     operation: str = WRITING,
 ) -> KafkaDirectError:
-    """Return the error for a batch that the broker rejected."""
+    """Return the error for a batch that the broker has not acknowledged."""
     topic, partition_id = partition
     code = response.error_code
     if code in _TOO_LARGE and record_count == 1:
+        key_text = _describe_key(data, 0, suffix=",")
         return RecordTooLargeError(
-            f"A record{_describe_key(data, 0, ',')} has {len(data)} bytes as it is sent, more than the topic allows. "
+            f"A record{key_text} has {len(data)} bytes as it is sent, more than the topic allows. "
             "Raise the topic's max.message.bytes or the brokers' message.max.bytes.",
             topic=topic,
             partition=partition_id,
@@ -148,19 +157,14 @@ def _rejection_message(response: PartitionProduceResponse, record_count: int, da
     )
 
 
-_ADVICE: Final = {
-    "INVALID_TIMESTAMP": ", or raise the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
-    "INVALID_RECORD": "; a compacted topic requires keys",
-}
-
-
-def _describe_key(data: WritableBytes, index: int, suffix: str = "") -> str:
+def _describe_key(data: WritableBytes, index: int, *, suffix: str = "") -> str:
     """Describe a record by its key, to continue a sentence; empty if the batch has no such record."""
     from pyspark_kafka_direct.records import RecordDecoder
 
     if index < 0:
         return ""
     try:
+        # The topic and the partition are for errors of the decoder only.
         decoder = RecordDecoder(topic="t", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
         decoder.feed(memoryview(data))
         decoded = decoder.read()

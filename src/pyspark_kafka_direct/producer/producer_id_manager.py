@@ -47,6 +47,7 @@ class ProducerIdManager:
             None if assigned_id is None else ProducerIdAndEpoch(assigned_id.producer_id, assigned_id.epoch)
         )
         self._cluster = cluster
+        # Both are set by the first `sequence_for`, unless the id is assigned.
         self._producer_state: IdempotentProducerState | None = None
         self._pool_key: tuple[object, ...] = ()
 
@@ -59,7 +60,7 @@ class ProducerIdManager:
         the cluster id is part of the key of reused producer ids.
         """
         if self._assigned_id is not None:
-            return PartitionSequence(self._assigned_id, 0)
+            return PartitionSequence(self._assigned_id, sequence=0)
         if self._producer_state is None:
             # Another cluster at the same address assigns the same ids to other producers.
             self._pool_key = (self._cluster.settings, self._cluster.cluster_id)
@@ -69,16 +70,16 @@ class ProducerIdManager:
         if previous is None:
             previous = self._producer_state.sequences.get(topic_partition)
             if previous is None:
-                return PartitionSequence(self._producer_state.producer, 0)
+                return PartitionSequence(self._producer_state.producer, sequence=0)
             if previous.sequence != EPOCH_ENDED:
                 return previous
         # The next epoch fences the previous one: the leader rejects a request that arrives late (KIP-360).
         producer = previous.producer
         if producer.epoch < _MAX_EPOCH:
-            return PartitionSequence(producer._replace(epoch=producer.epoch + 1), 0)
-        if producer.id == self._producer_state.producer.id:
+            return PartitionSequence(producer._replace(epoch=producer.epoch + 1), sequence=0)
+        if producer.id == self._producer_state.producer.id:  # else another partition has needed a new id before
             self._producer_state.producer = self._request_id(deadline)
-        return PartitionSequence(self._producer_state.producer, 0)
+        return PartitionSequence(self._producer_state.producer, sequence=0)
 
     def save_sequences(self, partitions: Iterable[PartitionQueue]) -> None:
         """Save for the next producer with this id: the next sequence numbers, and which partitions need a new epoch."""

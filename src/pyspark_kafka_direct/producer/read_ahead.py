@@ -28,6 +28,12 @@ class _Range(NamedTuple):
     size: int
 
 
+class _Read(NamedTuple):
+    part: _Range
+    buffer: bytearray
+    future: Future[int]  # of the number of bytes in the buffer
+
+
 class ReadAhead:
     """Reads files in a given order. Reading starts at once, in threads, up to ``_RANGES`` ranges ahead."""
 
@@ -46,7 +52,7 @@ class ReadAhead:
             for file in staged
             for offset in range(0, file.size, _RANGE_BYTES)
         )
-        self._reads: deque[tuple[_Range, bytearray, Future[int]]] = deque()
+        self._reads: deque[_Read] = deque()
         self._free_buffers: list[bytearray] = []  # page faults of new ones would cost more than reading local files
         self._start_reads()
 
@@ -56,7 +62,7 @@ class ReadAhead:
         Raises:
             OSError: The file cannot be read, or not in time.
         """
-        while self._reads and self._reads[0][0].path == path:
+        while self._reads and self._reads[0].part.path == path:
             _, buffer, future = self._reads[0]
             self._system.wait_for_future(future, self._timeout)
             if not future.done():
@@ -71,12 +77,13 @@ class ReadAhead:
         while self._pending and len(self._reads) < _RANGES:
             part = self._pending.popleft()
             buffer = self._free_buffers.pop() if self._free_buffers else bytearray(part.size)
-            if len(buffer) < part.size:
+            if len(buffer) < part.size:  # it was made for the end of a file
                 buffer = bytearray(part.size)
             future = start_call(self._system, partial(self._read, part, buffer), _THREAD_NAME)
-            self._reads.append((part, buffer, future))
+            self._reads.append(_Read(part, buffer, future))
 
     def _read(self, part: _Range, buffer: bytearray) -> int:
+        """Read a range into a buffer; return how many bytes the file has of it."""
         with self._file_system.open_input_file(part.path) as source:
             source.seek(part.offset)
             received_bytes = 0

@@ -75,18 +75,19 @@ class RecordFuture(Future[RecordMetadata]):
 
     _state: str = PENDING
     _exception: BaseException | None = None
-    has_lists = False  # of callbacks and of waiting threads
+    is_observed = False  # whether it has lists of callbacks and of waiting threads
 
     def __init__(self, group: FutureGroup) -> None:
         self._group = group
 
     def __getattr__(self, name: str) -> list[Any]:
+        # The base class calls this when it first uses one of its two lists.
         if name not in ("_waiters", "_done_callbacks"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         with self._condition:  # which the base class holds when it changes them
-            if not self.has_lists:
+            if not self.is_observed:  # another thread may have made them meanwhile
                 self._waiters, self._done_callbacks = [], []  # type: ignore[var-annotated]
-                self.has_lists = True
+                self.is_observed = True
         return self.__dict__[name]  # type: ignore[no-any-return]
 
     @property
@@ -101,7 +102,7 @@ class RecordFuture(Future[RecordMetadata]):
         """Set the metadata; the caller holds the condition, and calls ``call_callbacks`` later."""
         self._batch, self._offset, self._timestamp = batch, offset, timestamp
         self._state = FINISHED  # last, because it is read without the condition
-        if self.has_lists:
+        if self.is_observed:
             for each in self._waiters:
                 each.add_result(self)
 
@@ -121,7 +122,7 @@ class RecordFuture(Future[RecordMetadata]):
         if self._state is not FINISHED:
             self._wait(timeout)
         if self._exception is not None or self._state is not FINISHED:
-            return super().result(0)
+            return super().result(0)  # raises the exception, or TimeoutError
         return self._batch.metadata(self._offset, self._timestamp)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

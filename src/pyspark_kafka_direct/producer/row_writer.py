@@ -58,7 +58,7 @@ class RowWriter:
         self._used_topics: set[str] = set()  # since the last metadata refresh
         self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
         self._refresh_at = cluster.pool.system.monotonic() + self._metadata_max_age
-        self._row_count = 0
+        self._row_count = 0  # for error messages
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Encode rows; the columns are those of ``RecordEncoder.add``, and ``topic`` unless the topic is fixed."""
@@ -68,6 +68,7 @@ class RowWriter:
             self._used_topics.add(topic)
             self._send_batches(topic, self._encoder(topic).add(topic_rows))
         self._row_count += rows.num_rows
+        # The other half is for the producer (`with_half_buffer`).
         if sum(each.encoder.open_bytes for each in self._encoders.values()) > self._settings.buffer_bytes // 2:
             self.flush()
 
@@ -92,7 +93,7 @@ class RowWriter:
                 "The Kafka message data sent to the producer contains a null topic. Use the `topic` option for setting "
                 f"a default topic, or filter out such rows: row {self._row_count + row} of the task"
             )
-        # The sort is stable, so the rows of each topic stay in order.
+        # One slice of the sorted rows for each topic. The sort is stable, so the rows of each topic stay in order.
         encoded_topics = topics.dictionary_encode()
         if len(encoded_topics.dictionary) > 1:
             order = pc.sort_indices(encoded_topics.indices)
@@ -110,7 +111,7 @@ class RowWriter:
         used_topics, self._used_topics = self._used_topics, set()
         deadline = self._cluster.deadline(_REFRESH_SECONDS)
         try:
-            topics = self._cluster.topics(used_topics, deadline=deadline, retry=Retry(deadline, 0))
+            topics = self._cluster.topics(used_topics, deadline=deadline, retry=Retry(deadline, retries=0))
         except BrokerError:
             topics = {}  # the number of partitions of a topic seldom changes, and a send reports what is wrong with it
         for topic, (encoder, partitions) in list(self._encoders.items()):

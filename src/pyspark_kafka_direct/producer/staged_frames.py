@@ -76,6 +76,7 @@ def decode_frames(
     for chunk in chunks:
         received_bytes += len(chunk)
         view, position = memoryview(chunk), 0
+        # Complete the frame that an earlier chunk has begun: first its prefix, which has the size, then the rest.
         while partial and position < len(view) and (missing := _missing_bytes(partial)):
             piece = view[position : position + missing]
             partial += piece

@@ -105,7 +105,7 @@ class StagedBatches:
         """Yield topics and record batches; raise if any is missing, incomplete or damaged."""
         if self._read_ahead is None:
             self.start_reading()
-        read_ahead, self._read_ahead = self._read_ahead, None
+        read_ahead, self._read_ahead = self._read_ahead, None  # the next iteration reads the files again
         for task, staged in enumerate(self._staged):
             if isinstance(staged, StagedInline):
                 yield from decode_frames([staged.data], staged.size, f"the message of task {task}")

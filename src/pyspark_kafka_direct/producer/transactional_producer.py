@@ -79,8 +79,9 @@ class TransactionalProducer:
         """Acquire the transactional id: fences earlier producers with it, and aborts their open transaction."""
         self._raise_if_fenced()
         self._drop_producer()
-        self.in_transaction, self._started_at, self._offsets_may_arrive_late = False, None, False
-        self._init_result = self._epoch_error = None
+        self.in_transaction = self._offsets_may_arrive_late = False
+        self._started_at = None
+        self._init_result = self._epoch_error = None  # if the request fails, there is no epoch
         self._init_result = self._coordinator.init_transactions(self.timeout_ms, deadline)
 
     def resume_transaction(
@@ -93,7 +94,7 @@ class TransactionalProducer:
         """
         self._drop_producer()
         self._init_result = InitProducerIdResult(producer, self._coordinator.transaction_v2(deadline))
-        self.in_transaction, self._started_at = in_progress, None
+        self.in_transaction, self._started_at = in_progress, None  # its age is not known
 
     def send(self, topic: str, batch: EncodedBatch, *, more_follows: bool = False) -> None:
         """Send a record batch within the transaction; with ``more_follows``, small batches wait to share a request."""
@@ -193,7 +194,7 @@ class TransactionalProducer:
         """
         init_result = self._init_result
         assert init_result is not None
-        self.in_transaction, self._init_result = False, None
+        self.in_transaction, self._init_result = False, None  # after an error, `init_transactions` is required
         with self._remember_fencing():
             next_producer, may_arrive_late = self._coordinator.end_transaction(
                 init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
@@ -203,17 +204,19 @@ class TransactionalProducer:
         if commit and (may_arrive_late or offsets_may_arrive_late):
             self._increment_epoch(init_result.producer)
         elif init_result.transaction_v2:
-            self._begin_epoch(InitProducerIdResult(next_producer, True))
+            self._begin_epoch(InitProducerIdResult(next_producer, transaction_v2=True))
         elif commit:
             self._init_result = init_result
             if self._producer is not None:
                 self._producer.begin_transaction()
-        # After an abort below transaction.version 2, the epoch is unchanged but the sequence numbers are unknown.
+        # After an abort below transaction.version 2, the epoch is unchanged but the sequence numbers are unknown, so
+        # `init_transactions` is required.
 
     def _increment_epoch(self, producer: ProducerIdAndEpoch) -> None:
         """Increment the epoch after a commit; an error is raised by the next transaction."""
         try:
-            self._begin_epoch(InitProducerIdResult(self._coordinator.increment_epoch(producer, self.timeout_ms), False))
+            next_producer = self._coordinator.increment_epoch(producer, self.timeout_ms)
+            self._begin_epoch(InitProducerIdResult(next_producer, transaction_v2=False))
         except ProducerFencedError as error:
             self._fencing_error = error
         except KafkaDirectError as error:

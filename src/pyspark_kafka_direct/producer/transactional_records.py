@@ -34,7 +34,7 @@ def read_key(
     # With the known leader and topic id, no metadata is requested.
     leader = cluster.known_leaders([partition]).get(partition)
     topic_id = cluster.known_topic_ids([partition.topic]).get(partition.topic)
-    task = RangeTask(offsets, topic_id, leader, from_earliest)
+    task = RangeTask(offsets, topic_id, leader, from_earliest=from_earliest)
     found = TransactionalRecords(key, offsets, fetch.max_record_batch_bytes)
     replica = ReadReplica(cluster.settings, fetch, partition, topic_id, planned_leader=leader, pool=cluster.pool)
     fetcher = Fetcher(task, replica, found, ReadCounts(), system=cluster.pool.system)
@@ -77,6 +77,7 @@ class TransactionalRecords:
     def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction] = ()) -> None:
         """Handle one fetch response, and update ``next_offset``."""
         scanned = scan_batches(records, self.next_offset, self._offsets.until_offset)
+        # The start of a decoder is fixed, and `skip_to` may have moved `next_offset` since the last response.
         decoder = self._create_decoder()
         try:
             for batch in scanned.batches:
@@ -91,9 +92,9 @@ class TransactionalRecords:
 
     def _handle(self, batch: ScannedBatch, data: memoryview, decoder: RecordDecoder) -> None:
         if batch.is_control:
-            if not is_valid_batch(data):
+            if not is_valid_batch(data):  # the decoder checks the other batches
                 raise BadRecordError("the CRC of the control batch does not match its bytes", offset=batch.base_offset)
-            if batch.records:
+            if batch.records:  # compaction may have removed the control record
                 self._end_transaction(batch.producer_id, data)
             return
         record = self._last_record(data, decoder)
@@ -130,6 +131,6 @@ class TransactionalRecords:
         while (rows := decoder.read()) is not None:
             keys = binary_values(rows.column("key"))
             if self._key in keys:
-                row = len(keys) - 1 - keys[::-1].index(self._key)
+                row = len(keys) - 1 - keys[::-1].index(self._key)  # the last row with the key
                 last = KeyRecord(rows.column("offset")[row].as_py(), rows.column("value")[row].as_py())
         return last
