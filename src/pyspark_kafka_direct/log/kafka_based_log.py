@@ -105,7 +105,7 @@ class KafkaBasedLog:
         self.topic = topic
         self._clients = clients
         self._system = clients.cluster.pool.system
-        self._producer = clients.producer
+        self._producer = clients.producer  # `start` opens one otherwise, unless the log is read-only
         self._topic_spec = None if create is None else parse_topic_spec(create)
         self._start_timeout = start_timeout
         self._reads_partition: Callable[[int], bool] = (lambda _: True) if partitions is None else partitions
@@ -280,7 +280,7 @@ class KafkaBasedLog:
             self._thread.join(deadline)
 
     def _open_producer(self) -> tuple[AsyncProducer, SentRecords]:
-        # Called for each record, so this is not always a call.
+        # `check_started` raises the error; to call it for each record would take longer.
         thread = self._thread
         if thread.state != "started" or thread.error is not None or thread.process_id != os.getpid():
             thread.check_started("send()")

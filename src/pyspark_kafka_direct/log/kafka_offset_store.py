@@ -340,13 +340,16 @@ class KafkaOffsetStore:
         stored_ids = {tp: saved.topic_id for tp, saved in stored.items() if saved.topic_id is not None}
         found_ids = self._fetch_topic_ids({tp.topic for tp in stored})
         existing_ids = {name: topic_id for name, topic_id in found_ids.items() if topic_id is not None}
-        suspects = find_lost_partitions(stored, stored_ids, stored, existing_ids).recreated
+        # Deleted partitions do not matter here, so all are passed as found.
+        lost = find_lost_partitions(known=stored, known_ids=stored_ids, found=stored, found_ids=existing_ids)
+        suspects = lost.recreated
         confirmed = self._cluster.confirm_missing({tp: stored_ids[tp] for tp in suspects}) if suspects else set()
+        # The other ids came from brokers that lag behind: the stored ones are right.
         self._topic_ids.update({tp.topic: stored_ids[tp] for tp in suspects.keys() - confirmed})
         return confirmed
 
     def _added_partition_offsets(self, saved: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the start offsets of partitions that were created since their topics were read."""
+        """Return the start offsets, as several brokers confirm them, of partitions without a saved offset."""
         topics = self._cluster.topics({tp.topic for tp in saved}) if saved else {}
         existing = {TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions}
         requested_starts = dict.fromkeys(existing - saved.keys(), EARLIEST)

@@ -149,11 +149,11 @@ class KafkaTable(Mapping[K, V]):
         self._on_change = on_change
         self._start_timeout = start_timeout
         self._system = clients.cluster.pool.system
-        required_partitions = create.get("partitions") if isinstance(create, Mapping) else None
+        required_partitions = create.get("partitions") if isinstance(create, Mapping) else None  # else `log` rejects it
         self._state = TableState(topic, required_partitions, None if on_change is None else self._report_change)
         self._log = KafkaBasedLog(
             topic,
-            clients if transactional_id is None else replace(clients, produce=None),
+            clients if transactional_id is None else replace(clients, produce=None),  # then `SingleWriter` writes
             on_batch=self._state.apply,
             columns=("key", "value"),
             on_error=on_error,
@@ -187,7 +187,7 @@ class KafkaTable(Mapping[K, V]):
         if self._writer is None:
             return
         try:
-            self._writer.claim(deadline)  # after everything that can fail without it
+            self._writer.claim(deadline)  # after what may fail without it, because it fences an earlier table
             worker.waits_for_transactions = True
             self._log._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
@@ -282,7 +282,8 @@ class KafkaTable(Mapping[K, V]):
         if self._writer is None:
             raise IllegalLogStateError("write() needs a table with a transactional_id.", topic=self._log.topic)
         self._log._thread.check_started("write()")
-        return {TopicPartition(*each[:2]): each.offset for each in self._writer.write(records)}
+        written = self._writer.write(records)
+        return {TopicPartition(last.topic, last.partition): last.offset for last in written}
 
     def read_to_end(self) -> Future[None]:
         """Read all records that were written before; see ``KafkaBasedLog.read_to_end``."""

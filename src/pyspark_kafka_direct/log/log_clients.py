@@ -43,11 +43,8 @@ class LogClients:
         settings = parse_log_params(params)
         for warning in settings.warnings:
             warn_once(warning)
-        return cls(
-            ClusterClient(settings.connection),
-            settings.fetch,
-            None if read_only else settings.produce,
-        )
+        cluster = ClusterClient(settings.connection)
+        return cls(cluster, settings.fetch, produce=None if read_only else settings.produce)
 
     def import_modules(self) -> None:
         """Import what reading, writing and applying records needs: later, memory may not suffice for an import."""
@@ -57,6 +54,7 @@ class LogClients:
         import pyspark_kafka_direct.producer.async_producer  # noqa: F401
 
     def open_producer(self) -> AsyncProducer | None:
+        """Return a new producer, or the existing one; ``None`` for a read-only log."""
         from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
         return self.producer if self.produce is None else AsyncProducer(self.cluster, self.produce)
@@ -69,7 +67,7 @@ class LogClients:
             self.fetch,
             start.offsets,
             columns=columns,
-            max_batch_bytes=self.fetch.max_record_batch_bytes,
+            max_batch_bytes=self.fetch.max_record_batch_bytes,  # the consumer does not use that of `fetch` by itself
             topic_ids=start.topic_ids,
             last_epochs=start.last_epochs,
         )

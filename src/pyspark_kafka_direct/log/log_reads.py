@@ -44,7 +44,7 @@ class LogReads:
 
     def read_at_start(self, deadline: Deadline, start_timeout: float) -> None:
         """Read to the end that the log has now."""
-        read = self.read_to_end(None, None)
+        read = self.read_to_end(producer=None, callback=None)  # this log has sent no records yet
         if not self._thread.wait_until_done(read, deadline):
             raise self._start_timeout_error(start_timeout)
         read.result()
@@ -71,6 +71,7 @@ class LogReads:
         for partition in offsets:
             if partition.topic != self._topic or not self._reads_partition(partition.partition):
                 raise worker.not_read_error(partition)
+        # Whether the target may be in another log than the one that was read: then its offset does not show if it was.
         may_lack = isinstance(target, RecordMetadata) and worker.may_lack(
             TopicPartition(target.topic, target.partition), target.topic_id, target.leader_epoch
         )
@@ -78,7 +79,7 @@ class LogReads:
             return
         future = LogFuture(lambda: self._thread.is_current, self._system)
         if self._thread.is_current:
-            future.result()  # raises IllegalLogStateError
+            future.result()  # raises IllegalLogStateError: a callback cannot wait for its own log
         if may_lack:
             worker.pending_reads.add_read_to_end(future)
         else:
@@ -93,6 +94,7 @@ class LogReads:
             worker.pending_reads.remove(future)  # after a timeout, or an interrupt
         positions = worker.positions
         missing = {tp: offset for tp, offset in offsets.items() if positions.get(tp, 0) < offset}
+        # Without a missing one, the read has waited for the end of the log, or for the check of a truncation.
         partition, offset = next(iter(missing.items() or offsets.items()))
         raise self._timeout_error(
             f"Offset {offset - 1} was not read within {timeout:g} s; the next offset to read is "
@@ -126,7 +128,7 @@ class LogReads:
     def _timeout_error(
         self, message: str, partition: int | None = None, offset: int | None = None
     ) -> BrokerTimeoutError:
-        """Return an error that also has the message and the broker of the last error."""
+        """Return an error with the message and the broker of the last error, unless it concerns another partition."""
         last_error, broker = self._worker.last_error, None
         if isinstance(last_error, KafkaDirectError) and last_error.partition in (None, partition):
             message, broker = f"{message} Last error: {last_error.message}", last_error.broker
@@ -136,6 +138,7 @@ class LogReads:
 
 
 def _target_offsets(topic: str, target: ReadTarget) -> dict[TopicPartition, int]:
+    """Return the offsets after the records to wait for."""
     if isinstance(target, Mapping):
         return {
             key if isinstance(key, TopicPartition) else TopicPartition(topic, key): offset + 1

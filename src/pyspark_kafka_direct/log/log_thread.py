@@ -43,7 +43,7 @@ class LogThread:
 
     def end_start(self) -> None:
         with self._lock:
-            if self.state == "starting":
+            if self.state == "starting":  # a callback may have stopped the log meanwhile
                 self.state = "started"
 
     def start_thread(self) -> None:
@@ -83,7 +83,7 @@ class LogThread:
 
     def wake(self) -> None:
         """Let the worker handle a read that was added."""
-        if not self._is_running:  # the thread has ended in the meantime
+        if not self._is_running:  # the thread has ended meanwhile, and may not have seen the read
             self._fail_pending()
         self._worker.wake()
 

@@ -67,10 +67,10 @@ def create_topic_if_missing(cluster: ClusterClient, topic: str, topic_spec: LogT
 def describe_log_topic(
     cluster: ClusterClient, topic: str, partition_filter: Callable[[int], bool] | None, deadline: Deadline
 ) -> LogTopic:
-    """Return the topic id and the partitions that are read."""
+    """Return the topic id and the partitions that are read, or raise if there are none."""
     metadata = cluster.topics([topic], deadline=deadline).get(topic)
     if metadata is None:
-        cluster.use_next_broker()
+        cluster.use_next_broker()  # which may have the topic, if the caller tries again
         raise TopicNotFoundError(
             "The topic does not exist or is not visible (a missing DESCRIBE permission looks the same). Create it, "
             "or let the log create it with create={}.",

@@ -111,12 +111,12 @@ class LogWorker:
         self._refresh_at = 0.0  # when to look for added partitions, if nothing else does
         self._last_epochs: Mapping[TopicPartition, int] = {}  # leader epochs of the last delivered batches
         self._written: dict[TopicPartition, int] = {}  # log_generation of this log's last write
-        self._reported_missing = False
-        self._reported_unreachable = False
+        self._reported_missing = False  # the topic; each of the two is reported once
+        self._reported_unreachable = False  # the cluster
         self._started_at = self._progress_at = self._system.monotonic()
-        self._data_loss: DataLossError | None = None
+        self._data_loss: DataLossError | None = None  # found by the last poll; the next requests resume after it
         self._suspected_truncation: _SuspectedTruncation | None = None
-        self._ends_requested_at = 0.0  # wall time
+        self._ends_requested_at = 0.0  # when the ends were requested that reads wait for, by wall time
         self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
         self.reloading = False  # a table is loaded again; until that is complete, no read completes
         self.waits_for_transactions = True  # false: reads end before an open transaction
@@ -142,7 +142,7 @@ class LogWorker:
         record was sent.
         """
         if position is None:
-            self._written[partition] = log_generation
+            self._written[partition] = log_generation  # so that the partition is found, and read, too
         elif 0 <= offset < position:  # another record was read there
             suspected_at = self._system.monotonic()
             self._suspected_truncation = _SuspectedTruncation(partition, offset, log_generation, suspected_at)
@@ -199,6 +199,7 @@ class LogWorker:
         self._complete_reached_reads()
         if self._stopping:
             return
+        # Without a consumer, or after a loss that is not resolved yet, requests have to be tried again before a poll.
         if self._consumer is None or self._data_loss is not None or not self._poll_backoff.ready:
             self._system.wait_readable(self._wakeup_fds(), self._poll_timeout())
         else:
@@ -245,10 +246,10 @@ class LogWorker:
         if self.truncation_suspected:
             self._resolve_suspected_truncation()
         self._find_unknown_partitions()
-        needs_ends = needs_ends or (self.reloading and self.pending_reads.ends is None)
+        needs_ends = needs_ends or (self.reloading and self.pending_reads.ends is None)  # a reload has an end, too
         if needs_ends or self._is_stalled():
             self._fetch_end_offsets(needs_ends=needs_ends)
-            self._reported_missing = False
+            self._reported_missing = False  # the topic exists: if it is missing later, that is reported again
         elif self._system.monotonic() >= self._refresh_at:
             self._reopen_or_extend(self._fetch_topic(self._deadline()))
 
@@ -260,6 +261,7 @@ class LogWorker:
             self._on_topic_recreated(topic)
         self._callbacks.check_topic(topic, fetch_cleanup_policy(self._cluster, self._topic, deadline))
         starts = {**self.positions, **self._log_starts(topic, deadline)}
+        # Those of partitions that are read again from their beginning do not apply.
         last_epochs = {tp: epoch for tp, epoch in self._last_epochs.items() if tp in self.positions}
         self._consumer = self._new_consumer(ResumePoint(starts, _topic_ids(topic, starts), last_epochs))
         self._topic_id = topic.topic_id
@@ -267,7 +269,7 @@ class LogWorker:
         self._progress_at = self._system.monotonic()
 
     def _log_starts(self, topic: LogTopic, deadline: Deadline) -> Mapping[TopicPartition, int]:
-        """Return the log starts of the partitions that are not read yet."""
+        """Return the log starts, as several brokers confirm them, of the partitions that are not read yet."""
         requested = {tp: EARLIEST for tp in topic.partitions if tp not in self.positions}
         if not requested:
             return {}
@@ -300,7 +302,7 @@ class LogWorker:
         self._open_consumer()
 
     def _find_unknown_partitions(self) -> None:
-        """Find partitions that are not read yet, but that pending reads wait for or that have records of this log."""
+        """Read partitions that pending reads wait for or this log has written to; fail the reads of missing ones."""
         unknown = self.pending_reads.unreached_offsets(self.positions).keys() - self.positions.keys()
         unknown |= self._written_partitions()
         if not unknown:
@@ -319,12 +321,10 @@ class LogWorker:
             self.pending_reads.fail_waiting_for(tp, self.not_read_error(tp))
 
     def _written_partitions(self) -> set[TopicPartition]:
+        """Return the partitions that this log has written to in this generation, but does not read."""
         generation = self.log_generation
-        return {
-            tp
-            for tp, written_in in list(self._written.items())
-            if written_in == generation and tp not in self.positions
-        }
+        written = list(self._written.items())  # a copy, because other threads add some
+        return {tp for tp, written_in in written if written_in == generation and tp not in self.positions}
 
     def _on_topic_recreated(self, topic: LogTopic) -> None:
         error = TopicRecreatedError(
@@ -337,8 +337,9 @@ class LogWorker:
         self._begin_reload(error)
 
     def _fetch_end_offsets(self, *, needs_ends: bool) -> None:
-        """Fetch high watermarks, so that a ``read_committed`` log waits for open transactions to end."""
+        """Fetch the ends that active reads wait for; without ``needs_ends``, only check why reads make no progress."""
         deadline, requested_at = self._deadline(), self._system.wall_time()
+        # With the high watermarks, reads of a `read_committed` log wait for open transactions to end.
         isolation: IsolationLevel = "read_uncommitted" if self.waits_for_transactions else "read_committed"
         while True:
             ends, added, recreated = self._observer.fetch_ends(self._topic_id, self.positions, deadline, isolation)
@@ -349,7 +350,7 @@ class LogWorker:
                 break
             if self._reopen_or_extend(added):
                 return
-        self._progress_at = self._system.monotonic()
+        self._progress_at = self._system.monotonic()  # the next check of a stall begins now
         lower_ends = lower_end_offsets(self._end_offsets, ends)
         self._end_offsets = {**self._end_offsets, **ends}
         if lower_ends:  # the consumer finds out whether records that were read are lost
@@ -365,11 +366,14 @@ class LogWorker:
         elif needs_ends:
             self.pending_reads.set_ends(ends)
             self._ends_requested_at = requested_at
-        elif (
-            self._read_committed
-            and self.waits_for_transactions
-            and requested_at >= self._ends_requested_at + REPORT_AFTER
-        ):
+        elif self._read_committed and self.waits_for_transactions:
+            self._warn_of_open_transactions(ends, requested_at, deadline)
+
+    def _warn_of_open_transactions(
+        self, ends: Mapping[TopicPartition, int], requested_at: float, deadline: Deadline
+    ) -> None:
+        """Warn of transactions that have kept reads from their ends for long."""
+        if requested_at >= self._ends_requested_at + REPORT_AFTER:
             unreached = self.pending_reads.unreached_offsets(self.positions)
             self._blocked_warnings.check_unreached({tp: ends[tp] for tp in unreached if tp in ends}, deadline)
 
@@ -383,13 +387,14 @@ class LogWorker:
         if self._reopen_or_extend(self._fetch_topic(self._deadline())):
             return
         error = _truncated_error(suspected.partition, suspected.offset)
-        if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:
+        if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:  # the consumer may still find it
             raise TransientBrokerError(error.message, topic=error.topic, partition=error.partition, offset=error.offset)
         self._resume_after_loss(error)
         if self._consumer is None:  # closed, to read the log again from its beginning
             self._open_consumer()
 
     def _complete_reached_reads(self) -> None:
+        """Complete the reads whose ends are reached, and a reload before them."""
         if self.truncation_suspected:
             return
         if self.reloading:
@@ -415,10 +420,11 @@ class LogWorker:
         try:
             callback_error = self._deliver(batches)
             if callback_error is not None and self._callbacks.view is not None:
+                # The view lacks these records, so it is built again, after a pause.
                 self._close_consumer()
                 self._begin_reload(callback_error)
                 raise callback_error
-        finally:
+        finally:  # after an error, the positions are those of the rows that were delivered
             if self._consumer is not None and (positions := dict(self._consumer.positions)) != self.positions:
                 self._last_epochs = dict(self._consumer.last_epochs)
                 self.positions = positions
@@ -431,12 +437,13 @@ class LogWorker:
         first_error: BaseException | None = None
         for index, (partition, rows) in enumerate(batches):
             try:
-                first_error = self._callbacks.deliver(partition, rows) or first_error
+                error = self._callbacks.deliver(partition, rows)
+                first_error = first_error or error
             except BaseException:  # these rows and the following ones are fetched again
-                first_rows = dict(reversed(batches[index:]))
-                for tp, later in first_rows.items():
+                earliest_rows = dict(reversed(batches[index:]))  # of each partition: the last item of a key counts
+                for tp, undelivered in earliest_rows.items():
                     assert self._consumer is not None
-                    self._consumer.seek(tp, later.column("offset")[0].as_py())
+                    self._consumer.seek(tp, undelivered.column("offset")[0].as_py())
                 raise
         return first_error
 
@@ -455,7 +462,7 @@ class LogWorker:
         return min(waits, default=_MAX_POLL_SECONDS)
 
     def _resume_after_loss(self, loss: DataLossError) -> None:
-        """Continue after the lost offsets, or at those whose records may have been replaced."""
+        """Resume after the lost offsets, or where the records that were read may have been replaced."""
         assert self._consumer is not None
         assert loss.topic is not None
         assert loss.partition is not None
@@ -464,7 +471,7 @@ class LogWorker:
         deadline = self._deadline()
         start, end = self._cluster.log_bounds([partition], deadline)[partition]
         reread_from = reread_offset(loss, position, start, end, read_committed=self._read_committed)
-        if reread_from is None:
+        if reread_from is None:  # the records that were read are still those of the log
             offset = resume_offset(loss, position, start, end)
             _log.warning(
                 "%s: %s Reading continues at offset %d instead of %d.", partition, loss.message, offset, position
@@ -478,6 +485,7 @@ class LogWorker:
             self._resume_after_truncation(truncated_at_unknown_offset_error(partition, position), reread_from)
 
     def _resume_after_truncation(self, error: TruncatedError, offset: int) -> None:
+        """Report that records were replaced; read them again, or the whole log if the callback requests that."""
         assert error.topic is not None
         assert error.partition is not None
         if self._callbacks.report_reset(error):
@@ -501,7 +509,7 @@ class LogWorker:
             self._consumer = None
 
     def _begin_reload(self, error: BaseException) -> None:
-        """Read the log from its beginning."""
+        """Let the next consumer read the log from its beginning."""
         if self._callbacks.view is not None:
             self.reloading = True  # before the positions change, which threads read that wait for an offset
             self._callbacks.view.begin_reload()
@@ -509,7 +517,7 @@ class LogWorker:
         self._start_new_generation(error)
 
     def _start_new_generation(self, error: BaseException) -> None:
-        """Fail active reads; the positions have to be changed before."""
+        """Fail active reads; the positions have to be changed before, because of ``SentRecords.context``."""
         self._end_offsets = {}
         self.current_as_of = None
         self.log_generation += 1
@@ -522,7 +530,7 @@ class LogWorker:
         try:
             presence = self._observer.check_presence(self._topic_id, self._deadline())
         except (TransientBrokerError, TimeoutError):
-            return
+            return  # the next iteration continues the check
         if presence is Presence.ABSENT and not may_be_new:
             if not self._reported_missing:
                 self._reported_missing = True
@@ -532,8 +540,8 @@ class LogWorker:
 
 class _SuspectedTruncation(NamedTuple):
     partition: TopicPartition
-    offset: int
-    log_generation: int
+    offset: int  # where a record was written, although another one had been read there
+    log_generation: int  # a later generation has resolved it
     since: float  # monotonic
 
 
@@ -576,8 +584,8 @@ def _truncated_error(partition: TopicPartition, end: int) -> TruncatedError:
 
 
 def _is_truncation_known(loss: TruncatedError, reread_from: int, log_start: int) -> bool:
-    """Return whether all records before the truncation offset are those of the log, or an error says nothing of it."""
-    # The leader has no epochs of records that expired. Those of the new log may have replaced some that were read.
+    """Return whether the error is right as it is: it has no offset, or all records before its offset are the log's."""
+    # The leader has no epochs of records that expired: before its log start, records that were read may be replaced.
     return loss.truncated_to in (None, 0) or log_start < reread_from == loss.truncated_to
 
 

@@ -39,7 +39,7 @@ class OffsetSavingBatchFunction:
     def run(self, frame: DataFrame, batch_id: int) -> None:
         checkpoint = _QueryCheckpoint(frame.sparkSession, self._checkpoint)
         end_offsets = checkpoint.current_end_offsets(batch_id)
-        if self._checked_run != (run := checkpoint.current_run()):  # once per run of each query
+        if self._checked_run != (run := checkpoint.current_run()):  # once per run, because it reads more files
             checkpoint.check_query()
             self._warn_if_store_differs(checkpoint, batch_id, end_offsets)
             self._checked_run = run
@@ -51,18 +51,11 @@ class OffsetSavingBatchFunction:
     ) -> None:
         """Warn if the checkpoint resumes at other offsets than the store has: Spark uses the checkpoint."""
         previous_ends = (checkpoint.end_offsets(batch_id - 1) if batch_id else None) or {}
-        # The checkpoint does not have the start of a partition that an earlier batch did not read.
         resume_offsets = {**end_offsets, **previous_ends}
-        stored = self._store.load()
         differing = {
             tp: offset
-            for tp, offset in stored.items()
-            if tp in resume_offsets
-            and (
-                offset not in (resume_offsets[tp], end_offsets.get(tp))
-                if tp in previous_ends
-                else offset > end_offsets[tp]
-            )
+            for tp, offset in self._store.load().items()
+            if tp in resume_offsets and not _agrees(offset, previous_ends.get(tp), end_offsets.get(tp))
         }
         if differing:
             _log.warning(
@@ -73,6 +66,13 @@ class OffsetSavingBatchFunction:
                 partition_offsets_to_json({tp: resume_offsets[tp] for tp in differing}),
                 partition_offsets_to_json(differing),
             )
+
+
+def _agrees(stored: int, previous_end: int | None, end: int | None) -> bool:
+    """Return whether a stored offset agrees with the checkpoint's ends of a batch and of the one before it."""
+    if previous_end is None:  # the batch is the first one of the partition, and the checkpoint lacks its start
+        return end is not None and stored <= end
+    return stored in (previous_end, end)  # `end` if the batch has finished before, and Spark runs it again
 
 
 class _HasOffsetRanges(Protocol):

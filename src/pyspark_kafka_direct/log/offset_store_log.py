@@ -119,7 +119,7 @@ class OffsetStoreLog:
                 self._fencing_error = self._find_fencing_error() or error
                 raise self._fencing_error from error
             except OutcomeUnknownError as error:
-                self.close()
+                self.close()  # so that the next attempt acquires the query, and reads the outcome
                 unknown_outcome = error
                 if attempt < _MAX_ATTEMPTS:
                     _log.warning("%s Reading the outcome from the topic.", error)
@@ -134,6 +134,7 @@ class OffsetStoreLog:
                     raise fencing_error from error
                 if unknown_outcome is None:
                     raise
+                # The earlier attempt is still the one that may have saved the offsets.
                 raise OutcomeUnknownError(
                     f"{unknown_outcome.message} The check of the outcome failed: {error}"
                 ) from error
@@ -144,6 +145,7 @@ class OffsetStoreLog:
         raise unknown_outcome
 
     def _acquire(self) -> None:
+        """Acquire the query in the steps of the module's docstring; to do so again must not fence a newer run."""
         self.close()
         previous_end = self._read_until
         if previous_end is not None:
@@ -155,7 +157,7 @@ class OffsetStoreLog:
         end, start = self._log.wait_for_stable_end(deadline), self._log.start(deadline)
         stored = self._read_state(start, end, deadline, from_earliest=True)
         if previous_end is not None:
-            self._check_no_successor(previous_end, "read_committed")
+            self._check_no_successor(previous_end, "read_committed")  # it may have begun after the first check
             self._check_nothing_lost(stored.offsets)
         self._read_until = end
         with self._transaction() as write:
@@ -203,6 +205,7 @@ class OffsetStoreLog:
         except (TransientBrokerError, OutcomeUnknownError):
             raise
         except BrokerError as error:
+            # After an OutcomeUnknownError, the query is acquired again, and the step repeated.
             if isinstance(error, ProducerFencedError) and error.may_be_expired:
                 raise OutcomeUnknownError(f"Nothing was saved: {error.message}", topic=error.topic) from error
             if not producer.may_have_timed_out:
@@ -283,5 +286,5 @@ class OffsetStoreLog:
 
 
 def _same_offset(stored: StoredOffset | None, new: StoredOffset | None) -> bool:
-    """Compare offset and topic id, but not the run that wrote them."""
+    """Compare offset and topic id, but not the run that wrote them, which is the last field."""
     return (stored and stored[:2]) == (new and new[:2])

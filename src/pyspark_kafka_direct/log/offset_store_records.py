@@ -78,7 +78,7 @@ def read_stored_state(query: str, batches: Iterable[pa.RecordBatch], topic: str)
 
 
 def _apply_record(state: StoredState, key: list[Any], value: dict[str, Any] | None) -> None:
-    if len(key) == 1:
+    if len(key) == 1:  # the key of a run
         if value is not None:
             state.runs.append(StoreRun(value["run"], value["host"], value["process"], value["began"]))
         return
@@ -100,7 +100,7 @@ def _apply_record(state: StoredState, key: list[Any], value: dict[str, Any] | No
 def _records_of_query(query: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None, int]]:
     import pyarrow.compute as pc
 
-    start = run_key(query)[:-1]
+    start = run_key(query)[:-1]  # without the bracket at its end
     for batch in batches:
         key = batch.column("key")
         is_of_query = pc.or_(pc.starts_with(key, start + b","), pc.equal(key, run_key(query)))

@@ -38,7 +38,7 @@ class LogFuture(Future[None]):
         super().__init__()
         self._system = system
         self._is_own_thread = is_own_thread
-        self.retained: list[LogFuture] = []  # itself, if it has a callback
+        self.retained: list[LogFuture] = []  # itself, if it has a callback: the pending read then keeps it alive
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> None:
@@ -73,7 +73,7 @@ class LogFuture(Future[None]):
             self.retained.clear()
 
     def _check_not_own_thread(self) -> None:
-        if not self.done() and self._is_own_thread():
+        if not self.done() and self._is_own_thread():  # the thread that would complete it
             raise IllegalLogStateError(
                 "A callback of a log waits for the same log, which cannot continue before the callback returns. Use "
                 "add_done_callback, or wait in another thread."
@@ -124,6 +124,7 @@ class PendingReads:
             self._reads_past_offsets.append(_ReadPastOffsets(future, dict(offsets)))
 
     def remove(self, future: LogFuture) -> None:
+        """Remove the read of a caller that no longer waits, if it is still pending."""
         with self._lock:
             self._queued_reads = [read for read in self._queued_reads if read.future is not future]
             self._active_reads = [read for read in self._active_reads if read.future is not future]
@@ -214,6 +215,7 @@ class PendingReads:
         self._complete(futures, error)
 
     def _pop_active(self) -> list[LogFuture]:
+        """Remove active reads and those past offsets, and return their futures."""
         with self._lock:
             futures = _futures(self._active_reads)
             self._active_reads, self.ends = [], None

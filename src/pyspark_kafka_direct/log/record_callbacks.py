@@ -76,8 +76,7 @@ class LogCallbacks:
 
     def check_topic(self, topic: LogTopic, cleanup_policy: str | None) -> None:
         """Check a topic before it is read; ``None`` is a policy that the principal may not read."""
-        if cleanup_policy not in (None, "compact"):
-            assert cleanup_policy is not None
+        if cleanup_policy is not None and cleanup_policy != "compact":
             if self.view is not None:
                 raise self.view.cleanup_policy_error(cleanup_policy)
             warn_once(
@@ -101,11 +100,11 @@ class LogCallbacks:
             try:
                 self.on_batch(partition, rows)
             except BaseException as error:
-                if self.view is None:
+                if self.view is None:  # else the caller reports the error, because it reads the log again
                     _log.exception("on_batch raised an error for rows of %s; reading continues", partition)
                 first_error = error
         elif self.on_record is not None:
-            for record in list(to_log_records(partition, rows)):
+            for record in list(to_log_records(partition, rows)):  # all are converted before the first is passed
                 try:
                     self.on_record(record)
                 except BaseException as error:
@@ -128,7 +127,7 @@ class LogCallbacks:
     def report_reset(self, error: KafkaDirectError) -> bool:
         """Report that records which were read are lost; return whether to read from the beginning."""
         _log.warning("records that were read are lost: %s", error)
-        if self.view is not None:
+        if self.view is not None:  # it cannot remove the lost records by itself
             return True
         if self.on_reset is None:
             return False

@@ -53,7 +53,7 @@ class SingleWriter:
         self._lock = cluster.pool.system.lock()
         self._partition_count = 0
         self._producer: TransactionalProducer | None = None
-        self._end_of_claim: BaseException | str = "The table was not started."
+        self._end_of_claim: BaseException | str = "The table was not started."  # why there is no producer
         self._is_closed = False
 
     def claim(self, deadline: Deadline) -> None:
@@ -100,7 +100,7 @@ class SingleWriter:
             with self._lock:
                 yield
         finally:
-            if self._is_closed:
+            if self._is_closed:  # `close` did not get the lock in time
                 self.close(0.0)
 
     def _encode(self, records: Sequence[tuple[bytes, bytes | None]], now: int) -> list[EncodedBatch]:
@@ -120,7 +120,7 @@ class SingleWriter:
         settings = self._settings
         encoder = RecordEncoder(
             topic=self._topic,
-            partitions=max(self._partition_count, 1),
+            partitions=max(self._partition_count, 1),  # 0 before the claim: `write` then raises an error afterwards
             codec=settings.codec,
             level=settings.level,
             batch_bytes=settings.batch_bytes,
@@ -136,7 +136,7 @@ class SingleWriter:
     def _write(
         self, producer: TransactionalProducer, batches: Sequence[EncodedBatch], now: int
     ) -> list[RecordMetadata]:
-        """Send the batches in one transaction, and tell the worker their offsets, which show it a truncated log."""
+        """Commit the batches in one transaction, and report their offsets to the worker, which finds truncations."""
         worker = self._worker
         # The worker changes the positions first and the generation last. So old positions never get the new generation.
         log_generation, positions = worker.log_generation, worker.positions
@@ -145,15 +145,23 @@ class SingleWriter:
         leaders = self._cluster.known_leaders(partitions)
         for batch in batches:
             producer.send(self._topic, batch)
-        found = []
+        metadata = []
         for tp, written in producer.commit().items():
             if tp in positions:
                 worker.on_written(tp, written.first_offset, positions[tp], log_generation)
-            epoch = leaders[tp].epoch if tp in leaders else -1
-            found.append(RecordMetadata(*tp, max(written.next_offset - 1, -1), now, topic_id, epoch))
-        return found
+            metadata.append(
+                RecordMetadata(
+                    *tp,
+                    offset=max(written.next_offset - 1, -1),
+                    timestamp=now,
+                    topic_id=topic_id,
+                    leader_epoch=leaders[tp].epoch if tp in leaders else -1,
+                )
+            )
+        return metadata
 
     def _end_claim(self, reason: BaseException | str) -> None:
+        """Abort the transaction, and let later writes raise the reason; only the first reason counts."""
         producer, self._producer = self._producer, None
         if producer is None:
             return

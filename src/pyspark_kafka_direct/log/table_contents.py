@@ -47,12 +47,13 @@ class TableContents:
     def apply(self, partition: int, keys: pa.BinaryArray, values: pa.BinaryArray) -> bytes | None:
         """Apply records of a partition; return a key that another partition has, too."""
         latest: dict[bytes | None, bytes | None] = dict(zip(binary_values(keys), binary_values(values), strict=True))
-        latest.pop(None, None)
+        latest.pop(None, None)  # records without a key are ignored
         deleted = [key for key, value in latest.items() if value is None] if values.null_count else []
         own = self._by_partition.get(partition)
         if own is None:
             own = self._by_partition[partition] = {}
             self._all = (*self._all, own)
+        # Other partitions that have some of the keys: Kafka does not order their records and these.
         others = [each for each in self._all if each is not own and not latest.keys().isdisjoint(each)]
         shared = next((key for each in others for key in latest if key in each), None)
         if not deleted:

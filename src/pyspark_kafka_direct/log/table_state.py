@@ -72,6 +72,7 @@ class TableState:
     def check_partition_count(self, topic: LogTopic) -> None:
         """Raise an error if the topic has another number of partitions than before."""
         count, known = topic.partition_count, self._known_topic
+        # A recreated topic may have any number of partitions.
         if self._required_partitions is None and (known is None or topic.topic_id != known.topic_id):
             self._known_topic = known = topic
         required = self._required_partitions or (count if known is None else known.partition_count)

@@ -87,9 +87,11 @@ class TopicObserver:
             epochs = {tp: leader.epoch for tp, leader in leaders.items()}
             if leaders.keys() == requested.keys() and not has_later_leader(epochs, topic_id, reports):
                 break
+            # The ends may come from a leader that was deposed: request them from the next one.
             self._cluster.use_next_broker()
             self._cluster.topics([self._topic], deadline=deadline)
-        # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic.
+        # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic. An
+        # unresolved broker may have another id, or a later leader.
         if unresolved is not None or not _have_partitions(reports, topic_id, partitions):
             topic = self.fetch_topic(topic_id, partitions, deadline)
             if is_recreated(topic, topic_id, partitions):
@@ -99,7 +101,7 @@ class TopicObserver:
         self._discard_checks(partitions)
         reported = self._reported_partitions(reports, topic_id)
         if reported.partition_count <= self._partition_count and set(reported.partitions) <= set(partitions):
-            return LogEnds(ends)
+            return LogEnds(ends)  # the topic has not got more partitions
         topic = self.fetch_topic(topic_id, partitions, deadline)
         if topic.partition_count < reported.partition_count:
             self._cluster.use_next_broker()

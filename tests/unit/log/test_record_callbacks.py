@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.log.log_cluster import tp
+from tests.unit.log.log_cluster import LogCluster, tp
 
 from pyspark_kafka_direct.errors import AuthorizationError, KafkaDirectError, TruncatedError
 from pyspark_kafka_direct.log import LogRecord
@@ -48,6 +48,21 @@ def test_the_first_error_is_returned_and_all_records_are_delivered() -> None:
     assert callbacks.deliver(tp(0), batch(range(4))) is errors[1]
     assert seen == [0, 1, 2, 3]
     assert callbacks.deliver(tp(0), batch(range(3, 5))) is None
+
+
+def test_the_first_error_of_several_partitions_fails_the_start(cluster: LogCluster) -> None:
+    errors: list[KeyError] = []
+
+    def deliver(record: LogRecord) -> None:
+        errors.append(KeyError(record.partition))
+        raise errors[-1]
+
+    cluster.append(tp(0), 1)
+    cluster.append(tp(1), 1)
+    with pytest.raises(KeyError) as caught:
+        cluster.log_of(on_record=deliver).start()
+    assert len(errors) == 2
+    assert caught.value is errors[0]
 
 
 def test_an_error_of_on_batch_is_returned() -> None:
