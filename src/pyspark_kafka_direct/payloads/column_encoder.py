@@ -41,8 +41,8 @@ class EncoderProgram(NamedTuple):
 class EncoderSettings(ABC):
     """Settings with which tasks encode a column. Pickled into them."""
 
-    prefix: bytes = b""  # what is in front of each value
-    header: tuple[str, bytes] | None = None  # the name and the value of a header that each record has
+    prefix: bytes = b""  # the bytes in front of each value, such as its schema id
+    header: tuple[str, bytes] | None = None  # name and value of the header with the schema id of each record
     source: str = ""  # where the schema is from, for errors
 
     format_name: ClassVar[str]  # Avro, Protobuf or JSON
@@ -81,8 +81,9 @@ class ColumnEncoder:
     def __init__(self, column: str, settings: EncoderSettings) -> None:
         self._column = column
         self._settings = settings
+        # Of the last batch, and changed together.
         self._type: pa.DataType | None = None
-        self._paths: tuple[str, ...] = ()
+        self._paths: tuple[str, ...] = ()  # of the nodes of the program, for errors
         self._encoder: PayloadEncoder | None = None
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
@@ -95,7 +96,7 @@ class ColumnEncoder:
         format_name = self._settings.format_name
         values = encodable(values, format_name)
         if pa.types.is_null(values.type):
-            return pa.nulls(len(values), pa.binary())
+            return pa.nulls(len(values), pa.binary())  # each value is null, and stays null
         if self._encoder is None or values.type != self._type:
             _check_spark_types(values.type, self._column)
             program = self._settings.compile(values.type, self._column)
@@ -108,15 +109,16 @@ class ColumnEncoder:
             raise self._invalid_row(error, values) from None
 
     def _invalid_row(self, error: InvalidValueError, values: pa.Array) -> InvalidRowError:
+        """Return the error with advice: a row may be too large itself, or only together with the rows before it."""
         message = error.message(self._paths, self._settings.format_name)
         if error.reason is not InvalidReason.LIMIT:
             return InvalidRowError(error.row, message)
-        if len(values) > 1 and self._fits(values.slice(error.row, 1)):
+        if len(values) > 1 and self._can_encode(values.slice(error.row, 1)):
             return InvalidRowError(error.row, message, _FEWER_ROWS)
         message = message.removesuffix(" together with the rows before it")
         return InvalidRowError(error.row, message, _SMALLER_VALUE)
 
-    def _fits(self, row: pa.Array) -> bool:
+    def _can_encode(self, row: pa.Array) -> bool:
         assert self._encoder is not None
         try:
             self._encoder.encode(row)
@@ -167,8 +169,9 @@ def _check_spark_types(data_type: pa.DataType, path: str) -> None:
 def _parts(values: pa.Array) -> Iterator[pa.Array]:
     """Yield slices of some MiB, or of one row: large rows may be next to each other."""
     if len(values) <= 1 or values.nbytes <= 2 * _PART_BYTES:
-        yield from (values,) if len(values) else ()
+        if len(values):
+            yield values
         return
-    rows = max(1, len(values) * _PART_BYTES // values.nbytes)
+    rows = max(1, len(values) * _PART_BYTES // values.nbytes)  # if all rows were equally large
     for start in range(0, len(values), rows):
         yield from _parts(values.slice(start, rows))

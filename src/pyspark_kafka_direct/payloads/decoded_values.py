@@ -33,8 +33,9 @@ class MalformedValues(NamedTuple):
         reasons = self.reasons.slice(start, rows)
         if reasons.null_count == rows:
             return None
-        ids, advice = (None if column is None else column.slice(start, rows) for column in self[2:])
-        return MalformedValues(reasons, self.positions.slice(start, rows), ids, advice)
+        schema_ids = None if self.schema_ids is None else self.schema_ids.slice(start, rows)
+        advice = None if self.advice is None else self.advice.slice(start, rows)
+        return MalformedValues(reasons, self.positions.slice(start, rows), schema_ids, advice)
 
 
 class KernelDecoder(Protocol):
@@ -65,7 +66,7 @@ class DecodedValues(NamedTuple):
 
 
 def decoded_values(kernel: KernelDecoder, **columns: pa.Array | None) -> DecodedValues:
-    """Decode columns with a decoder of the kernel."""
+    """Decode columns, which a decoder of the kernel finds by name; one that is None has the kernel's default."""
     import pyarrow as pa
 
     given = {name: column for name, column in columns.items() if column is not None}

@@ -83,7 +83,9 @@ class AvroEncoder:
     """Encodes columns of one type, which has the types that ``encodable`` returns, as Avro datums."""
 
     def __init__(self, encoding: PayloadEncoding) -> None:
-        self._kernel = native.AvroEncoder(list(encoding.numbers), list(encoding.constants), *encoding[2:])
+        self._kernel = native.AvroEncoder(
+            list(encoding.numbers), list(encoding.constants), encoding.prefix, encoding.max_bytes
+        )
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column."""
@@ -94,7 +96,9 @@ class ProtobufEncoder:
     """Encodes columns of one type, which has the types that ``encodable`` returns, as Protobuf messages."""
 
     def __init__(self, encoding: PayloadEncoding) -> None:
-        self._kernel = native.ProtobufEncoder(list(encoding.numbers), list(encoding.constants), *encoding[2:])
+        self._kernel = native.ProtobufEncoder(
+            list(encoding.numbers), list(encoding.constants), encoding.prefix, encoding.max_bytes
+        )
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column."""

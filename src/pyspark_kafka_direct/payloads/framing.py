@@ -90,7 +90,7 @@ class ConfluentFraming:
         found = split_ids(pc.if_else(pc.and_(has_header, values.is_valid()), header_values, values))
         starts = pc.if_else(has_header, pa.scalar(0, pa.int32()), found.starts)
         malformed = found.malformed
-        if malformed is not None:
+        if malformed is not None:  # an error in a header has no position in the value
             reasons = pc.if_else(has_header, NO_HEADER_ID, malformed.reasons.dictionary_decode())
             malformed = _malformed(
                 malformed.reasons.is_valid(), reasons, pc.if_else(has_header, 0, malformed.positions)
@@ -103,13 +103,22 @@ def id_framing(payload: SidePayload) -> ConfluentFraming:
     return ConfluentFraming(HEADER_NAMES[payload.side] if payload.framing == "header" else None)
 
 
-def written_id(payload: SidePayload) -> tuple[bytes, tuple[str, bytes] | None]:
-    """Return what is in front of values, and the header of records, for the id of a schema."""
+class WrittenId(NamedTuple):
+    """The id of a schema as a sink writes it: in front of values, in a header, or not at all."""
+
+    prefix: bytes = b""  # of each value
+    header: tuple[str, bytes] | None = None  # name and value of a header of each record
+
+
+def written_id(payload: SidePayload) -> WrittenId:
+    """Return where a sink writes the id of the schema: nowhere with the framings ``none`` and ``single-object``."""
     schema_id = payload.schema_id
     if schema_id is None or payload.framing not in ID_FRAMINGS:
-        return b"", None
-    prefix = schema_id_prefix(schema_id if isinstance(schema_id, int) else UUID(schema_id))
-    return (prefix, None) if payload.framing == "confluent" else (b"", (HEADER_NAMES[payload.side], prefix))
+        return WrittenId()
+    framed_id = schema_id_prefix(schema_id if isinstance(schema_id, int) else UUID(schema_id))
+    if payload.framing == "confluent":
+        return WrittenId(prefix=framed_id)
+    return WrittenId(header=(HEADER_NAMES[payload.side], framed_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +135,9 @@ class SingleObjectFraming:
 def split_ids(values: pa.BinaryArray) -> FramedValues:
     """Find the schema ids or GUIDs in front of the data."""
     starts: pa.Array = pa.repeat(pa.scalar(_ID_BYTES, pa.int32()), len(values))
-    first = values[0].as_py() if len(values) else None
-    if first is not None and first[:1] == _MAGIC_ID and len(first) >= _ID_BYTES and not values.null_count:
-        # Most batches have one schema, and most others two. For these, this is faster than to slice all values.
-        prefix = first[:_ID_BYTES]
-        has_first = pc.starts_with(values, prefix)
-        if (other := pc.index(has_first, False).as_py()) < 0:
-            return FramedValues(values, starts, None, (_parse_id(prefix),), None)
-        second = values[other].as_py()[:_ID_BYTES]
-        has_second = pc.starts_with(values, second)
-        if second[:1] == _MAGIC_ID and len(second) == _ID_BYTES and pc.all(pc.or_(has_first, has_second)).as_py():
-            ids = (_parse_id(prefix), _parse_id(second))
-            return FramedValues(values, starts, has_second.cast(pa.int32()), ids, None)
+    framed = _split_one_or_two_ids(values, starts)
+    if framed is not None:
+        return framed
     lengths = pc.binary_length(values)
     magic = pc.binary_slice(values, 0, 1)
     with_id = pc.and_(pc.equal(magic, _MAGIC_ID), pc.greater_equal(lengths, _ID_BYTES))
@@ -155,6 +155,28 @@ def split_ids(values: pa.BinaryArray) -> FramedValues:
             pc.if_else(has_magic, lengths, 0),
         )
     return _framed(values, starts, prefixes, _parse_id, malformed)
+
+
+def _split_one_or_two_ids(values: pa.BinaryArray, starts: pa.Int32Array) -> FramedValues | None:
+    """Find the ids of values that have at most two, or return None if the values may be different.
+
+    Most batches have one schema, and most others two. For these, this is faster than to slice all values.
+    """
+    first = values[0].as_py() if len(values) else None
+    if first is None or first[:1] != _MAGIC_ID or len(first) < _ID_BYTES or values.null_count:
+        return None
+    prefix = first[:_ID_BYTES]
+    has_first = pc.starts_with(values, prefix)
+    other_row = pc.index(has_first, False).as_py()
+    if other_row < 0:
+        return FramedValues(values, starts, writers=None, schema_ids=(_parse_id(prefix),), malformed=None)
+    other_prefix = values[other_row].as_py()[:_ID_BYTES]
+    has_other = pc.starts_with(values, other_prefix)
+    is_id = other_prefix[:1] == _MAGIC_ID and len(other_prefix) == _ID_BYTES
+    if not is_id or not pc.all(pc.or_(has_first, has_other)).as_py():
+        return None
+    ids = (_parse_id(prefix), _parse_id(other_prefix))
+    return FramedValues(values, starts, writers=has_other.cast(pa.int32()), schema_ids=ids, malformed=None)
 
 
 def split_fingerprints(values: pa.BinaryArray) -> FramedValues:
@@ -213,45 +235,49 @@ def crc64_avro(data: bytes) -> bytes:
 
 def split_message_indexes(framed: FramedValues) -> FramedMessages:
     """Find the message indexes behind the schema ids of Protobuf values."""
-    values, writers = framed.values, _writers(framed)
+    values, writers = framed.values, framed.writer_indexes()
     starts = pa.repeat(pa.scalar(0, pa.int32()), len(values)) if framed.starts is None else framed.starts
     next_bytes: pa.Array = pa.nulls(len(values), pa.binary())
+    # Arrow slices all values of an array at the same position. An id has one of few lengths.
     for start in pc.unique(starts).drop_null().to_pylist():
         next_bytes = pc.if_else(pc.equal(starts, start), pc.binary_slice(values, start, start + 1), next_bytes)
     is_first = pc.equal(next_bytes, b"\0")  # the index of most messages is [0], which is one byte
-    if _is_true_or_null(pc.if_else(writers.is_valid(), is_first, None)):
+    if _is_true_or_null(pc.if_else(writers.is_valid(), is_first, None)):  # then no value has to be parsed in Python
         messages = tuple((schema_id, FIRST_MESSAGE) for schema_id in framed.schema_ids)
         return FramedMessages(pc.add(starts, 1), writers, messages, framed.malformed)
     return _parse_message_indexes(framed, starts, writers)
 
 
 def _parse_message_indexes(framed: FramedValues, starts: pa.Int32Array, writers: pa.Int32Array) -> FramedMessages:
-    rows = len(framed.values)
-    messages: dict[tuple[int | str, tuple[int, ...]], int] = {}
+    messages: dict[tuple[int | str, tuple[int, ...]], int] = {}  # their indexes
     new_starts, new_writers = starts.to_pylist(), writers.to_pylist()
-    failed = [False] * rows
+    failed = [False] * len(framed.values)
     for row, (value, start, writer) in enumerate(zip(framed.values.to_pylist(), new_starts, new_writers, strict=True)):
-        if writer is None:
+        if writer is None:  # the value is null, or malformed already
             continue
         parsed = parse_message_indexes(value, start)
-        indexes = NO_MESSAGE
         if parsed is None:
-            failed[row] = True
+            failed[row], indexes = True, NO_MESSAGE
         else:
             indexes, new_starts[row] = parsed
         new_writers[row] = messages.setdefault((framed.schema_ids[writer], indexes), len(messages))
-    malformed = framed.malformed
-    if any(failed):
-        is_failed = pa.array(failed)
-        reasons = pa.nulls(rows, pa.string()) if malformed is None else malformed.reasons.dictionary_decode()
-        positions = pa.nulls(rows, pa.int32()) if malformed is None else malformed.positions
-        malformed = _malformed(
-            pc.or_(is_failed, reasons.is_valid()),
-            pc.if_else(is_failed, NO_INDEXES, reasons),
-            pc.if_else(is_failed, starts, positions),
-        )
+    malformed = _with_invalid_indexes(framed.malformed, pa.array(failed), starts) if any(failed) else framed.malformed
     return FramedMessages(
         pa.array(new_starts, pa.int32()), pa.array(new_writers, pa.int32()), tuple(messages), malformed
+    )
+
+
+def _with_invalid_indexes(
+    malformed: MalformedValues | None, has_invalid_indexes: pa.BooleanArray, starts: pa.Int32Array
+) -> MalformedValues | None:
+    """Add the values whose message indexes, which begin at ``starts``, are not valid."""
+    rows = len(starts)
+    reasons = pa.nulls(rows, pa.string()) if malformed is None else malformed.reasons.dictionary_decode()
+    positions = pa.nulls(rows, pa.int32()) if malformed is None else malformed.positions
+    return _malformed(
+        pc.or_(has_invalid_indexes, reasons.is_valid()),
+        pc.if_else(has_invalid_indexes, NO_INDEXES, reasons),
+        pc.if_else(has_invalid_indexes, starts, positions),
     )
 
 
@@ -291,6 +317,7 @@ def _framed(
     parse: Callable[[bytes], int | str],
     malformed: MalformedValues | None,
 ) -> FramedValues:
+    """Return values with the ids of their prefixes, each of which is parsed once; null is the prefix of no id."""
     encoded = prefixes.dictionary_encode()
     ids = tuple(parse(prefix) for prefix in encoded.dictionary.to_pylist())
     writers = None if len(ids) == 1 and not encoded.indices.null_count else encoded.indices
@@ -301,10 +328,6 @@ def _parse_id(prefix: bytes) -> int | str:
     if len(prefix) == _ID_BYTES:
         return int.from_bytes(prefix[1:], "big")
     return str(UUID(bytes=prefix[1:]))
-
-
-def _writers(framed: FramedValues) -> pa.Int32Array:
-    return pa.repeat(pa.scalar(0, pa.int32()), len(framed.values)) if framed.writers is None else framed.writers
 
 
 def _malformed(mask: pa.BooleanArray, reasons: pa.StringArray, positions: pa.Int32Array) -> MalformedValues | None:
@@ -326,9 +349,10 @@ def _last_headers(headers: pa.ListArray, name: str) -> pa.BinaryArray:
     """Return the value of the last header with a name of each record, null if there is none."""
     entries = headers.flatten()
     matches = pc.equal(entries.field("key"), name)
+    # Reversed, because index_in finds the first one.
     rows = pc.list_parent_indices(headers).filter(matches)[::-1]
     values = entries.field("value").filter(matches)[::-1]
-    found = pc.index_in(pa.array(range(len(headers)), rows.type), value_set=rows)  # the first of them
+    found = pc.index_in(pa.array(range(len(headers)), rows.type), value_set=rows)
     return values.take(found)
 
 

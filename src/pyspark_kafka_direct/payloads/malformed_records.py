@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
     from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
 
-_MODES: Final = "Set mode=PERMISSIVE to read what cannot be decoded as null, or mode=DROPMALFORMED to drop the record."
+_OTHER_MODES: Final = (
+    "mode=PERMISSIVE to read what cannot be decoded as null, or mode=DROPMALFORMED to drop the record."
+)
 
 
 def is_malformed(sides: Mapping[str, MalformedValues]) -> pa.BooleanArray:
@@ -56,22 +58,29 @@ class FirstMalformed(NamedTuple):
     """The first row with a malformed value, and what an error says of it."""
 
     row: int
-    is_valid: bool  # whether the value may be valid, because its schema is at fault
+    may_be_valid: bool  # because not the value, but its schema is at fault
     message: str
 
     def error_class(self) -> type[MalformedPayloadError]:
         """Return the class of the error."""
-        return PayloadSchemaError if self.is_valid else MalformedPayloadError
+        return PayloadSchemaError if self.may_be_valid else MalformedPayloadError
 
 
 def first_malformed(malformed: MalformedValues, *, schema_errors: bool = False) -> FirstMalformed | None:
     """Return the first malformed value, or the first one whose schema is at fault."""
-    found = malformed.advice if schema_errors else malformed.reasons
+    found = malformed.advice if schema_errors else malformed.reasons  # only values with schema errors have advice
     row = -1 if found is None else pc.index(found.is_valid(), True).as_py()
     if row < 0:
         return None
     has_advice = malformed.advice is not None and malformed.advice[row].is_valid
-    return FirstMalformed(row, has_advice, messages(malformed.slice(row, 1) or malformed)[0].as_py())
+    return FirstMalformed(row, may_be_valid=has_advice, message=message_of_row(malformed, row))
+
+
+def message_of_row(malformed: MalformedValues, row: int) -> str:
+    """Return the message of a value that is malformed."""
+    value = malformed.slice(row, 1)
+    assert value is not None, "the value is malformed"
+    return str(messages(value)[0].as_py())
 
 
 def messages(malformed: MalformedValues) -> pa.StringArray:
@@ -92,8 +101,9 @@ def first_error(
 ) -> MalformedPayloadError:
     """Return the error of the first malformed record; ``sides`` is not empty."""
     found = [(first, side) for side, each in sides.items() if (first := first_malformed(each)) is not None]
-    first, side = min(found, key=lambda each: (each[0].row, not each[0].is_valid))
-    advice = "" if first.is_valid else _advice(side, first.row, sides, values[side], columns[side].options)
+    # If both sides of a record are malformed, the one whose schema is at fault counts, as in the column _error.
+    first, side = min(found, key=lambda each: (each[0].row, not each[0].may_be_valid))
+    advice = "" if first.may_be_valid else _advice(side, first.row, sides, values[side], columns[side].options)
     return first.error_class()(
         f"The {side} cannot be decoded as {columns[side].format_name}: {first.message}.{advice}",
         topic=topic_partition.topic,
@@ -109,10 +119,10 @@ def _advice(
 
     ``options`` are those of the format, without the side.
     """
-    for each, malformed in sides.items():
+    for other_side, malformed in sides.items():
         other = first_malformed(malformed, schema_errors=True)
-        if other is not None:
-            return f" Records behind it have a {each} whose schema cannot be used: {other.message}."
+        if other is not None:  # another mode would also discard these records, which may be valid
+            return f" Records behind it have a {other_side} whose schema cannot be used: {other.message}."
     from pyspark_kafka_direct.payloads.framing import NO_FRAMING, begins_with_id  # their imports are for few formats
 
     hint = ""
@@ -124,13 +134,14 @@ def _advice(
     advice = format_advice(sides[side], values, f"{', '.join(names[:-1])} and {names[-1]} fit the topic")
     if advice:
         return hint + advice
-    return f"{hint} Otherwise, s{_MODES[1:]}" if hint else f" {_MODES}"
+    return f"{hint} Otherwise, set {_OTHER_MODES}" if hint else f" Set {_OTHER_MODES}"
 
 
 def format_advice(malformed: MalformedValues, values: pa.Array, condition: str) -> str:
     """Return what to check if no value of a batch can be decoded, or nothing."""
     count = len(values) - values.null_count
-    if count < 2 or len(values) - malformed.reasons.null_count < count:
+    malformed_count = len(values) - malformed.reasons.null_count
+    if count < 2 or malformed_count < count:  # one value alone does not show that the format is wrong
         return ""
     return f" None of {count} values can be decoded, so check whether {condition}."
 

@@ -15,7 +15,8 @@ _MAX_SHOWN: Final = 5
 
 def check_new_parts(writer: Callable[[], str], source: str, fields: Iterator[str], values: Iterator[str]) -> None:
     """Raise a SchemaError if there are new fields or values; ``writer`` returns the id and versions of its schema."""
-    for kind, parts in (("fields", fields), ("values", values)):  # a new load() finds both
+    # An error about new fields does not mention new values, because a new load() finds both.
+    for kind, parts in (("fields", fields), ("values", values)):
         found = list(itertools.islice(parts, _MAX_SHOWN + 1))
         if found:
             shown = ", ".join(found[:_MAX_SHOWN]) + (", ..." if len(found) > _MAX_SHOWN else "")

@@ -22,7 +22,7 @@ class WantedFields(NamedTuple):
 
 
 def wanted_fields(struct: pa.Schema, corrupt_record: str) -> WantedFields:
-    """Return the fields to decode. If the field for malformed records is binary, it is none of them."""
+    """Return the fields to decode: without the one named ``corrupt_record`` if it is binary, for original bytes."""
     index = struct.get_field_index(corrupt_record)
     if index < 0 or struct.field(index).type != pa.binary():
         return WantedFields(struct, None)
@@ -40,7 +40,8 @@ class PayloadColumn(ABC):
     options: ClassVar[tuple[str, ...]] = ("Format", "Schema", "Framing")  # to check if no value can be decoded
     conversion_reasons: Collection[str] = ()  # of values that have the format, but not the type of a field
     needs_headers = False
-    shows_malformed = True  # whether a field has the text or the bytes of malformed values, if there can be any
+    # Whether a field has the text or the bytes of malformed values, if there can be any. If not, tasks log the count.
+    shows_malformed = True
 
     def __init__(self, data_type: pa.DataType, bytes_index: int | None = None) -> None:
         self._type = data_type
@@ -67,14 +68,13 @@ def _add_original_bytes(
     malformed: pa.BooleanArray | None,
 ) -> pa.StructArray:
     """Return structs of a type that has one more field, for bytes of records with a malformed key or value."""
-    fields = structs.flatten()  # a field of a null struct may have any value
+    fields = structs.flatten()  # null in null structs, whose fields may have any value
     is_null = structs.is_null()
     if malformed is None:
         original = pa.nulls(len(structs), pa.binary())
     else:
         original = pc.if_else(malformed, values, pa.scalar(None, pa.binary()))
-        is_null = pc.and_(
-            is_null, original.is_null()
-        )  # the struct may be null because the record's other side is malformed
+        # A struct that is null, for example of a blank value, has the bytes if the record's other side is malformed.
+        is_null = pc.and_(is_null, original.is_null())
     fields.insert(bytes_index, original)
     return pa.StructArray.from_arrays(fields, fields=list(struct_type), mask=is_null)

@@ -62,13 +62,10 @@ class PayloadDecoder:
         self._settings = settings
         self._columns = columns
         self._schema = schema
-        self._decoded: Counter[TopicPartition] = Counter()
+        self._decoded: Counter[TopicPartition] = Counter()  # records, the malformed ones included
         self._malformed: Counter[TopicPartition] = Counter()  # without those whose schema is at fault
         self._with_schema_error: Counter[TopicPartition] = Counter()
         self._schema_errors = SchemaErrors()
-        record_columns = [column for column in columns if column != ERROR_COLUMN]
-        if settings.mode == "FAILFAST" and _OFFSET not in columns:
-            record_columns.append(_OFFSET)  # error messages contain it
         self._decoders: dict[str, PayloadColumn] = {}
         for index, column in enumerate(columns):
             payload = settings.side(column)
@@ -78,10 +75,7 @@ class PayloadDecoder:
         self._shows_malformed = ERROR_COLUMN in columns or all(
             decoder.shows_malformed for decoder in self._decoders.values()
         )
-        needs_headers = any(decoder.needs_headers for decoder in self._decoders.values())
-        if needs_headers and _HEADERS not in columns:
-            record_columns.append(_HEADERS)
-        self.record_columns = tuple(record_columns)
+        self.record_columns = self._find_record_columns()  # of Kafka records, which the task has to read
 
     def decode(self, batches: Iterable[pa.RecordBatch], topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Decode batches that begin with ``record_columns``.
@@ -108,8 +102,8 @@ class PayloadDecoder:
         else:
             effect = _NULL if self._shows_malformed else f"{_NULL}; the column {ERROR_COLUMN} would say why"
         for topic_partition, count in malformed.items():
-            is_every_one = 1 < count == decoded[topic_partition]
-            suffix = " (all that were read: check whether the format fits the topic)" if is_every_one else ""
+            are_all = 1 < count == decoded[topic_partition]  # one record alone does not show that the format is wrong
+            suffix = " (all that were read: check whether the format fits the topic)" if are_all else ""
             if suffix or not self._shows_malformed:
                 _log.warning("%s: %d malformed records %s%s", topic_partition, count, effect, suffix)
         return malformed
@@ -120,9 +114,19 @@ class PayloadDecoder:
         counts, self._with_schema_error = self._with_schema_error, Counter()
         return counts
 
+    def _find_record_columns(self) -> tuple[str, ...]:
+        """Return the columns of the query, and behind them others that decoders and errors need."""
+        columns = [column for column in self._columns if column != ERROR_COLUMN]
+        if self._settings.mode == "FAILFAST" and _OFFSET not in columns:
+            columns.append(_OFFSET)  # error messages contain it
+        needs_headers = any(decoder.needs_headers for decoder in self._decoders.values())
+        if needs_headers and _HEADERS not in columns:
+            columns.append(_HEADERS)
+        return tuple(columns)
+
     def _decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
-        for start, decoded in self._decode_columns(tuple(self._decoders), arrays, 0, batch.num_rows):
+        for start, decoded in self._decode_columns(tuple(self._decoders), arrays, start=0, end=batch.num_rows):
             rows = len(next(iter(decoded.values())).values) if decoded else batch.num_rows
             records = {column: array.slice(start, rows) for column, array in arrays.items()}
             result = self._apply_mode(records, decoded, rows, topic_partition)
@@ -132,7 +136,7 @@ class PayloadDecoder:
     def _decode_columns(
         self, columns: Sequence[str], arrays: Mapping[str, pa.Array], start: int, end: int
     ) -> Iterator[tuple[int, dict[str, DecodedValues]]]:
-        """Yield the decoded columns of some rows after others, each with the number of the first row.
+        """Yield the decoded columns of consecutive rows from ``start`` to ``end``, with the number of the first row.
 
         A decoder may end before the last row (see ``DecodedValues``). Then the rows are those of the column that ends
         first, and the other ones are sliced, not decoded again.
@@ -151,9 +155,9 @@ class PayloadDecoder:
             if not others:
                 yield start, {column: decoded}
             else:
-                for at, inner in self._decode_columns(others, arrays, start, decoded_end):
+                for inner_start, inner in self._decode_columns(others, arrays, start, decoded_end):
                     rows = len(next(iter(inner.values())).values)
-                    yield at, {column: decoded.slice(at - start, rows), **inner}
+                    yield inner_start, {column: decoded.slice(inner_start - start, rows), **inner}
             start = decoded_end
 
     def _apply_mode(
@@ -174,6 +178,7 @@ class PayloadDecoder:
             raise first_error(malformed, originals, self._decoders, arrays[_OFFSET], topic_partition)
         self._decoded[topic_partition] += rows
         malformed_rows = is_malformed(malformed) if malformed else None
+        # Both sides of a malformed record can have a field for original bytes, even if only one of them is malformed.
         for column, decoder in self._decoders.items():
             arrays[column] = decoder.with_original_bytes(arrays[column], originals[column], malformed_rows)
         if ERROR_COLUMN in self._columns:
@@ -188,6 +193,7 @@ class PayloadDecoder:
     def _count(
         self, malformed: Mapping[str, MalformedValues], malformed_rows: pa.BooleanArray, topic_partition: TopicPartition
     ) -> None:
+        """Count malformed records; one with a schema error does not count as malformed, because it may be valid."""
         count = malformed_rows.true_count
         schema_rows = has_schema_error(malformed)
         if schema_rows is not None and (with_schema_error := schema_rows.true_count):

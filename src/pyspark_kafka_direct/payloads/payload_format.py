@@ -74,7 +74,7 @@ class SchemaFormat(PayloadFormat):
 
 
 def check_struct(payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
-    """Raise an error unless a type is a struct, in which a field for the bytes of malformed values may be."""
+    """Raise an error unless a type is a struct, whose field ``corrupt_record`` is binary if it has one."""
     import pyarrow as pa
 
     if not pa.types.is_struct(data_type):

@@ -35,7 +35,7 @@ def fetch_writer_schema(
     except SchemaNotFoundError as error:
         advice = f"{label} has to be in the registry of schema.registry.url: register it there, or set the other URL"
         raise WriterSchemaError(error.message.rstrip("."), advice) from None
-    except SchemaError as error:
+    except SchemaError as error:  # of the registry or of parse
         advice = (
             f"{label} cannot be used by this query: set keyFormat or valueFormat to the format of the schema, or to "
             "binary, or write with another schema"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import printable
-from pyspark_kafka_direct.payloads.malformed_records import messages
+from pyspark_kafka_direct.payloads.malformed_records import message_of_row
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
@@ -30,28 +30,28 @@ class SchemaErrors:
         self._counts: Counter[tuple[str, str]] = Counter()  # by what the values are, and the schema
         self._messages: dict[tuple[str, str], str] = {}
         self._others = 0  # values of further schemas
-        self._logged: Counter[tuple[str, str]] = Counter()
+        self._logged: Counter[tuple[str, str]] = Counter()  # the counts in the last lines of log_growth
 
     def add(self, where: str, malformed: MalformedValues) -> None:
         """Count the values whose schemas are at fault; ``where`` says what they are."""
         if malformed.advice is None:
             return
-        schemas = malformed.advice
+        schemas = malformed.advice  # which names the schema; null if the schema is not at fault
         if malformed.schema_ids is not None:
             ids = malformed.schema_ids.cast(pa.string())
             schemas = pc.if_else(schemas.is_valid(), pc.coalesce(ids, schemas), pa.scalar(None, pa.string()))
         for entry in pc.value_counts(schemas.drop_null()):
             key, count = (where, entry["values"].as_py()), entry["counts"].as_py()
             if key not in self._messages:
-                if len(self._messages) >= _MAX_SCHEMAS:
+                if len(self._messages) >= _MAX_SCHEMAS:  # random ids must not fill the memory
                     self._others += count
                     continue
-                value = malformed.slice(pc.index(schemas, entry["values"]).as_py(), 1) or malformed
-                self._messages[key] = printable(messages(value)[0].as_py(), _MAX_CHARS)
+                first_row = pc.index(schemas, entry["values"]).as_py()
+                self._messages[key] = printable(message_of_row(malformed, first_row), _MAX_CHARS)
             self._counts[key] += count
 
     def log(self, effect: str) -> None:
-        """Log a line for each schema, and start again; ``effect`` is what happened to the values."""
+        """Log a line for each schema, and reset the counts; ``effect`` is what happened to the values."""
         counts = self._counts.most_common()
         for key, count in counts[:_MAX_LINES]:
             self._log_line(key, count, effect)

@@ -13,33 +13,35 @@ class UnmatchedFieldError(ValueError):
 
 
 def match_fields(wanted: Sequence[str], names: Sequence[str], path: str, schema: str) -> dict[str, int]:
-    """Return the indexes of a struct's fields by the names in a schema; as in Spark, case matters only if it has to.
+    """Return the indexes of a struct's fields by the ``wanted`` names of a schema, which may lack fields.
 
-    ``path`` is that of the struct, and ``schema`` the type in the schema, for errors.
+    As in Spark, a name without an exact match fits one that differs only in case. ``path`` is that of the struct, and
+    ``schema`` the type in the schema, for errors.
     """
     exact = set(wanted).intersection(names)
     by_name: dict[str, list[int]] = {}
     by_lower_name: dict[str, list[int]] = {}  # of names that do not match exactly
-    for child, name in enumerate(names):
+    for index, name in enumerate(names):
         if name in exact:
-            by_name.setdefault(name, []).append(child)
+            by_name.setdefault(name, []).append(index)
         else:
-            by_lower_name.setdefault(name.lower(), []).append(child)
-    found: dict[str, int] = {}
+            by_lower_name.setdefault(name.lower(), []).append(index)
+    indexes: dict[str, int] = {}
     used: set[int] = set()
-    for each in wanted:
-        matches = by_name[each] if each in exact else by_lower_name.get(each.lower(), [])
+    for wanted_name in wanted:
+        is_exact = wanted_name in exact
+        matches = by_name[wanted_name] if is_exact else by_lower_name.get(wanted_name.lower(), [])
         if len(matches) > 1:
-            raise UnmatchedFieldError(f"{path}.{each} of {schema} fits several fields of the struct")
+            raise UnmatchedFieldError(f"{path}.{wanted_name} of {schema} fits several fields of the struct")
         if matches and matches[0] in used:
             raise UnmatchedFieldError(f"{path}.{names[matches[0]]} fits several fields of {schema}")
         if matches:
-            found[each] = matches[0]
+            indexes[wanted_name] = matches[0]
             used.add(matches[0])
-    unknown = [name for child, name in enumerate(names) if child not in used]
+    unknown = [name for index, name in enumerate(names) if index not in used]
     if unknown:
         raise UnmatchedFieldError(
             f"{schema} has no field for {path}.{unknown[0]}: remove it from the struct, or write with a schema that "
             "has it"
         )
-    return found
+    return indexes

@@ -27,7 +27,7 @@ class UserColumn(PayloadColumn):
         self._where = f"option {column}Format: {factory_name}"
         super().__init__(data_type)
         self.format_name = factory_name
-        factory = load_factory(f"{column}Format", factory_name, "a decoder", "every executor")
+        factory = load_factory(f"{column}Format", factory_name, result="a decoder", where="every executor")
         decoder = factory(data_type)
         if not callable(decoder):
             raise OptionError(

@@ -29,10 +29,10 @@ def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing
     values = values.cast(pa.binary())
     arrays: list[pa.Array] = []
     start = size = 0
-    while not arrays or start < len(values):
+    while not arrays or start < len(values):  # also once without values, for the type
         decoded = decoder.decode(values.slice(start))
         if failing and decoded.malformed is not None:
-            raise _error(decoded.malformed, values.slice(start, len(decoded.values)), format_name)
+            raise _first_error(decoded.malformed, values.slice(start, len(decoded.values)), format_name)
         if decoded.malformed is not None:
             _SCHEMA_ERRORS.add(f"{format_name} values of a column", decoded.malformed)
         arrays.append(decoded.values)
@@ -47,13 +47,13 @@ def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _error(malformed: MalformedValues, values: pa.BinaryArray, format_name: str) -> MalformedPayloadError:
+def _first_error(malformed: MalformedValues, values: pa.BinaryArray, format_name: str) -> MalformedPayloadError:
     first = first_malformed(malformed)
     assert first is not None
     advice = ""
-    if not first.is_valid:
+    if not first.may_be_valid:
         other = first_malformed(malformed, schema_errors=True)
-        if other is not None:
+        if other is not None:  # mode=PERMISSIVE would also read these values as null, which may be valid
             advice = f" Values behind it have a schema that cannot be used: {other.message}."
         else:
             advice = format_advice(malformed, values, "the format and the schema fit the column") or (

@@ -27,7 +27,8 @@ class FramedValues:
 
     values: pa.BinaryArray  # the column as it is
     starts: pa.Int32Array | None  # of each value: the bytes before its data; None: 0 in all of them
-    writers: pa.Int32Array | None  # of each value: an index of schema_ids, or null; None: 0 in all of them
+    # Of each value: an index of schema_ids, or null if it is null or malformed; None: 0 in all of them.
+    writers: pa.Int32Array | None
     schema_ids: tuple[int | str, ...]  # distinct: ids, or GUIDs or fingerprints as strings
     malformed: MalformedValues | None  # values with another framing; None if there are none
 
@@ -55,23 +56,25 @@ class FramedValues:
             messages = pa.array([problem and str(problem) for problem in problems], pa.string()).take(writers)
             advice = pa.array([problem and problem.advice for problem in problems], pa.string()).take(writers)
             positions = pc.if_else(messages.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
-            found.insert(0, MalformedValues(messages.dictionary_encode(), positions, None, advice))
+            # First, because no other reason counts if the schema cannot be used.
+            found.insert(0, MalformedValues(messages.dictionary_encode(), positions, schema_ids=None, advice=advice))
         # Records can contain any four bytes. An id of a registry has no more than 31 bits.
         ids = [each if isinstance(each, int) and each <= _MAX_INT32 else None for each in self.schema_ids]
         advised = [each.advice for each in found if each.advice is not None]
         return MalformedValues(
-            pc.coalesce(*(each.reasons.cast(pa.string()) for each in found)).dictionary_encode(),
-            pc.coalesce(*(each.positions for each in found)),
-            None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers),
-            pc.coalesce(*advised) if advised else None,
+            reasons=pc.coalesce(*(each.reasons.cast(pa.string()) for each in found)).dictionary_encode(),
+            positions=pc.coalesce(*(each.positions for each in found)),
+            schema_ids=None if ids == [NO_ID] else pa.array(ids, pa.int32()).take(writers),
+            advice=pc.coalesce(*advised) if advised else None,
         )
 
     def known_writers(self) -> pa.Int32Array:
         """Return the indexes of ``schema_ids``, null for null values."""
-        first = pa.repeat(pa.scalar(0, pa.int32()), len(self.values))
-        return pc.if_else(
-            self.values.is_null(), pa.scalar(None, pa.int32()), first if self.writers is None else self.writers
-        )
+        return pc.if_else(self.values.is_null(), pa.scalar(None, pa.int32()), self.writer_indexes())
+
+    def writer_indexes(self) -> pa.Int32Array:
+        """Return the indexes of ``schema_ids``; null values may have one, too, which is faster to find."""
+        return pa.repeat(pa.scalar(0, pa.int32()), len(self.values)) if self.writers is None else self.writers
 
 
 class Framing(Protocol):
