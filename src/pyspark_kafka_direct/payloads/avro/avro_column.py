@@ -62,7 +62,7 @@ class NoFraming:
 
     def split(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> FramedValues:
         """Return the values as they are."""
-        return FramedValues(values, None, None, (NO_ID,), None)
+        return FramedValues(values, starts=None, writers=None, schema_ids=(NO_ID,), malformed=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class AvroColumn(PayloadColumn):
         super().__init__(data_type, bytes_index)
         self._has_structs = is_record(settings.reader.root)
         self.shows_malformed = bytes_index is not None
-        self._decoder = AvroDecoder(self._fields)
+        self._decoder = AvroDecoder(self._fields)  # to structs, also of values that are not records
         self._programs: dict[int | str, int] = {}  # the decoder's number of the program, by writer schema id
         self._incompatible: dict[int | str, _IncompatibleSchema] = {}  # by writer schema id
         self.needs_headers = settings.framing.needs_headers
@@ -109,28 +109,32 @@ class AvroColumn(PayloadColumn):
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
         framed = self._settings.framing.split(values, headers)
-        count = len(framed.schema_ids)
-        programs: list[int | None] = [None] * count
-        problems: list[WriterSchemaError | None] = [None] * count
-        for index in most_frequent_first(framed.writers, framed.schema_ids, self._programs):
-            try:
-                programs[index] = self._program(framed.schema_ids[index])
-            except WriterSchemaError as error:
-                problems[index] = error
+        programs, problems = self._find_programs(framed)
         if framed.writers is None and programs == [0]:
-            numbers = None
+            programs_of_rows = None  # the default of the decoder is program 0
         else:
-            writers = pa.repeat(pa.scalar(0, pa.int32()), len(values)) if framed.writers is None else framed.writers
-            numbers = pa.array(programs, pa.int32()).take(writers)
-        decoded = self._decoder.decode(values, framed.starts, numbers)
-        part = framed.slice(0, len(decoded.values))
+            programs_of_rows = pa.array(programs, pa.int32()).take(framed.writer_indexes())
+        decoded = self._decoder.decode(values, framed.starts, programs_of_rows)
+        part = framed.slice(0, len(decoded.values))  # the decoder may end before the last value
         malformed = decoded.malformed
         if malformed is not None and self._incompatible:
             malformed = malformed._replace(advice=self._advice(part, malformed))
         malformed = part.all_malformed(malformed, problems)
         return DecodedValues(decoded.values if self._has_structs else decoded.values.flatten()[0], malformed)
 
+    def _find_programs(self, framed: FramedValues) -> tuple[list[int | None], list[WriterSchemaError | None]]:
+        """Return for each of the ``schema_ids`` the number of its program, or why it cannot be decoded."""
+        programs: list[int | None] = [None] * len(framed.schema_ids)
+        problems: list[WriterSchemaError | None] = [None] * len(framed.schema_ids)
+        for index in most_frequent_first(framed.writers, framed.schema_ids, self._programs):
+            try:
+                programs[index] = self._program(framed.schema_ids[index])
+            except WriterSchemaError as error:
+                problems[index] = error
+        return programs, problems
+
     def _program(self, schema_id: int | str) -> int:
+        """Return the number of a program, which is made for the first value with this schema."""
         number = self._programs.get(schema_id)
         if number is not None:
             return number
@@ -140,7 +144,7 @@ class AvroColumn(PayloadColumn):
         except AvroSchemaError as error:
             advice = f"{self._misfit(schema_id)}: change the schema of the query, or read fewer fields"
             raise WriterSchemaError(str(error), advice) from None
-        if program.incompatibilities:
+        if program.incompatibilities:  # with which only some datums are malformed
             texts = [each.text for each in program.incompatibilities]
             shown = "; ".join(texts[:_MAX_SHOWN]) + ("; ..." if len(texts) > _MAX_SHOWN else "")
             reasons = dict.fromkeys(each.reason for each in program.incompatibilities)

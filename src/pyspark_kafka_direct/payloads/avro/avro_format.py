@@ -32,11 +32,12 @@ class AvroFormat(SchemaFormat):
         from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
         from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
 
-        schema = _checked_schema(payload)
+        schema = _validated_schema(payload)
+        # The values of other writers are decoded by their own schemas, so that of the query need not have all fields.
         has_other_writers = payload.framing in ID_FRAMINGS and payload.schema_id is None
-        by_default = WITHOUT_FIELD if has_other_writers else _CHANGED_FIELD
+        default_advice = WITHOUT_FIELD if has_other_writers else _CHANGED_FIELD
         try:
-            return spark_ddl(schema.root, advice or by_default.format(side=payload.side))
+            return spark_ddl(schema.root, advice or default_advice.format(side=payload.side))
         except AvroSchemaError as error:
             raise OptionError(f"{payload.source or f'{payload.side}Schema'}: {error}") from None
 
@@ -46,18 +47,17 @@ class AvroFormat(SchemaFormat):
         from pyspark_kafka_direct.payloads.avro.wanted_fields import check_wanted, check_wanted_type
         from pyspark_kafka_direct.payloads.avro.whole_values import column_fields, is_record
 
-        root = _checked_schema(payload).root
-        has_corrupt_record = pa.types.is_struct(data_type) and data_type.get_field_index(corrupt_record) >= 0
+        root = _validated_schema(payload).root
         if is_record(root):
             check_struct(payload, corrupt_record, data_type)
-        elif has_corrupt_record:
-            raise ValueError(f"the Avro schema is not a record, so the struct cannot have the field {corrupt_record!r}")
-        fields = column_fields(root, data_type, corrupt_record).fields
-        if not is_record(root):
-            check_wanted_type(root, data_type)
-        check_avro_fields(fields)
-        if is_record(root):
+            fields = column_fields(root, data_type, corrupt_record).fields
+            check_avro_fields(fields)
             check_wanted(root, list(fields))
+            return
+        if pa.types.is_struct(data_type) and data_type.get_field_index(corrupt_record) >= 0:
+            raise ValueError(f"the Avro schema is not a record, so the struct cannot have the field {corrupt_record!r}")
+        check_wanted_type(root, data_type)
+        check_avro_fields(column_fields(root, data_type, corrupt_record).fields)
 
     def column(
         self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str
@@ -67,7 +67,7 @@ class AvroFormat(SchemaFormat):
 
     def schema_name(self, payload: SidePayload) -> str:
         """Return the name of the record."""
-        return getattr(_checked_schema(payload).root, "name", "")
+        return getattr(_validated_schema(payload).root, "name", "")
 
     def check_registered(self, resolved: ResolvedSchema, source: str, message: str | None) -> None:
         """Raise a SchemaError if a schema is not Avro."""
@@ -97,9 +97,9 @@ class AvroFormat(SchemaFormat):
         from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
         from pyspark_kafka_direct.payloads.framing import single_object_prefix, written_id
 
-        schema = _schema(payload)
+        schema = _parse_valid_schema(payload)
         prefix, header = written_id(payload)
-        if payload.framing == "single-object":
+        if payload.framing == "single-object":  # the fingerprint follows from the schema, without a registry
             prefix = single_object_prefix(fingerprint(schema.root))
         return AvroEncoderSettings(prefix, header, payload.source, schema=schema)
 
@@ -107,25 +107,28 @@ class AvroFormat(SchemaFormat):
 FORMAT: Final = AvroFormat()
 
 
-def _schema(payload: SidePayload) -> AvroSchema:
+def _parse_valid_schema(payload: SidePayload) -> AvroSchema:
+    """Parse a schema that was validated before: that of an option, or by ``check_registered``."""
     return parse_avro_schema(payload.schema or "", [text for _, text in payload.references])
 
 
-def _checked_schema(payload: SidePayload) -> AvroSchema:
+def _validated_schema(payload: SidePayload) -> AvroSchema:
+    """Parse a schema, or raise an OptionError if it is missing or not valid."""
     if not payload.schema or not payload.schema.strip():
         raise OptionError(
             f"{payload.side}Format=avro needs the schema: set {payload.side}Schema to an Avro schema, which is JSON, "
             "or schema.registry.url to a schema registry"
         )
     try:
-        return _schema(payload)
+        return _parse_valid_schema(payload)
     except AvroSchemaError as error:
         raise OptionError(f"{payload.side}Schema: {error}") from None
 
 
 def _avro_settings(payload: SidePayload, settings: PayloadSettings) -> AvroSettings:
+    """Return how the values of a column are framed, and how the schemas of their writers are found."""
     # Only the modules of the framing are imported.
-    schema = _schema(payload)
+    schema = _parse_valid_schema(payload)
     if payload.framing == "none":
         return given_schema(schema)
     if payload.framing == "single-object":
@@ -139,5 +142,7 @@ def _avro_settings(payload: SidePayload, settings: PayloadSettings) -> AvroSetti
         return AvroSettings(schema, framing, GivenSchema(schema, payload.schema_id))
     from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas
 
+    # With schemaEvolutionMode=restart, the query fails if a writer's schema has more than this one.
     compared = schema if settings.evolution == "restart" else None
-    return AvroSettings(schema, framing, RegistrySchemas(settings.registry, compared, payload.source), payload.source)
+    writers = RegistrySchemas(settings.registry, reader=compared, source=payload.source)
+    return AvroSettings(schema, framing, writers, payload.source)

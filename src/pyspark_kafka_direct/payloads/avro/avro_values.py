@@ -204,7 +204,7 @@ def _check_field(field: pa.Field, path: str, depth: int) -> None:
     if pa.types.is_map(data_type):
         if data_type.key_type != pa.string():
             raise ValueError(f"field {path!r} is a map whose keys are not strings")
-        _check_field(data_type.item_field, f"{path}.{data_type.item_field.name}", depth + 2)
+        _check_field(data_type.item_field, f"{path}.{data_type.item_field.name}", depth + 2)  # two levels in Arrow
     elif pa.types.is_list(data_type):
         _check_field(data_type.value_field, f"{path}.{data_type.value_field.name}", depth + 1)
     elif pa.types.is_struct(data_type):

@@ -29,6 +29,7 @@ def canonical_form(avro_type: AvroType) -> str:
 
 
 def _canonical(avro_type: AvroType, named: set[str]) -> Any:
+    """Return the JSON of a type; ``named`` are the named types so far, of which only the names are written again."""
     match avro_type:
         case PrimitiveType():
             return avro_type.name

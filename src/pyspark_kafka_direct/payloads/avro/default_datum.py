@@ -45,6 +45,8 @@ class DefaultDatums:
         """Return the default of a field as a datum; an AvroSchemaError if it does not have the type of the field."""
         try:
             return self._datum(field.type, field.default)
+        # UnicodeEncodeError: a character that is no byte, or half of a surrogate pair. OverflowError: a number that is
+        # too large for a float. RecursionError: the default of a record that contains itself.
         except (_InvalidDefaultError, UnicodeEncodeError, OverflowError, RecursionError):
             text = printable(json.dumps(field.default)[:200])
             raise AvroSchemaError(f"the default of field {field.name!r} does not have its type: {text}") from None
@@ -54,6 +56,7 @@ class DefaultDatums:
         return self._datum(avro_type, None)
 
     def _datum(self, avro_type: AvroType, value: Any) -> bytes:
+        """Return a value of JSON as a datum; an _InvalidDefaultError if it does not have the type."""
         self._cost += 1 + (len(value) // _BYTES_OF_COST if isinstance(value, str) else 0)
         if self._cost > _MAX_COST:
             raise AvroSchemaError("the defaults of the fields that the struct lacks are too large")
@@ -79,7 +82,7 @@ class DefaultDatums:
     def _union(self, branches: tuple[AvroType, ...], value: Any) -> bytes:
         """Return the datum in the first branch that the value fits."""
         for index, branch in enumerate(branches):
-            if (branch == NULL) != (value is None):
+            if (branch == NULL) != (value is None):  # only null is null
                 continue
             try:
                 return zigzag(index) + self._datum(branch, value)
@@ -89,7 +92,7 @@ class DefaultDatums:
 
 
 def _primitive(name: str, value: Any) -> bytes:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)  # in Python, booleans are integers
     if name == "null" and value is None:
         return b""
     if name == "boolean" and isinstance(value, bool):
@@ -98,7 +101,7 @@ def _primitive(name: str, value: Any) -> bytes:
         return zigzag(value)
     if name in _FORMATS and is_number:
         return struct.pack(_FORMATS[name], value)
-    if name in _FORMATS and value in NOT_FINITE:
+    if name in _FORMATS and value in NOT_FINITE:  # JSON has no such numbers; Java writes strings
         return struct.pack(_FORMATS[name], float(value))
     if name in ("bytes", "string") and isinstance(value, str):
         return _with_length(value.encode("latin-1" if name == "bytes" else "utf-8"))

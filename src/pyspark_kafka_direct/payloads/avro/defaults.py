@@ -78,6 +78,7 @@ class _InvalidDefaultError(Exception):
 def _operations(
     avro_type: AvroType, value: Any, data_type: pa.DataType, column: int, constants: Constants
 ) -> list[list[int]]:
+    """Return the operations that write a default, a value of JSON, into a column and those behind it."""
     constants.count_default()
     match avro_type:
         case UnionType(branches):
@@ -95,7 +96,7 @@ def _operations(
                 member = value.get(field.name, field.default)
                 if member is NO_DEFAULT:
                     _fail()
-                if field.name in columns:
+                if field.name in columns:  # the query need not read all fields
                     operations += _operations(field.type, member, *columns[field.name], constants)
             return operations
         case ArrayType(inner) if isinstance(value, list):
@@ -128,14 +129,15 @@ def _union_operations(
         return []
     for branch in branches:
         try:
-            if not isinstance(inner, UnionType):
+            if not isinstance(inner, UnionType):  # of one type and null, or of int and long: the column has its value
                 return _operations(branch, value, data_type, column, constants)
+            # Of several types: the column is a struct with a field for each of them.
             operations: list[list[int]] = [[Op.PRESENT, column]]
             member = _columns(list(data_type), column + 1).get(f"member{inner.branches.index(branch)}")
             return operations + (_operations(branch, value, *member, constants) if member else [])
-        except AvroSchemaError:
+        except AvroSchemaError:  # too large, also as another branch
             raise
-        except (_InvalidDefaultError, ValueError):
+        except (_InvalidDefaultError, ValueError):  # ValueError: null is no branch of the inner union
             continue
     return _fail()
 
@@ -154,7 +156,7 @@ def _primitive(
         if target in ("float", "double"):
             return _double(float(value), column, constants)
         if target.startswith("timestamp") and logical and logical.name.endswith("-millis"):
-            value *= 1000
+            value *= 1000  # the column has microseconds
             if value not in _RANGES["long"]:
                 _fail()
         return [[Op.INTEGER_CONSTANT, column, value]]
@@ -184,10 +186,11 @@ def _items(column: int, items: Sequence[list[list[int]]]) -> list[int]:
 
 
 def _columns(fields: list[pa.Field], column: int) -> Mapping[str, tuple[pa.DataType, int]]:
+    """Return the types and columns of fields by their names; ``column`` is that of the first one."""
     columns = {}
     for field in fields:
         columns[field.name] = (field.type, column)
-        column += 1 + len(column_types(child_fields(field.type)))
+        column += 1 + len(column_types(child_fields(field.type)))  # the columns of its own fields come after it
     return columns
 
 

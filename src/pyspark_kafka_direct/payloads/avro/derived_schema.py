@@ -39,6 +39,7 @@ def derived_schema(data_type: pa.DataType, *, null_first: bool) -> str:
 
 
 def _schema(data_type: pa.DataType, name: str, namespace: str, null_first: bool) -> Any:
+    """Return the JSON of a type; the name and namespace of its field are those of a record or fixed type."""
     import pyarrow as pa
 
     types = pa.types

@@ -66,18 +66,20 @@ class _Compiler:
         if pa.types.is_null(data_type):
             return [Op.NULL, NO_BRANCH, _null_branch(writer, path)]
         if not isinstance(writer, UnionType):
-            return self._operation(writer, NO_BRANCH, NO_BRANCH, data_type, path)
+            return self._operation(writer, null_branch=NO_BRANCH, branch=NO_BRANCH, data_type=data_type, path=path)
         null_branch = writer.branches.index(NULL) if NULL in writer.branches else NO_BRANCH
         inner = without_null(writer).type
         if isinstance(inner, UnionType):
             return self._union(writer, inner, null_branch, data_type, path)
-        if inner is None:
+        if inner is None:  # the union is null only, but the column is not
             _mismatch(writer, data_type, path)
-        return self._operation(inner, null_branch, _branch(writer, inner), data_type, path)
+        branch = _branch(writer, inner)
+        return self._operation(inner, null_branch=null_branch, branch=branch, data_type=data_type, path=path)
 
     def _operation(
-        self, writer: AvroType, null_branch: int, branch: int, data_type: pa.DataType, path: str
+        self, writer: AvroType, *, null_branch: int, branch: int, data_type: pa.DataType, path: str
     ) -> list[int]:
+        """Return the node that writes a column as a type; the branches are those of the union that the type is in."""
         import pyarrow as pa
 
         branches = [null_branch, branch]
@@ -141,10 +143,13 @@ class _Compiler:
             _mismatch(writer, data_type, path)
         numbers = [int(Op.UNION), null_branch, NO_BRANCH, data_type.num_fields]
         for child, field in enumerate(data_type):
-            branch = inner.branches[members.index(field.name)]
-            self.paths.append(f"{path}.{field.name}")
-            branches = (NO_BRANCH, writer.branches.index(branch))
-            numbers += [child, *self._operation(branch, *branches, field.type, self.paths[-1])]
+            member = inner.branches[members.index(field.name)]
+            member_path = f"{path}.{field.name}"
+            self.paths.append(member_path)
+            branch = writer.branches.index(member)
+            # Only a member that is not null is written. If all of them are null, the value of the union is null.
+            node = self._operation(member, null_branch=NO_BRANCH, branch=branch, data_type=field.type, path=member_path)
+            numbers += [child, *node]
         return numbers
 
 

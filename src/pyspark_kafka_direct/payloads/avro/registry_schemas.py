@@ -27,7 +27,7 @@ class RegistrySchemas:
     """A ``WriterSchemas``. With ``reader``, a writer schema that has what the reader's lacks fails the query."""
 
     settings: RegistrySettings
-    reader: AvroSchema | None = None
+    reader: AvroSchema | None = None  # None: new fields and values do not matter
     source: str = ""  # where the reader is from, for errors
 
     def writer_schema(self, schema_id: int | str) -> AvroSchema:

@@ -119,6 +119,7 @@ class _Compiler:
         self._path: list[str] = []  # of fields
 
     def root(self, writer: AvroType, reader: AvroType, fields: list[pa.Field]) -> _Operations:
+        """Return the operations for whole datums, whose struct has no column."""
         if isinstance(writer, UnionType):
             return self._union([self.root(branch, reader, fields) for branch in writer.branches], writer)
         wanted = without_null(reader)
@@ -129,6 +130,7 @@ class _Compiler:
         return self._record(writer, wanted.type, fields, 0)
 
     def _value(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+        """Return the operations that read a value into a column and those behind it."""
         if isinstance(writer, UnionType):
             programs = [self._value(branch, reader, data_type, column) for branch in writer.branches]
             return self._union(programs, writer)
@@ -136,7 +138,7 @@ class _Compiler:
         if writer == NULL:
             return [] if wanted.nullable else self._unreadable(writer, reader)
         match wanted.type:
-            case None:
+            case None:  # the reader's type is null only
                 return self._unreadable(writer, reader)
             case UnionType(branches):
                 return self._member(writer, branches, data_type, column)
@@ -151,12 +153,13 @@ class _Compiler:
         if index is None:
             return self._unreadable(writer, UnionType(branches))
         present = self._counted([[Op.PRESENT, column]])
-        for field, child in _numbered(list(data_type), column + 1):
+        for field, child_column in _numbered(list(data_type), column + 1):
             if field.name == f"member{index}":
-                return present + self._value(writer, branches[index], field.type, child)
-        return present + self._skip(writer)
+                return present + self._value(writer, branches[index], field.type, child_column)
+        return present + self._skip(writer)  # the query does not read this member
 
     def _same_kind(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+        """Return the operations for types that are not unions; types of different kinds are unreadable."""
         match writer, reader:
             case RecordType(), RecordType():
                 present = self._counted([[Op.PRESENT, column]])
@@ -167,7 +170,7 @@ class _Compiler:
             case MapType(values), MapType(reader_values):
                 key = self._counted([[Op.BYTES, column + 1]])
                 body = key + self._value(values, reader_values, data_type.item_type, column + 2)
-                return self._body([Op.ITEMS, column, 1 + min_size(values)], body)
+                return self._body([Op.ITEMS, column, 1 + min_size(values)], body)  # a key has a length
             case EnumType(), EnumType() if same_name(writer, reader):
                 return self._enum(writer, reader, column)
             case FixedType(), FixedType() if same_name(writer, reader) and writer.size == reader.size:
@@ -183,16 +186,17 @@ class _Compiler:
         return self._unreadable(writer, reader) if operation is None else self._counted([operation])
 
     def _record(self, writer: RecordType, reader: RecordType, fields: list[pa.Field], first_column: int) -> _Operations:
+        """Return the operations for the writer's fields in their order, then for defaults of missing ones."""
         columns = {field.name: (field.type, column) for field, column in _numbered(fields, first_column)}
-        missing = {field.name: field for field in reader.fields if field.name in columns}
-        targets: list[RecordField | None] = []
+        missing = {field.name: field for field in reader.fields if field.name in columns}  # until the writer has them
+        targets: list[RecordField | None] = []  # of the writer's fields; None: the field is skipped
         for field in writer.fields:
             target = find_field(reader, field.name)
-            # If two fields have an alias of this one, the first one counts.
+            # If two of the writer's fields are read as the same one, the first one counts.
             targets.append(None if target is None else missing.pop(target.name, None))
-        lacking = [field.name for field in missing.values() if field.default is NO_DEFAULT]
-        if lacking:
-            names = ", ".join(".".join([*self._path, name]) for name in lacking)
+        without_default = [field.name for field in missing.values() if field.default is NO_DEFAULT]
+        if without_default:
+            names = ", ".join(".".join([*self._path, name]) for name in without_default)
             return self._fail(Reason.NO_DEFAULT, f"field {names} is missing and has no default")
         operations: _Operations = []
         for field, target in zip(writer.fields, targets, strict=True):
@@ -212,7 +216,7 @@ class _Compiler:
         for symbol in writer.symbols:
             known = symbol if symbol in reader.symbols else reader.default
             operation.append(-1 if known is None else self.constants.add(known.encode()))
-            if known is None:
+            if known is None:  # only a message: datums with another symbol can be read
                 self._fail(Reason.SYMBOL, f"{self._part()}: the enum has no symbol {symbol} and no default")
         return self._counted([operation])
 
@@ -231,7 +235,7 @@ class _Compiler:
             case RecordType(name, _, fields):
                 if name in self._routines:
                     return self._counted([[Op.CALL, self._routines[name]]])
-                if writer.is_recursive:
+                if writer.is_recursive:  # before its fields, which call the routine
                     self._routines[name] = len(self._routines)
                 operations = [operation for field in fields for operation in self._skip(field.type)]
                 return self._body([Op.ROUTINE], operations) if writer.is_recursive else operations
@@ -248,21 +252,23 @@ class _Compiler:
         if len(programs) == 2 and NULL in writer.branches:
             null = writer.branches.index(NULL)
             value = programs[1 - null]
-            if not programs[null]:
-                if len(value) != 1 or value[0][0] >= NULL_FIRST:
+            if not programs[null]:  # null is read as null, and not as an error
+                if len(value) != 1 or value[0][0] >= NULL_FIRST:  # no single operation that can take the flag
                     value = self._body([Op.GROUP], value)
                 return [[value[0][0] + (NULL_LAST if null else NULL_FIRST), *value[0][1:]]]
         operation = [int(Op.UNION), len(programs)]
         for program in programs:
             flat = list(chain.from_iterable(program))
             operation += [len(flat), *flat]
-        return self._counted([operation], inner=len(operation) - 2 - len(programs))
+        counted_before = len(operation) - 2 - len(programs)  # the programs without their lengths
+        return self._counted([operation], inner=counted_before)
 
     def _unreadable(self, writer: AvroType, reader: AvroType) -> _Operations:
         text = f"{self._part()}: {_described(writer)} cannot be read as {_described(reader)}"
         return self._fail(Reason.UNREADABLE, text)
 
     def _fail(self, reason: Reason, text: str) -> _Operations:
+        """Return the operation that makes a datum malformed, and note why for messages."""
         if len(self.incompatibilities) < _MAX_INCOMPATIBILITIES:
             self.incompatibilities[Incompatibility(reason, printable(text))] = None
         return [[int(Op.FAIL), int(reason)]]
@@ -280,7 +286,7 @@ class _Compiler:
 
 
 def min_size(writer: AvroType) -> int:
-    """Return how many bytes a value has at least."""
+    """Return how many bytes a value has at least, so that the decoder can reject a claim of too many items."""
     match writer:
         case PrimitiveType(name):
             return _MIN_SIZES.get(name, 1)
@@ -303,6 +309,7 @@ def _scalar_operation(writer: AvroType, reader: AvroType, data_type: pa.DataType
     size = [writer.size] if isinstance(writer, FixedType) else []
     if target.startswith("decimal"):
         logical = logical_type(writer)
+        # As in Avro's specification, scales must be the same; bytes without a logical type are read with the reader's.
         if logical and logical.name == "decimal" and logical.scale != data_type.scale:
             return None
         return [Op.FIXED_DECIMAL if is_fixed else Op.DECIMAL, column, *size]
@@ -312,7 +319,7 @@ def _scalar_operation(writer: AvroType, reader: AvroType, data_type: pa.DataType
             return None
         if logical and logical.name.endswith("-millis"):
             return [Op.MILLIS_TO_MICROS, column]
-        target = "int64"
+        target = "int64"  # the microseconds as they are
     if target in ("string", "binary"):
         return [Op.FIXED if is_fixed else Op.BYTES, column, *size]
     operation = _NUMBERS.get((kind, target))
@@ -323,19 +330,20 @@ def matching_branch(writer: AvroType, branches: tuple[AvroType, ...]) -> int | N
     """Return the index of the branch of a reader's union that a writer's type is read as."""
     kind = kind_of(writer)
     kinds = [kind_of(branch) for branch in branches]
-    same = [index for index, other in enumerate(kinds) if other == kind]
+    same_kind = [index for index, other in enumerate(kinds) if other == kind]
     if not isinstance(writer, RecordType | EnumType | FixedType):
         promoted = [index for index, other in enumerate(kinds) if other in PROMOTIONS.get(kind, ())]
-        return next(iter(same + promoted), None)
-    for index in same:
+        return next(iter(same_kind + promoted), None)
+    # Of named types: the same full name, else the same name or an alias, else for records the same fields.
+    for index in same_kind:
         if getattr(branches[index], "name", None) == writer.name:
             return index
-    for index in same:
+    for index in same_kind:
         if same_name(writer, branches[index]):
             return index
     if kind == "record":
-        fitting = [index for index in same if _has_fields_of(branches[index], writer)]
-        return next(iter(fitting or same), None)
+        fitting = [index for index in same_kind if _has_fields_of(branches[index], writer)]
+        return next(iter(fitting or same_kind), None)
     return None
 
 

@@ -95,11 +95,11 @@ class _SchemaParser:
     """Parses schemas that share named types."""
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[AvroType, int]] = {}  # by full name, with the number of types
+        self._named: dict[str, tuple[AvroType, int]] = {}  # by full name, with the number of types in it
         self._open: dict[str, RecordType] = {}  # the records around the current type
-        self._definitions: dict[str, tuple[Mapping[str, Any], str]] = {}  # with their namespaces
-        self._types = 0
-        self._bytes = 0
+        self._definitions: dict[str, tuple[Mapping[str, Any], str]] = {}  # by full name, with their namespaces
+        self._types = 0  # of the current schema
+        self._bytes = 0  # of all schemas
 
     def parse(self, text: str) -> AvroType:
         """Parse a schema that may use the named types of earlier ones."""
@@ -110,7 +110,7 @@ class _SchemaParser:
             )
         try:
             content = _parse_json(text)
-            for name, definition, namespace in _definitions(content, ""):
+            for name, definition, namespace in _definitions(content, ""):  # first, for uses before a definition
                 self._definitions.setdefault(name, (definition, namespace))
             self._types = 0
             return self._type(content, "", 0)
@@ -149,13 +149,14 @@ class _SchemaParser:
             )
 
     def _named_type(self, name: str, namespace: str, depth: int) -> AvroType:
+        """Return the type to which a name refers."""
         if name in _PRIMITIVES:
             return PrimitiveType(cast("PrimitiveName", name))
         candidates = [_in_namespace(name, namespace), name]
         for candidate in candidates:
-            if candidate in self._open:
+            if candidate in self._open:  # the type is within this record
                 record = self._open[candidate]
-                object.__setattr__(record, "is_recursive", True)
+                object.__setattr__(record, "is_recursive", True)  # the class is frozen
                 return record
             if candidate in self._named:
                 avro_type, types = self._named[candidate]
@@ -174,17 +175,17 @@ class _SchemaParser:
             _fail("two types have the same name", name)
         if name in self._named or name in self._open:  # the same definition again, as Java's parser allows
             return self._named_type(name, "", depth)
-        types = self._types
+        types_before = self._types
         avro_type: AvroType
         match kind:
             case "enum":
                 avro_type = _enum(name, aliases, content)
-                self._types += len(avro_type.symbols) // 8
+                self._types += len(avro_type.symbols) // 8  # symbols need less memory than types, but some
             case "fixed":
                 avro_type = _fixed(name, aliases, content)
             case _:
                 avro_type = self._record(name, aliases, content, depth)
-        self._named[name] = (avro_type, self._types - types)
+        self._named[name] = (avro_type, self._types - types_before)
         return avro_type
 
     def _union(self, content: list[Any], namespace: str, depth: int) -> UnionType:
@@ -193,6 +194,7 @@ class _SchemaParser:
         for branch in branches:
             if isinstance(branch, UnionType):
                 _fail("a union may not contain a union", content)
+            # A union may have several named types, but only one array, map, or primitive type of a name.
             is_named = isinstance(branch, RecordType | EnumType | FixedType)
             kind = type_name(branch) if is_named else _kind(branch)
             if kind in kinds:
@@ -205,7 +207,7 @@ class _SchemaParser:
         members = _required(content, "fields")
         if not isinstance(members, list):
             _fail("the fields of a record are a list", members)
-        record = self._open[name] = RecordType(name, aliases, ())
+        record = self._open[name] = RecordType(name, aliases, fields=())
         fields = tuple(self._field(member, namespace, depth + 1) for member in members)
         del self._open[name]
         names = [field.name for field in fields]
@@ -255,16 +257,16 @@ def _names(content: Mapping[str, Any], namespace: str) -> tuple[str, tuple[str, 
     name = _required(content, "name")
     if not isinstance(name, str) or len(name) > MAX_NAME_CHARACTERS or not _FULL_NAME.fullmatch(name):
         _fail("this is no name of a type", name)
-    own = _text(content, "namespace") or ""
-    if len(own) > MAX_NAME_CHARACTERS or not (own == "" or _FULL_NAME.fullmatch(own)):
-        _fail("this is no namespace", own)
-    full = _full_name(content, namespace)
-    if full in _PRIMITIVES:
+    own_namespace = _text(content, "namespace") or ""
+    if len(own_namespace) > MAX_NAME_CHARACTERS or not (own_namespace == "" or _FULL_NAME.fullmatch(own_namespace)):
+        _fail("this is no namespace", own_namespace)
+    full_name = _full_name(content, namespace)
+    if full_name in _PRIMITIVES:
         _fail("a type of Avro has this name", name)
     aliases = content.get("aliases", [])
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
         _fail("aliases are a list of names", aliases)
-    return full, tuple(_in_namespace(alias, full.rpartition(".")[0]) for alias in aliases)
+    return full_name, tuple(_in_namespace(alias, full_name.rpartition(".")[0]) for alias in aliases)
 
 
 def _full_name(content: Mapping[str, Any], namespace: str) -> str:
@@ -319,6 +321,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _kind(avro_type: AvroType) -> str:
+    """Return the kind of a type without a name of its own."""
     match avro_type:
         case PrimitiveType(name):
             return name
@@ -343,11 +346,13 @@ def _logical_type(content: Mapping[str, Any], kind: str, size: int = 0) -> Logic
 
 
 def _decimal(content: Mapping[str, Any], size: int | None) -> LogicalType | None:
+    """Return the logical type, or None if it is not valid; ``size`` is that of a fixed type, None for bytes."""
     precision, scale = content.get("precision"), content.get("scale", 0)
     if type(precision) is not int or type(scale) is not int:
         return None
     if not 0 <= scale <= precision or not 0 < precision <= _MAX_INT:
         return None
+    # A fixed type has to hold all numbers with this many digits, and a sign.
     if size is not None and (size == 0 or precision > int((8 * size - 1) * math.log10(2))):
         return None
     return LogicalType("decimal", precision, scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.payloads.avro.avro_types import (
     NULL,
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.payloads.avro.avro_types import AvroType
 
-    # Whether a field is new, or else a value; its path, or a description.
-    _NewParts = Iterator[tuple[bool, str]]
-
 
 def new_fields(writer: AvroType, reader: AvroType) -> Iterator[str]:
     """Yield the paths of fields that only the writer's schema has, such as ``address.street``.
 
     A field that has another name in the reader's schema is found by its aliases.
     """
-    return (path for is_field, path in _Comparison().parts(writer, reader, "") if is_field)
+    return (part.text for part in _Comparison().new_parts(writer, reader, "") if part.is_field)
 
 
 def new_values(writer: AvroType, reader: AvroType) -> Iterator[str]:
@@ -42,59 +39,69 @@ def new_values(writer: AvroType, reader: AvroType) -> Iterator[str]:
 
     Such a value would be read as a default, or make its datum malformed.
     """
-    return (text for is_field, text in _Comparison().parts(writer, reader, "") if not is_field)
+    return (part.text for part in _Comparison().new_parts(writer, reader, "") if not part.is_field)
+
+
+class _NewPart(NamedTuple):
+    text: str  # the path of a field; of a value also what it is
+    is_field: bool
 
 
 class _Comparison:
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()  # pairs of records, which may contain themselves
 
-    def parts(self, writer: AvroType, reader: AvroType, path: str) -> _NewParts:
+    def new_parts(self, writer: AvroType, reader: AvroType, path: str) -> Iterator[_NewPart]:
+        """Yield what is new in the type of the field at ``path``, which is empty for the whole value."""
         if isinstance(writer, UnionType):
             for branch in writer.branches:
-                yield from self.parts(branch, reader, path)
+                yield from self.new_parts(branch, reader, path)
             return
         wanted = without_null(reader)
-        target = wanted.type
-        if isinstance(target, UnionType):
-            index = matching_branch(writer, target.branches)
-            target = None if index is None else target.branches[index]
-        if writer == NULL:
-            is_known = wanted.nullable
-        elif target is None:
-            is_known = False
-        else:
-            is_known = _is_readable(writer, target)
+        target = _matching_type(writer, wanted.type)
+        is_known = wanted.nullable if writer == NULL else target is not None and _is_readable(writer, target)
         if not is_known:
-            if path:  # the values of another root type are malformed
+            if path:  # not for the whole value: with another root type, values are malformed
                 instead = "" if writer == NULL or isinstance(wanted.type, UnionType) else f" instead of {_name(target)}"
-                yield False, f"{path} ({_name(writer)}{instead})"
+                yield _NewPart(f"{path} ({_name(writer)}{instead})", is_field=False)
             return
         match writer, target:
             case ArrayType(items), ArrayType(reader_items):
-                yield from self.parts(items, reader_items, path)
+                yield from self.new_parts(items, reader_items, path)
             case MapType(values), MapType(reader_values):
-                yield from self.parts(values, reader_values, path)
+                yield from self.new_parts(values, reader_values, path)
             case EnumType(), EnumType():
-                yield from ((False, f"{path} (symbol {each})") for each in writer.symbols if each not in target.symbols)
+                symbols = [symbol for symbol in writer.symbols if symbol not in target.symbols]
+                yield from (_NewPart(f"{path} (symbol {symbol})", is_field=False) for symbol in symbols)
             case RecordType(), RecordType() if (writer.name, target.name) not in self._seen:
                 self._seen.add((writer.name, target.name))
-                prefix = f"{path}." if path else ""
-                for field in writer.fields:
-                    found = find_field(target, field.name)
-                    if found is None:
-                        yield True, f"{prefix}{field.name}"
-                    else:
-                        yield from self.parts(field.type, found.type, f"{prefix}{field.name}")
+                yield from self._new_parts_of_record(writer, target, f"{path}." if path else "")
+
+    def _new_parts_of_record(self, writer: RecordType, reader: RecordType, prefix: str) -> Iterator[_NewPart]:
+        for field in writer.fields:
+            found = find_field(reader, field.name)
+            if found is None:
+                yield _NewPart(f"{prefix}{field.name}", is_field=True)
+            else:
+                yield from self.new_parts(field.type, found.type, f"{prefix}{field.name}")
+
+
+def _matching_type(writer: AvroType, reader: AvroType | None) -> AvroType | None:
+    """Return the type that a value is read as: of a union, the branch that matches, or None if there is none."""
+    if not isinstance(reader, UnionType):
+        return reader
+    index = matching_branch(writer, reader.branches)
+    return None if index is None else reader.branches[index]
 
 
 def _is_readable(writer: AvroType, target: AvroType) -> bool:
-    """Return whether a type is read as the other one, with all values that are not in it."""
+    """Return whether all values of a type can be read as the other one; what is in them is compared separately."""
     match writer, target:
         case PrimitiveType(name), PrimitiveType(other):
-            is_same = name == other or other in PROMOTIONS.get(name, ())
+            is_same_or_wider = name == other or other in PROMOTIONS.get(name, ())
+            # Nanoseconds are not converted: they are numbers, and no timestamps in another unit.
             has_unit = not is_nanos(writer) or is_nanos(target) or logical_type(target) is None
-            return is_same and has_unit and _has_digits_of(writer, target)
+            return is_same_or_wider and has_unit and _has_digits_of(writer, target)
         case FixedType(), FixedType():
             return same_name(writer, target) and writer.size == target.size and _has_digits_of(writer, target)
         case EnumType(), EnumType():

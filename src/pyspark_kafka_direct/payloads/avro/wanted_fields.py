@@ -115,7 +115,7 @@ def _check_type(reader: AvroType, data_type: pa.DataType, path: str) -> None:
             _check_type(items, data_type.value_type, _joined(path, "element"))
         case MapType(values) if pa.types.is_map(data_type):
             _check_type(values, data_type.item_type, _joined(path, "value"))
-        case None if pa.types.is_null(data_type):
+        case None if pa.types.is_null(data_type):  # the schema is null only
             pass
         case PrimitiveType() | FixedType() | EnumType() if _fits(reader_type, data_type):
             pass

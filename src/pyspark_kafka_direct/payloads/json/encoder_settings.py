@@ -37,7 +37,7 @@ class JsonEncoderSettings(EncoderSettings):
                 f"{column} is {data_type}, but a struct, an array, a map, or JSON as a string or bytes is written"
             )
         required = required_fields(self.text, self.references, data_type, column)
-        return EncoderProgram((), (), tuple(field.path for field in required.not_null))
+        return EncoderProgram(numbers=(), constants=(), paths=tuple(field.path for field in required.not_null))
 
     def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
         """Return the encoder of values."""
@@ -48,7 +48,7 @@ class _JsonEncoder:
     def __init__(self, prefix: bytes, required: Callable[[pa.DataType, str], RequiredFields]) -> None:
         self._prefix = prefix
         self._find_required = required
-        self._required: RequiredFields | None = None
+        self._required: RequiredFields | None = None  # of the type of all columns, once there is one
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Encode each value of a column; strings and bytes are JSON already."""
@@ -57,9 +57,9 @@ class _JsonEncoder:
 
     def _json(self, values: pa.Array) -> pa.BinaryArray:
         if self._required is None:
-            self._required = self._find_required(values.type, "")
+            self._required = self._find_required(values.type, "")  # paths for errors are those of compile()
         for node, field in enumerate(self._required.not_null):
             row = first_null(values, field.steps)
             if row is not None:
-                raise InvalidValueError(row, node, InvalidReason.NULL)
+                raise InvalidValueError(row, node, reason=InvalidReason.NULL)
         return encode_json(values, self._required.data_type)

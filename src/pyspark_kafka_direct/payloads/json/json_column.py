@@ -32,7 +32,7 @@ class JsonColumn(PayloadColumn):
     ) -> None:
         self._framing = framing
         self.needs_headers = framing is not None and framing.needs_headers
-        fields: pa.Schema | None = None
+        fields: pa.Schema | None = None  # None: VARIANT
         bytes_index: int | None = None
         self.shows_malformed = False
         if not is_variant(data_type):
@@ -47,9 +47,10 @@ class JsonColumn(PayloadColumn):
             return self._decoder.decode(values)
         framed = self._framing.split(values, headers)
         decoded = self._decoder.decode(without_header(framed))
-        part = framed.slice(0, len(decoded.values))
+        part = framed.slice(0, len(decoded.values))  # the decoder may end before the last value
         malformed = decoded.malformed
         if malformed is not None and part.starts is not None:
+            # The decoder counts from the start of the JSON, an error from the start of the value.
             positions = pc.add(malformed.positions, part.starts)
             malformed = MalformedValues(malformed.reasons, positions)
         return DecodedValues(decoded.values, part.all_malformed(malformed))
@@ -59,7 +60,7 @@ def without_header(framed: FramedValues) -> pa.BinaryArray:
     """Return the JSON of values. Values with another framing are replaced, because they might be valid JSON."""
     data = framed.values
     if framed.starts is not None:
-        for start in pc.unique(framed.starts).drop_null().to_pylist():
+        for start in pc.unique(framed.starts).drop_null().to_pylist():  # one slice for each length of ids
             # Without an end, Arrow fails at values that are shorter than start.
             after = pc.binary_slice(framed.values, start, _MAX_INT32)
             data = pc.if_else(pc.equal(framed.starts, start), after, data)

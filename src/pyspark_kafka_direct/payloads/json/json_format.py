@@ -90,7 +90,14 @@ class JsonFormat(SchemaFormat):
         from pyspark_kafka_direct.payloads.framing import written_id
         from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 
-        return JsonEncoderSettings(*written_id(payload), payload.source, payload.schema or "true", payload.references)
+        written = written_id(payload)
+        return JsonEncoderSettings(
+            prefix=written.prefix,
+            header=written.header,
+            source=payload.source,
+            text=payload.schema or "true",  # which allows any JSON
+            references=payload.references,
+        )
 
 
 FORMAT: Final = JsonFormat()

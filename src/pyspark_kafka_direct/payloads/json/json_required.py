@@ -19,18 +19,18 @@ _CHOICES: Final = ("oneOf", "anyOf")
 _ELEMENTS: Final = -1  # instead of the index of a field
 
 
-class NotNull(NamedTuple):
-    """A field that may not be null."""
+class FieldLocation(NamedTuple):
+    """The location of a field in a column: its name for errors, and how to find its array."""
 
     path: str
-    steps: tuple[int, ...]  # indexes of fields
+    steps: tuple[int, ...]  # from the column: indexes of fields, or _ELEMENTS of a list or map
 
 
 class RequiredFields(NamedTuple):
     """A type whose fields are marked if their nulls are written, and the fields that may not be null."""
 
     data_type: pa.DataType
-    not_null: tuple[NotNull, ...]
+    not_null: tuple[FieldLocation, ...]
 
 
 class _Node(NamedTuple):
@@ -40,9 +40,9 @@ class _Node(NamedTuple):
     def inner(self, schema: Any) -> _Node:
         return _Node(schema, self.document)
 
-    def all_of(self, keyword: str) -> list[_Node]:
-        members = self.schema.get(keyword)
-        return [self.inner(member) for member in members] if isinstance(members, list) else []
+    def members(self, keyword: str) -> list[_Node]:
+        schemas = self.schema.get(keyword)
+        return [self.inner(schema) for schema in schemas] if isinstance(schemas, list) else []
 
 
 def required_fields(
@@ -59,21 +59,21 @@ def required_fields(
     document = _parse(text)
     documents = {name: _parse(other) for name, other in references}
     schema = _JsonSchema(documents)
-    not_null: list[NotNull] = []
-    marked = schema.mark(data_type, [_Node(document, document)], NotNull(column, ()), not_null)
-    return RequiredFields(marked, tuple(not_null))
+    root = _Node(document, document)
+    marked = schema.mark(data_type, [root], FieldLocation(column, ()))
+    return RequiredFields(marked, tuple(schema.not_null))
 
 
 def first_null(values: pa.Array, steps: Sequence[int]) -> int | None:
     """Return the first row in which a field is null, although what contains it is not."""
-    rows: pa.Array | None = None  # of the elements, if they are not the rows
+    rows: pa.Array | None = None  # of the values that remain; None: each one is a row
     for step in steps:
         if values.null_count:
             valid = pc.indices_nonzero(values.is_valid())
             rows = valid if rows is None else rows.take(valid)
             values = values.take(valid)
         if step == _ELEMENTS:
-            if pa.types.is_map(values.type):
+            if pa.types.is_map(values.type):  # the steps lead to its items, not its keys
                 values = pa.ListArray.from_arrays(values.offsets, values.items)
             parents = pc.list_parent_indices(values)
             rows = parents if rows is None else rows.take(parents)
@@ -82,45 +82,51 @@ def first_null(values: pa.Array, steps: Sequence[int]) -> int | None:
             values = values.field(step)
     if not values.null_count:
         return None
-    element = pc.index(values.is_null(), True).as_py()
-    return int(element if rows is None else rows[element].as_py())
+    index = pc.index(values.is_null(), True).as_py()
+    return int(index if rows is None else rows[index].as_py())
 
 
 class _JsonSchema:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
-        self._names: dict[int, Mapping[str, Any]] = {}  # of the schemas in a document, by its id
-        self._accepts_null: dict[int, bool] = {}  # by the ids of schemas, which may refer to themselves
+        # By the ids of parsed objects, all of which required_fields keeps alive.
+        self._names: dict[int, Mapping[str, Any]] = {}  # of a document: its schemas by their names
+        self._accepts_null: dict[int, bool] = {}  # of a schema, which may refer to itself
+        self.not_null: list[FieldLocation] = []  # what mark() found
 
-    def mark(self, data_type: pa.DataType, nodes: list[_Node], at: NotNull, not_null: list[NotNull]) -> pa.DataType:
+    def mark(self, data_type: pa.DataType, nodes: list[_Node], location: FieldLocation) -> pa.DataType:
+        """Return a type with marked fields; ``nodes`` are the schemas that hold for its values."""
         if not pa.types.is_nested(data_type):
             return data_type
         parts = list(self._parts(nodes))
         if pa.types.is_struct(data_type):
-            required = dict.fromkeys(name for part in parts for name in _names(part.schema.get("required")))
-            missing = next((name for name in required if data_type.get_field_index(name) < 0), None)
-            if missing is not None:
-                raise SchemaMismatchError(f"{at.path} lacks the field {missing}, which the JSON Schema requires")
-            fields = []
-            for index, field in enumerate(data_type):
-                inner = list(_properties(parts, field.name))
-                place = NotNull(f"{at.path}.{field.name}", (*at.steps, index))
-                marked = field.with_type(self.mark(field.type, inner, place, not_null))
-                if field.name in required:
-                    if all(map(self._allows_null, inner)):
-                        marked = marked.with_metadata(WRITES_NULLS)
-                    else:
-                        not_null.append(place)
-                fields.append(marked)
-            return pa.struct(fields)
-        elements = at._replace(steps=(*at.steps, _ELEMENTS))
+            return self._mark_struct(data_type, parts, location)
+        elements = location._replace(steps=(*location.steps, _ELEMENTS))
         if pa.types.is_map(data_type):
             inner = [part.inner(part.schema.get("additionalProperties")) for part in parts]
             item = data_type.item_field
-            return pa.map_(data_type.key_field, item.with_type(self.mark(item.type, inner, elements, not_null)))
+            return pa.map_(data_type.key_field, item.with_type(self.mark(item.type, inner, elements)))
         inner = [part.inner(part.schema.get("items")) for part in parts]
         element = data_type.value_field
-        return pa.list_(element.with_type(self.mark(element.type, inner, elements, not_null)))
+        return pa.list_(element.with_type(self.mark(element.type, inner, elements)))
+
+    def _mark_struct(self, struct: pa.StructType, parts: list[_Node], location: FieldLocation) -> pa.StructType:
+        required = dict.fromkeys(name for part in parts for name in _strings(part.schema.get("required")))
+        missing = next((name for name in required if struct.get_field_index(name) < 0), None)
+        if missing is not None:
+            raise SchemaMismatchError(f"{location.path} lacks the field {missing}, which the JSON Schema requires")
+        fields = []
+        for index, field in enumerate(struct):
+            inner = list(_properties(parts, field.name))
+            field_location = FieldLocation(f"{location.path}.{field.name}", (*location.steps, index))
+            marked = field.with_type(self.mark(field.type, inner, field_location))
+            if field.name in required:  # a null of another field is left out
+                if all(map(self._allows_null, inner)):
+                    marked = marked.with_metadata(WRITES_NULLS)
+                else:
+                    self.not_null.append(field_location)
+            fields.append(marked)
+        return pa.struct(fields)
 
     def _parts(self, nodes: Iterable[_Node]) -> Iterator[_Node]:
         """Yield the objects of keywords that hold together for a value that is not null."""
@@ -131,29 +137,32 @@ class _JsonSchema:
                 continue
             seen.add(id(node.schema))
             yield node
-            pending += [*node.all_of("allOf"), *self._references(node)]
+            pending += [*node.members("allOf"), *self._references(node)]
             for keyword in _CHOICES:
-                others = [each for each in node.all_of(keyword) if not _is_null(each.schema)]
-                pending += others if len(others) == 1 else []
+                others = [each for each in node.members(keyword) if not _is_null(each.schema)]
+                if len(others) == 1:  # of several ones, the schema does not say which one holds
+                    pending += others
 
     def _allows_null(self, node: _Node) -> bool:
+        """Return whether a null value is valid: each keyword of a schema can forbid it."""
         schema = node.schema
         if not isinstance(schema, dict):
             return schema is not False
         if id(schema) not in self._accepts_null:
-            self._accepts_null[id(schema)] = True  # of a schema that refers to itself
+            self._accepts_null[id(schema)] = True  # so that a reference to itself ends, and forbids nothing
             kinds = schema.get("type", "null")
-            choices = (node.all_of(keyword) for keyword in _CHOICES)
+            choices = (node.members(keyword) for keyword in _CHOICES)
             self._accepts_null[id(schema)] = (
                 (kinds == "null" or (isinstance(kinds, list) and "null" in kinds))
                 and schema.get("const") is None
                 and None in _list(schema.get("enum"), [None])
-                and all(map(self._allows_null, [*node.all_of("allOf"), *self._references(node)]))
+                and all(map(self._allows_null, [*node.members("allOf"), *self._references(node)]))
                 and all(not choice or any(map(self._allows_null, choice)) for choice in choices)
             )
         return self._accepts_null[id(schema)]
 
     def _references(self, node: _Node) -> Iterator[_Node]:
+        """Yield the schema of ``$ref``: a name and a path such as ``order.json#/definitions/id``, or an anchor."""
         reference = node.schema.get("$ref")
         if not isinstance(reference, str):
             return
@@ -205,8 +214,8 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and (schema.get("type") in ("null", ["null"]) or schema.get("enum") == [None])
 
 
-def _names(required: Any) -> list[str]:
-    return [name for name in _list(required, []) if isinstance(name, str)]
+def _strings(value: Any) -> list[str]:
+    return [each for each in _list(value, []) if isinstance(each, str)]
 
 
 def _list(value: Any, otherwise: list[Any]) -> list[Any]:

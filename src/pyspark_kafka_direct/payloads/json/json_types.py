@@ -20,7 +20,7 @@ MILLIONTHS: Final = "us"
 WRITES_NULLS: Final = {b"writes_nulls": b"true"}
 """The metadata of a field of a struct that is written as null instead of left out."""
 
-_LARGE_BYTES: Final = 64 << 10  # which takes a few microseconds
+_LARGE_BYTES: Final = 64 << 10  # of other rows; encoders read fewer in a few microseconds
 
 _PROTOBUF: Final = "Protobuf"  # has durations, and a type for strings that are bytes
 
@@ -38,7 +38,10 @@ def encodable(values: pa.Array, format_name: str = "JSON") -> pa.Array:
 
 
 def encode_json(values: pa.Array, data_type: pa.DataType | None = None) -> pa.BinaryArray:
-    """Encode each value of a column as JSON; a null value is null. The type may have other metadata than the column."""
+    """Encode each value of a column as JSON; a null value is null.
+
+    ``data_type`` is that of the column, with metadata such as ``WRITES_NULLS``.
+    """
     import pyarrow as pa
 
     values = encodable(values)
@@ -110,6 +113,7 @@ def _is_unreadable_key(data_type: pa.DataType) -> bool:
 
 
 def _zone_names(data_type: pa.DataType) -> Iterator[str]:
+    """Yield the time zones of the timestamps in a type."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(data_type):

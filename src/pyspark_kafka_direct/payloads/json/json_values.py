@@ -46,7 +46,7 @@ class JsonDecoder:
             self._kernel = native.VariantDecoder(max_bytes)
             return
         check_json_fields(fields, corrupt_record)
-        needs_zone = any(has_timestamps(field.type) for field in fields)
+        needs_zone = any(has_timestamps(field.type) for field in fields)  # a table of a zone takes time to compute
         from pyspark_kafka_direct.payloads.json.utc_offsets import utc_offsets  # few tasks need it
 
         offsets = utc_offsets(time_zone if needs_zone else DEFAULT_TIME_ZONE)

@@ -63,7 +63,11 @@ def utc_offsets(name: str) -> tuple[tuple[int, int], ...]:
         hours, minutes, seconds = (int(digits or 0) for digits in fixed.groups()[1:])
         offset = (hours * 60 + minutes) * 60 + seconds
         return ((0, -offset if fixed[1] == "-" else offset),)
-    zone = _zone(name)
+    return _offsets_of_zone(_zone(name))
+
+
+def _offsets_of_zone(zone: tzinfo) -> tuple[tuple[int, int], ...]:
+    """Return the table of a zone whose offset changes, for example in summer."""
     offset = _offset(zone, _START)
     offsets = [(_START, offset)]
     for second in range(_START, _END, _STEP):
@@ -78,7 +82,9 @@ def _zone(name: str) -> tzinfo:
 
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
+    # KeyError: there is no such file. ValueError: the name is not within the folder of zones, or the file is not one of
+    # a zone. OSError: the name is that of a folder, such as America.
+    except (KeyError, ValueError, OSError):
         raise ValueError(
             f"the time zone {name!r} is unknown on this host; install the package tzdata, or set "
             "spark.sql.session.timeZone=UTC"
