@@ -40,6 +40,10 @@ _OTHERS: Final = {
 }
 _UNPACKED: Final = ("string", "bytes", "message")
 
+# Arguments of Op.MOMENT.
+_POSITIVE_NANOS: Final = 0
+_SIGNED_NANOS: Final = 1
+
 
 def compile_encoder(schema: ProtobufSchema, message: ProtoMessage, data_type: pa.DataType, path: str) -> EncoderProgram:
     """Return the program that writes structs of a type; ``path`` is the name of the column."""
@@ -70,6 +74,7 @@ class _Compiler:
             )
         except UnmatchedFieldError as error:
             raise ProtobufSchemaError(str(error)) from None
+        # A column that is always null is not written, so that its field may have any type.
         written = {name: child for name, child in children.items() if not pa.types.is_null(data_type.field(child).type)}
         missing = next((field for field in message.fields if field.required and field.name not in written), None)
         if missing is not None and missing.type == "group":
@@ -94,13 +99,13 @@ class _Compiler:
 
         if field.type == "group":
             raise _group(path)
-        entry = self._schema.messages[field.type_name] if field.type == "message" else None
-        if entry is not None and entry.is_map_entry:
+        inner = self._schema.messages[field.type_name] if field.type == "message" else None
+        if inner is not None and inner.is_map_entry:
             if not pa.types.is_map(data_type):
                 raise _misfit(field, path, data_type)
-            key, value = entry.fields
-            key_node = self._value(key, entry, data_type.key_type, f"{path}.key")
-            return Shape.MAP, [*key_node, *self._value(value, entry, data_type.item_type, f"{path}.value")]
+            key, value = inner.fields  # schema.py has checked that there are these two
+            key_node = self._value(key, inner, data_type.key_type, f"{path}.key")
+            return Shape.MAP, [*key_node, *self._value(value, inner, data_type.item_type, f"{path}.value")]
         if field.repeated:
             if not pa.types.is_list(data_type):
                 raise _misfit(field, path, data_type)
@@ -121,9 +126,9 @@ class _Compiler:
                 return self.message(inner, data_type, path)
             self.paths.append(path)
             if field.type_name == TIMESTAMP and pa.types.is_timestamp(data_type) and data_type.tz is not None:
-                return [Op.MOMENT, 0]
+                return [Op.MOMENT, _POSITIVE_NANOS]
             if field.type_name == DURATION and pa.types.is_duration(data_type):
-                return [Op.MOMENT, 1]
+                return [Op.MOMENT, _SIGNED_NANOS]
             if field.type_name in WRAPPERS:
                 return [Op.WRAPPED, *self._value(inner.fields[0], inner, data_type, path)]
             raise _misfit(field, path, data_type)
@@ -133,17 +138,18 @@ class _Compiler:
             return self._enum(self._schema.enums[field.type_name], by_name=type_name == "string")
         if type_name in _RANGES.get(field.type, ()):
             return [_INTEGERS[field.type], _RANGES[field.type][type_name]]
-        operation, types = _OTHERS.get(field.type, (Op.BYTES, ()))
+        operation, types = _OTHERS.get(field.type, (Op.BYTES, ()))  # no types: an integer or enum that does not fit
         if type_name not in types:
             raise _misfit(field, path, data_type)
         return [Op.BYTES if operation is Op.STRING and not field.checks_strings else operation]
 
     def _enum(self, enum: ProtoEnum, *, by_name: bool) -> list[int]:
+        """Return the node of an enum whose column has names, or numbers; only a closed enum limits these."""
         if not by_name:
             numbers = sorted({number for _, number in enum.values})
             return [Op.ENUM_NUMBER, len(numbers), *numbers] if enum.closed else [Op.ENUM_NUMBER, OPEN]
         prefix = CLOSED
-        if not enum.closed:
+        if not enum.closed:  # a decoded number without a name is this prefix and the number
             prefix = self._constant(f"UNKNOWN_ENUM_VALUE_{enum.name.rpartition('.')[2]}_".encode())
         node = [int(Op.ENUM_NAME), prefix, len(enum.values)]
         for name, number in enum.values:

@@ -30,7 +30,7 @@ class GivenMessage:
         """Raise a WriterSchemaError if messages cannot be read, regardless of the wanted fields."""
         if schema_id != self.schema_id:
             raise other_id(schema_id, self.schema_id)
-        if indexes != NO_MESSAGE:
+        if indexes != NO_MESSAGE:  # otherwise, the framing has made the values malformed
             schema = source_schema(self.reader)
             named_message(schema, schema_id, indexes, schema.message(self.reader.message).name)
 

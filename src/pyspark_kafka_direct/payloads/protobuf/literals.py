@@ -21,7 +21,7 @@ _SIMPLE: Final = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
 def parse_integer(text: str) -> int:
     """Parse a decimal, hexadecimal or octal number; a ValueError if it is none."""
     digits = text.lstrip("-")
-    is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+    is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()  # in Python, octal numbers begin with 0o
     return int(text, 8 if is_octal else 0)
 
 

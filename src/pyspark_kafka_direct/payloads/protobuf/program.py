@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -65,8 +65,16 @@ _MOMENTS: Final = {TIMESTAMP: "timestamp[us, tz=UTC]", DURATION: "duration[us]"}
 
 _ZERO: Final = bytes(8)  # as an integer, a double or a time
 
-# number, kind and flags, column, table or enum, oneof, default
-_Field = tuple[int, int, int, int, int, int]
+
+class _Field(NamedTuple):
+    """The numbers of a field in a table, in this order."""
+
+    number: int
+    kind_and_flags: int
+    column: int
+    argument: int = 0  # a table or enum, if the kind has one
+    oneof: int = NO_ONEOF
+    default: int = NO_DEFAULT
 
 
 def make_program(
@@ -77,7 +85,7 @@ def make_program(
     A field that the message lacks is null. With ``emits_defaults``, a number or string that is missing is 0 or empty.
     """
     maker = _Maker(schema, emits_defaults)
-    maker.table(message, list(fields), 0, "", 0)
+    maker.table(message, list(fields), column=0, path="", depth=0)
     return maker.program()
 
 
@@ -89,13 +97,16 @@ class _Maker:
         self._emits_defaults = emits_defaults
         self._tables: list[list[_Field]] = []
         self._checked: dict[str, int] = {}  # tables without columns, by message types
+        # The tables without fields so far. Messages may contain themselves, so program() adds the fields.
         self._unfinished: list[tuple[int, ProtoMessage]] = []
-        self._enums: dict[str, int] = {}
-        self._constants: dict[bytes, int] = {}
+        self._enums: dict[str, int] = {}  # indexes by name
+        self._constants: dict[bytes, int] = {}  # indexes by value
 
     def program(self) -> ProtobufProgram:
+        """Return the numbers in the order that protobuf_values.py describes."""
         while self._unfinished:
             index, message = self._unfinished.pop()
+            # Without columns, it does not matter which field of a oneof comes last.
             self._tables[index] += [
                 self._checked_field(field, NO_ONEOF) for field in message.fields if self._is_checked(field)
             ]
@@ -114,25 +125,21 @@ class _Maker:
         return ProtobufProgram(tuple(numbers), tuple(self._constants))
 
     def table(self, message: ProtoMessage, fields: Sequence[pa.Field], column: int, path: str, depth: int) -> int:
-        """Add the table of a message, whose first wanted field has a column; return its index."""
+        """Add the table of a message; return its index. ``column`` is that of the first wanted field."""
         if depth > MAX_SCHEMA_DEPTH:
             raise ProtobufSchemaError(f"field {path} has more than {MAX_SCHEMA_DEPTH} levels")
         index = self._add_table()
-        columns: dict[str, tuple[int, pa.DataType]] = {}
-        for field in fields:
-            if field.name in columns:
-                raise ProtobufSchemaError(f"field {path}{field.name} is named twice")
-            columns[field.name] = (column, field.type)
-            column += _count_columns(field.type)
+        columns = _number_columns(fields, column, path)
+        # The other fields of a oneof with a wanted field are needed, too: if one comes later, it replaces the value.
         oneofs = {field.oneof for field in message.fields if field.name in columns}
         for field in message.fields:
             oneof = field.oneof if field.oneof in oneofs else NO_ONEOF
             if field.name in columns:
-                number, data_type = columns[field.name]
+                field_column, data_type = columns[field.name]
                 if field.type == "group":
                     raise ProtobufSchemaError(f"field {path}{field.name} is a group, which is not decoded")
                 wanted = self._field(
-                    field, message, data_type, number, oneof=oneof, path=f"{path}{field.name}", depth=depth + 1
+                    field, message, data_type, field_column, oneof=oneof, path=f"{path}{field.name}", depth=depth + 1
                 )
                 self._tables[index].append(wanted)
             elif oneof != NO_ONEOF or self._is_checked(field):
@@ -150,7 +157,8 @@ class _Maker:
         path: str,
         depth: int,
     ) -> _Field:
-        target, flags = column, 0
+        """Return the entry of a wanted field; after its ``column`` come those of its elements, items or members."""
+        value_column, flags = column, 0
         entry = self._schema.messages[field.type_name] if field.type == "message" else None
         if entry is not None and entry.is_map_entry:
             if not pa.types.is_map(data_type):
@@ -158,18 +166,19 @@ class _Maker:
             children = child_fields(data_type)
             entry_fields = [pa.field(name, child.type) for name, child in zip(("key", "value"), children, strict=True)]
             table = self.table(entry, entry_fields, column + 1, f"{path}.", depth + 1)
-            return field.number, Kind.ENTRY | REPEATED, column, table, NO_ONEOF, NO_DEFAULT
+            return _Field(field.number, Kind.ENTRY | REPEATED, column, argument=table)
         if field.repeated:
             if not pa.types.is_list(data_type):
                 raise _misfit(field, path, data_type)
-            target, flags, data_type = column + 1, REPEATED, data_type.value_type
-        kind, argument = self._value(field, data_type, target, path, depth)
+            value_column, flags, data_type = column + 1, REPEATED, data_type.value_type
+        kind, argument = self._value(field, data_type, value_column, path, depth)
         default = NO_DEFAULT
+        # A missing value is null, except in an entry of a map, with emits_defaults, or if the schema has a default.
         if message.is_map_entry or (self._emits_defaults and not field.has_presence) or field.default is not None:
             default = NO_DEFAULT if field.repeated else self._default(field, data_type, kind)
         elif not field.has_presence and not field.repeated:
             flags = IMPLICIT
-        return field.number, kind | flags, column, argument, oneof, default
+        return _Field(field.number, kind | flags, column, argument, oneof, default)
 
     def _value(self, field: ProtoField, data_type: pa.DataType, column: int, path: str, depth: int) -> tuple[Kind, int]:
         """Return the kind of a value, and its table or enum."""
@@ -180,8 +189,8 @@ class _Maker:
                 zero = self._constant(_ZERO)
                 table = self._add_table()
                 self._tables[table] += [
-                    (1, Kind.SECONDS, column, 0, NO_ONEOF, zero),
-                    (2, Kind.NANOS, column, 0, NO_ONEOF, NO_DEFAULT),
+                    _Field(1, Kind.SECONDS, column, default=zero),
+                    _Field(2, Kind.NANOS, column),
                 ]
                 return Kind.WRAPPED, table
             inner = self._schema.messages[name]
@@ -192,7 +201,7 @@ class _Maker:
                 kind, _ = self._value(value, data_type, column, path, depth)
                 table = self._add_table()
                 default = self._default(value, data_type, kind)
-                self._tables[table].append((1, kind, column, 0, NO_ONEOF, default))
+                self._tables[table].append(_Field(1, kind, column, default=default))
                 return Kind.WRAPPED, table
         if str(data_type) not in _TARGETS.get(field.type, ()):
             raise _misfit(field, path, data_type)
@@ -203,7 +212,7 @@ class _Maker:
         return _KINDS[field.type], 0
 
     def _is_checked(self, field: ProtoField) -> bool:
-        """Return whether the wire type of an unwanted field does not suffice to check it."""
+        """Return whether more than the wire type of an unwanted field has to be checked, so that a table needs it."""
         match field.type:
             case "bytes" | "unknown":
                 return False
@@ -214,6 +223,7 @@ class _Maker:
         return field.repeated
 
     def _checked_field(self, field: ProtoField, oneof: int) -> _Field:
+        """Return the entry of a field that is not wanted: a value that is not valid makes the message malformed."""
         argument = 0
         if field.type in ("message", "group"):
             kind = Kind.MESSAGE if field.type == "message" else Kind.GROUP
@@ -225,7 +235,7 @@ class _Maker:
         else:
             kind = _KINDS.get(field.type, Kind.BYTES)  # a field of unknown type is probably a message
         flags = REPEATED if field.repeated and field.type not in ("message", "group") else 0  # may be packed
-        return field.number, kind | flags, NO_COLUMN, argument, oneof, NO_DEFAULT
+        return _Field(field.number, kind | flags, NO_COLUMN, argument, oneof)
 
     def _checked_table(self, message: ProtoMessage) -> int:
         index = self._checked.get(message.name)
@@ -248,19 +258,20 @@ class _Maker:
         """
         if kind == Kind.MESSAGE:
             return EMPTY_MESSAGE
-        text = field.default
+        text = field.default  # None: the schema has none
         if kind == Kind.WRAPPED:
             return self._constant(_ZERO if not _is_bytes(data_type) else b"")
         if kind == Kind.ENUM:
             values = self._schema.enums[field.type_name].values
-            found = next((value for value in values if value[0] == text), values[0] if text is None else None)
-            if found is None:
+            first = values[0] if text is None else None  # the default of an enum
+            default = next((value for value in values if value[0] == text), first)
+            if default is None:
                 raise _invalid_default(field)
-            symbol, number = found
+            symbol, number = default
             return self._constant(symbol.encode() if _is_bytes(data_type) else _integer(number))
         if kind == Kind.BYTES:
             return self._constant(unescape(text or ""))
-        if _is_bytes(data_type):
+        if _is_bytes(data_type):  # a string
             return self._constant((text or "").encode())
         try:
             if kind in (Kind.FLOAT, Kind.DOUBLE):
@@ -294,6 +305,17 @@ def _integer(number: int) -> bytes:
 
 def _is_bytes(data_type: pa.DataType) -> bool:
     return data_type in (pa.string(), pa.binary())
+
+
+def _number_columns(fields: Sequence[pa.Field], first_column: int, path: str) -> dict[str, tuple[int, pa.DataType]]:
+    """Return the columns and types of fields by their names."""
+    columns: dict[str, tuple[int, pa.DataType]] = {}
+    for field in fields:
+        if field.name in columns:
+            raise ProtobufSchemaError(f"field {path}{field.name} is named twice")
+        columns[field.name] = (first_column, field.type)
+        first_column += _count_columns(field.type)
+    return columns
 
 
 def _count_columns(data_type: pa.DataType) -> int:

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.payloads.protobuf.proto_types import (
     MAX_FIELD_NUMBER,
     MAX_NESTED_TYPES,
     MAX_SCHEMA_BYTES,
+    NO_ONEOF,
     SCALAR_TYPES,
     ProtobufSchemaError,
     ProtoEnum,
@@ -38,6 +39,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _NEXT: Final = re.compile(r"\s*(\S?)")
+_DEFINITION: Final = re.compile(r"\s*\w+\s*(\{|//|/\*)")  # or the start of a comment before the brace
 _FEATURES: Final = re.compile(r"option\s+features\b")
 _VISIBILITY: Final = re.compile(r"(export|local)\s+(message|enum)\s+\w+\s*\{")
 _MAP_ENTRY: Final = re.compile(r"option\s+map_entry\s*=\s*true\s*;")
@@ -58,11 +60,13 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: Iterator[tuple[str, str, int]] = self._scan()
+        # The current token: a group of _TOKEN, empty at the end of the text; its characters; their position.
         self._kind, self._word, self._at = next(self._tokens)
         self._features = PROTO2  # of the current scope
         self._file = ProtoFile()
 
     def file(self) -> ProtoFile:
+        """Parse a file: its syntax, if it has one, and then statements in any order."""
         if self._word in ("syntax", "edition"):
             is_edition = self._next() == "edition"
             self._expect("=")
@@ -92,7 +96,7 @@ class _Parser:
                     self._features_option(is_first=not self._file.messages and not self._file.enums)
                 case "service" | "extend" | "option" | ";":
                     self._skip_statement()
-                case "export" | "local" if _VISIBILITY.match(self._text, self._at):
+                case "export" | "local" if _VISIBILITY.match(self._text, self._at):  # before a message or enum
                     self._next()
                 case _:
                     self._fail(f"unexpected {self._word!r}")
@@ -103,11 +107,12 @@ class _Parser:
         return self._message_body(_join(scope, self._name()), depth)
 
     def _message_body(self, name: str, depth: int) -> ProtoMessage:
+        """Parse what is in braces; in fields, a keyword can also be the name of a type, so what follows it decides."""
         if depth > MAX_NESTED_TYPES:
             self._fail(f"types are nested more than {MAX_NESTED_TYPES} levels deep")
         message = ProtoMessage(name)
         self._expect("{")
-        oneofs, outer = 0, self._features
+        oneofs, outer_features = 0, self._features
         while self._word != "}":
             match self._word:
                 case "message" if self._is_definition():
@@ -115,7 +120,7 @@ class _Parser:
                 case "enum" if self._is_definition():
                     message.enums.append(self._enum(name))
                 case "oneof" if self._is_definition():
-                    self._oneof(message, oneofs, depth)
+                    self._oneof(message, depth, index=oneofs)
                     oneofs += 1
                 case "option" if _MAP_ENTRY.match(self._text, self._at):  # Confluent writes maps like this
                     message.is_map_entry = True
@@ -129,35 +134,36 @@ class _Parser:
                 case "map" if self._peek() == "<":
                     self._map_field(message)
                 case label if label in _LABELS:
-                    self._field(message, self._next(), -1, depth)
+                    self._field(message, depth, label=self._next())
                 case _:
-                    self._field(message, "", -1, depth)
+                    self._field(message, depth)
         self._expect("}")
-        self._features = outer
+        self._features = outer_features
         return message
 
-    def _oneof(self, message: ProtoMessage, index: int, depth: int) -> None:
+    def _oneof(self, message: ProtoMessage, depth: int, index: int) -> None:
         self._expect("oneof")
         self._name()
         self._expect("{")
-        outer, fields = self._features, len(message.fields)
+        outer_features, fields_before = self._features, len(message.fields)
         while self._word != "}":
             if _FEATURES.match(self._text, self._at):
-                self._features_option(is_first=len(message.fields) == fields)
+                self._features_option(is_first=len(message.fields) == fields_before)
             elif self._word == "option":
                 self._skip_statement()
             else:
-                self._field(message, "oneof", index, depth)
+                self._field(message, depth, label="oneof", oneof=index)
         self._expect("}")
-        self._features = outer
+        self._features = outer_features
 
-    def _field(self, message: ProtoMessage, label: str, oneof: int, depth: int) -> None:
+    def _field(self, message: ProtoMessage, depth: int, label: str = "", oneof: int = NO_ONEOF) -> None:
+        """Parse a field, or a group, which defines a message and a field of this type."""
         if self._word == "group" and self._peek() != ".":
             self._next()
             name = self._name()
             field = ProtoField(name.lower(), self._number_of_field(), "group", _join(message.name, name))
             features = self._options(field)
-            group = self._message_body(field.type_name, depth + 1)
+            group = self._message_body(field.type_name, depth + 1)  # without a semicolon after it
             group.has_index = False
             message.messages.append(group)
         else:
@@ -179,6 +185,7 @@ class _Parser:
         message.fields.append(field)
 
     def _map_field(self, message: ProtoMessage) -> None:
+        """Parse ``map<string, Item> items = 1;``, short for a repeated field of messages with a key and a value."""
         self._next()
         self._expect("<")
         key = self._name()
@@ -191,11 +198,12 @@ class _Parser:
         entry_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
         entry = ProtoMessage(_join(message.name, entry_name), is_map_entry=True)
         entry.has_index = False
-        is_scalar = value in SCALAR_TYPES
         field = ProtoField(name, self._number_of_field(), "message", f".{entry.name}", repeated=True)
         features = self._options(field)
         field.has_presence, field.packed = False, features.packed
-        entry.fields = [ProtoField("key", 1, key), ProtoField("value", 2, *((value, "") if is_scalar else ("", value)))]
+        is_scalar = value in SCALAR_TYPES
+        value_field = ProtoField("value", 2, type=value if is_scalar else "", type_name="" if is_scalar else value)
+        entry.fields = [ProtoField("key", 1, type=key), value_field]
         for each in entry.fields:
             each.has_presence = not features.implicit_presence
         for each in (field, *entry.fields):
@@ -206,14 +214,15 @@ class _Parser:
 
     def _enum(self, scope: str) -> ProtoEnum:
         self._expect("enum")
-        outer = self._features
+        outer_features = self._features
         name = self._name()
         enum = ProtoEnum(_join(scope, name), [], closed=False)
         self._expect("{")
         while self._word != "}":
             if _FEATURES.match(self._text, self._at):
-                self._features_option(is_first=True)
+                self._features_option(is_first=True)  # they concern the enum, and none of its values
                 continue
+            # A value may have such a name, too: option = 1.
             if self._word in ("option", "reserved", ";") and self._peek() != "=":
                 self._skip_statement()
                 continue
@@ -226,7 +235,7 @@ class _Parser:
         if not enum.values:
             self._fail(f"the enum {enum.name} has no values")
         enum.closed = self._features.closed_enums
-        self._features = outer
+        self._features = outer_features
         return enum
 
     def _features_option(self, *, is_first: bool) -> None:
@@ -242,7 +251,7 @@ class _Parser:
         self._next()
         if self._word == ".":
             self._next()
-            if self._word == "(":
+            if self._word == "(":  # such as features.(pb.java)
                 return features
             name = self._name()
             self._expect("=")
@@ -276,7 +285,7 @@ class _Parser:
                     field.default = value
             elif option == "features":
                 features = self._parse_features(features)
-            while self._word not in (",", "]"):
+            while self._word not in (",", "]"):  # the rest of the option, or another one
                 self._skip_token()
             if self._next() == "]":
                 return features
@@ -326,7 +335,7 @@ class _Parser:
 
     def _is_definition(self) -> bool:
         """Return whether a keyword is followed by a name and a brace, so that it is not the type of a field."""
-        return re.compile(r"\s*\w+\s*(\{|//|/\*)").match(self._text, self._at + len(self._word)) is not None
+        return _DEFINITION.match(self._text, self._at + len(self._word)) is not None
 
     def _peek(self) -> str:
         """Return the next character after the token that is not white space."""
@@ -334,6 +343,7 @@ class _Parser:
         return found[1] if found else ""
 
     def _skip_statement(self) -> None:
+        """Skip up to a semicolon, or a body in braces that has none after it."""
         while self._word != ";":
             opened = self._word == "{"
             self._skip_token()
@@ -370,11 +380,11 @@ class _Parser:
         for found in _TOKEN.finditer(self._text):
             kind = found.lastgroup or ""
             if kind == "other":
-                self._kind, self._word, self._at = kind, found[0], found.start()
+                self._at = found.start()  # for the line of the error
                 self._fail(f"unexpected {found[0]!r}")
             if kind != "space":
                 yield kind, found[0], found.start()
-        yield "", "", len(self._text)
+        yield "", "", len(self._text)  # the end
 
     def _fail(self, message: str) -> NoReturn:
         line = self._text.count("\n", 0, self._at) + 1

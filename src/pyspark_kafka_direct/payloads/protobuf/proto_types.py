@@ -26,6 +26,8 @@ SCALAR_TYPES: Final = frozenset(
 )
 
 
+NO_ONEOF: Final = -1
+
 UNKNOWN: Final = "unknown"
 """The type of a field whose type is in a file that the schema lacks."""
 
@@ -44,7 +46,7 @@ class ProtoField:
     type_name: str = ""  # of a message or enum; the full name once it is resolved
     repeated: bool = False
     has_presence: bool = True  # whether a field that is 0 is another thing than one that is missing
-    oneof: int = -1
+    oneof: int = NO_ONEOF  # the index of the oneof in the message that the field is in
     default: str | None = None  # as in the schema; bytes are escaped
     required: bool = False
     packed: bool = False  # how the elements of a repeated field are written if they are numbers
@@ -122,6 +124,7 @@ class ProtobufSchema:
         Confluent's Java library counts the messages that a text defines as such, so neither groups nor the entries of
         maps. Descriptors define all of these as messages.
         """
+        # In a file, all messages count. Only messages contain groups and entries of maps.
         messages, found = self.main.messages, None
         for index in indexes:
             if index >= len(messages):
@@ -131,14 +134,17 @@ class ProtobufSchema:
         return found
 
     def message_indexes(self, name: str) -> tuple[int, ...] | None:
-        """Return Confluent's message indexes of a type, or None if an imported file or a group defines it."""
+        """Return Confluent's message indexes of a type, or None if an imported file or a group defines it.
+
+        It is the inverse of ``message_at``.
+        """
         messages = self.main.messages
         indexes: list[int] = []
         while True:
             for index, each in enumerate(messages):
                 if each.name == name:
                     return (*indexes, index)
-                if name.startswith(f"{each.name}."):
+                if name.startswith(f"{each.name}."):  # the type is defined in this one
                     indexes.append(index)
                     messages = [inner for inner in each.messages if inner.has_index]
                     break

@@ -31,7 +31,7 @@ class ProtobufColumn(PayloadColumn):
         self,
         data_type: pa.StructType,
         source: ProtobufSource,
-        corrupt_record: str = "",
+        corrupt_record: str = "",  # the name of the field for the bytes of malformed records, which need not exist
         *,
         emits_defaults: bool = False,
         writers: GivenMessage | WriterMessages | None = None,  # of values with a header
@@ -43,25 +43,27 @@ class ProtobufColumn(PayloadColumn):
         program = make_program(schema, schema.message(source.message), fields, emits_defaults=emits_defaults)
         self._writers = writers
         self._fields = fields
-        self._readable: set[tuple[int | str, tuple[int, ...]]] = set()  # schema ids and message indexes
+        # Schema ids and message indexes for which no problem was found.
+        self._readable: set[tuple[int | str, tuple[int, ...]]] = set()
         self._decoder = ProtobufDecoder(fields, program)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
         if self._writers is None:
             return self._decoder.decode(values)
-        framed = split_message_indexes(ConfluentFraming().split(values, None))
+        framed = split_message_indexes(ConfluentFraming().split(values, headers=None))
         problems: list[WriterSchemaError | None] = [None] * len(framed.messages)
         for index in most_frequent_first(framed.writers, framed.messages, self._readable):
             problems[index] = self._problem(framed.messages[index])
         readable = [message in self._readable and message[1] != NO_MESSAGE for message in framed.messages]
         can_decode = pa.array(readable, pa.bool_()).take(framed.writers)
+        # The decoder skips the values of other messages, whose start is null.
         starts = pc.if_else(can_decode, framed.starts.cast(pa.int32()), pa.scalar(None, pa.int32()))
         decoded = self._decoder.decode(values, starts)
         schema_ids = tuple(schema_id for schema_id, _ in framed.messages)
         framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
-        decoded_part = framed_values.slice(0, len(decoded.values))
-        return DecodedValues(decoded.values, decoded_part.all_malformed(decoded.malformed, problems))
+        part = framed_values.slice(0, len(decoded.values))  # the decoder may end before the last value
+        return DecodedValues(decoded.values, part.all_malformed(decoded.malformed, problems))
 
     def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> WriterSchemaError | None:
         """Return why the messages with a schema id and indexes cannot be decoded.

@@ -34,7 +34,7 @@ class ProtobufFormat(SchemaFormat):
         """Return the type of a message."""
         from pyspark_kafka_direct.payloads.protobuf.spark_types import spark_ddl
 
-        schema, message = _checked_message(payload)
+        schema, message = _validated_message(payload)
         try:
             return spark_ddl(schema, message, advice=advice or WITHOUT_FIELD.format(side=payload.side))
         except ProtobufSchemaError as error:
@@ -42,7 +42,7 @@ class ProtobufFormat(SchemaFormat):
 
     def check_type(self, payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
         """Raise an error if a message does not fit a type."""
-        schema, message = _checked_message(payload)
+        schema, message = _validated_message(payload)
         check_struct(payload, corrupt_record, data_type)
         make_program(schema, message, wanted_fields(pa.schema(list(data_type)), corrupt_record).fields)
 
@@ -55,7 +55,7 @@ class ProtobufFormat(SchemaFormat):
 
     def schema_name(self, payload: SidePayload) -> str:
         """Return the full name of the message."""
-        return _checked_message(payload)[1].name
+        return _validated_message(payload)[1].name
 
     def check_registrable(self, payload: SidePayload) -> None:
         """Raise an error if a given schema is a set of descriptors."""
@@ -76,9 +76,9 @@ class ProtobufFormat(SchemaFormat):
         """Return how tasks encode a column."""
         from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
 
-        schema, message = _checked_message(payload)
-        prefix, _ = written_id(payload)
-        if prefix:
+        schema, message = _validated_message(payload)
+        prefix = written_id(payload).prefix  # Protobuf has no framing with a header
+        if prefix:  # after the id come the indexes of the message in the registered file
             indexes = schema.message_indexes(message.name)
             if indexes is None:
                 raise OptionError(
@@ -86,7 +86,7 @@ class ProtobufFormat(SchemaFormat):
                     "has no message indexes; write with the schema that defines it as a message"
                 )
             prefix += message_indexes_prefix(indexes)
-        return ProtobufEncoderSettings(prefix, None, payload.source, schema=_source(payload))
+        return ProtobufEncoderSettings(prefix=prefix, source=payload.source, schema=_source(payload))
 
 
 FORMAT: Final = ProtobufFormat()
@@ -96,7 +96,8 @@ def _source(payload: SidePayload) -> ProtobufSource:
     return ProtobufSource(payload.schema or "", payload.message, payload.references)
 
 
-def _checked_message(payload: SidePayload) -> tuple[ProtobufSchema, ProtoMessage]:
+def _validated_message(payload: SidePayload) -> tuple[ProtobufSchema, ProtoMessage]:
+    """Return the schema and its message, or raise an OptionError if they are missing or not valid."""
     source = _source(payload)
     if not source.schema.strip():
         raise OptionError(
@@ -114,6 +115,7 @@ def _checked_message(payload: SidePayload) -> tuple[ProtobufSchema, ProtoMessage
 
 
 def _writer_messages(payload: SidePayload, settings: PayloadSettings) -> GivenMessage | WriterMessages | None:
+    """Return how the schemas of values with ids are checked, or None if they have no ids."""
     if payload.framing == "none":
         return None
     source = _source(payload)
@@ -124,5 +126,9 @@ def _writer_messages(payload: SidePayload, settings: PayloadSettings) -> GivenMe
         return GivenMessage(source, payload.schema_id)
     from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
 
-    fails = settings.evolution == "restart"
-    return WriterMessages(settings.registry, source, payload.source, fails_at_new_fields=fails)
+    return WriterMessages(
+        settings.registry,
+        source,
+        payload.source,
+        fails_at_new_fields=settings.evolution == "restart",  # so that a restarted query reads them
+    )

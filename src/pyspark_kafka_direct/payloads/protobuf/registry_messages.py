@@ -51,7 +51,7 @@ class WriterMessages:
     def check(self, schema_id: int | str, indexes: tuple[int, ...], wanted: Iterable[pa.Field]) -> None:
         """Raise a WriterSchemaError if the wanted fields cannot be read; another error without a registry."""
         schema = source_schema(fetch_writer_schema(self.settings, schema_id, message_source))
-        if indexes == NO_MESSAGE:
+        if indexes == NO_MESSAGE:  # the framing has made the values malformed, but an unknown id is the better reason
             return
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
@@ -90,6 +90,7 @@ def _misread_fields(
 ) -> Iterator[str]:
     """Yield the fields whose values would be other numbers; most of those with another wire type count as unknown."""
     columns = {field.name: field.type for field in wanted}
+    # Protobuf reads fields by their numbers, and columns have the names of the reader.
     targets = {field.number: field for field in reader.fields if field.name in columns}
     for field in writer.fields:
         target = targets.get(field.number)

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.payloads.protobuf.proto_types import (
     ProtobufSchema,
     ProtobufSchemaError,
     ProtoEnum,
+    ProtoField,
     ProtoFile,
     ProtoMessage,
 )
@@ -67,7 +68,7 @@ def schema_of_descriptors(data: bytes) -> ProtobufSchema:
 
 
 def _add_imports(files: dict[str, ProtoFile], texts: Mapping[str, str]) -> list[str]:
-    """Add the files that are imported; return those that are missing, which may have only options."""
+    """Add the files that are imported; return those that are missing, which is no error: they may have only options."""
     missing: dict[str, None] = {}
     wanted = [name for file in files.values() for name in file.imports]
     while wanted:
@@ -81,7 +82,7 @@ def _add_imports(files: dict[str, ProtoFile], texts: Mapping[str, str]) -> list[
         if file is None:
             raise ProtobufSchemaError(f"the imported {name} is a set of descriptors, not one file")
         files[name] = file
-        if len(files) > MAX_FILES + 1:
+        if len(files) > MAX_FILES + 1:  # the main file does not count
             raise ProtobufSchemaError(f"the schema has more than {MAX_FILES} files")
         wanted += file.imports
     return list(missing)
@@ -126,6 +127,7 @@ def _resolve_fields(
     *,
     allows_unknown: bool,
 ) -> None:
+    """Set the types of a message's fields; without ``allows_unknown``, all of them have to be defined."""
     for what in ("number", "name"):
         if len({getattr(field, what) for field in message.fields}) < len(message.fields):
             raise ProtobufSchemaError(f"two fields of the message {message.name} have the same {what}")
@@ -134,27 +136,41 @@ def _resolve_fields(
             raise ProtobufSchemaError(f"the message {message.name} has a field with the invalid name {field.name!r}")
         if field.type in SCALAR_TYPES:
             continue
-        for name in _candidates(field.type_name, message.name):
-            if name in messages and field.type in ("", "message", "group"):
-                field.type = field.type or "message"
-            elif name in enums and field.type in ("", "enum"):
-                field.type = "enum"
-            else:
-                continue
-            field.type_name = name
-            break
-        else:
+        if not _resolve_type(field, message.name, messages, enums):
             if allows_unknown:
                 field.type = UNKNOWN
                 continue
             raise ProtobufSchemaError(
                 f"field {field.name} of the message {message.name} has the type {field.type_name}, which is not defined"
             )
+        # Of maps, neither the field nor its values can be written like groups.
         in_map = message.is_map_entry or (field.type == "message" and messages[field.type_name].is_map_entry)
         if field.type == "message" and field.delimited and not in_map:
             field.type = "group"
         if field.type in ("message", "group") and not field.repeated:
-            field.has_presence = True
+            field.has_presence = True  # in all syntaxes
+    _check_structure(message)
+
+
+def _resolve_type(
+    field: ProtoField, scope: str, messages: Mapping[str, ProtoMessage], enums: Mapping[str, ProtoEnum]
+) -> bool:
+    """Set the type of a field in a scope and its full name; return False if no such type is defined."""
+    for name in _candidates(field.type_name, scope):
+        # A descriptor says what the type is. In the text of a file, only a group does.
+        if name in messages and field.type in ("", "message", "group"):
+            field.type = field.type or "message"
+        elif name in enums and field.type in ("", "enum"):
+            field.type = "enum"
+        else:
+            continue
+        field.type_name = name
+        return True
+    return False
+
+
+def _check_structure(message: ProtoMessage) -> None:
+    """Raise an error if a wrapper of Google or an entry of a map has other fields than decoders expect."""
     if message.name in WRAPPERS:
         value = [(field.number, field.repeated, field.type in SCALAR_TYPES) for field in message.fields]
         if value != [(1, False, True)]:

@@ -87,8 +87,9 @@ def _receive(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, deadline: Deadline
 ) -> tuple[int, bytes]:
     try:
+        # A timeout of 0 would mean a socket that does not block.
         response = deadline.system.open_url(opener, request, max(deadline.remaining(), 0.001))
-    except urllib.error.HTTPError as error:
+    except urllib.error.HTTPError as error:  # which is also the response, of a status from 300 on
         response = error
     with response:
         body = bytearray()
@@ -96,7 +97,7 @@ def _receive(
             body += chunk
             if len(body) > MAX_RESPONSE_BYTES:
                 raise _TooLargeError
-            if deadline.expired:
+            if deadline.expired:  # the timeout of the socket begins again with each chunk
                 raise TimeoutError
         if response.length:  # the rest of the body, which did not arrive
             raise http.client.IncompleteRead(b"")
@@ -137,7 +138,7 @@ def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> S
             f"failed the TLS handshake ({printable(reason.reason or 'no reason')}); check whether the URL has to begin "
             f"with http, and whether the registry requires a client certificate ({tls.prefix}ssl.keystore.location)"
         )
-    description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
+    description = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
     return SchemaRegistryUnavailableError(f"cannot be reached ({printable(description)})")
 
 

@@ -29,7 +29,7 @@ class MissingIds:
     def check(self, source: str) -> None:
         """Raise an error if no further id may be requested; ``source`` begins it."""
         with self._lock:
-            used = (self._free_at - self._system.monotonic()) / _SECONDS_PER_ID
+            used = (self._free_at - self._system.monotonic()) / _SECONDS_PER_ID  # each id is used for a second
         if used > MAX_MISSING - 1:
             raise SchemaNotFoundError(
                 f"{source} was not requested: the registry did not have {MAX_MISSING} other ids, so this process "

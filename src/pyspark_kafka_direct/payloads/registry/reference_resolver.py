@@ -61,7 +61,7 @@ class _Resolver:
             if self._fetched > MAX_REFERENCES or self._chars > _MAX_CHARS:
                 raise self._error(f"are more than {MAX_REFERENCES}, or larger than {_MAX_CHARS >> 20} MiB together")
             self.add_references(target, (*path, reference))
-            self.found[reference] = NamedSchema(reference.name, target.schema.text)
+            self.found[reference] = NamedSchema(reference.name, target.schema.text)  # behind its own references
             self.encryption_rules += target.encryption_rules
 
     def _error(self, problem: str) -> SchemaError:

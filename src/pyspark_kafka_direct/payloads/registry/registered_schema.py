@@ -104,16 +104,16 @@ def parse_registered_schema(content: Any, source: str) -> RegisteredSchema:
     if not isinstance(references, list) or len(references) > MAX_REFERENCES:
         raise invalid_response(source, f"whose references are not a list of at most {MAX_REFERENCES}")
     return RegisteredSchema(
-        Schema(
+        schema=Schema(
             content["schema"],
             _name(content.get("schemaType") or "AVRO", source, "schemaType").upper(),
             tuple(_parse_reference(reference, source) for reference in references),
         ),
-        _optional_number(content, "id", source),
-        parse_guid(content.get("guid"), source),
-        None if content.get("subject") is None else _name(content["subject"], source, "subject"),
-        _optional_number(content, "version", source),
-        _encryption_rules(content.get("ruleSet"), source),
+        schema_id=_optional_number(content, "id", source),
+        guid=parse_guid(content.get("guid"), source),
+        subject=None if content.get("subject") is None else _name(content["subject"], source, "subject"),
+        version=_optional_number(content, "version", source),
+        encryption_rules=_encryption_rules(content.get("ruleSet"), source),
     )
 
 
@@ -126,7 +126,7 @@ def parse_schema_id(content: Any, source: str) -> int:
 
 
 def parse_versions(content: Any, source: str) -> list[tuple[str, int]]:
-    """Parse the subjects and versions of a schema."""
+    """Parse the subjects and versions of a schema; incomplete entries are left out, because only errors show them."""
     if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         raise invalid_response(source, "without versions")
     versions = [(entry.get("subject"), _optional_number(entry, "version", source)) for entry in content]
@@ -172,6 +172,7 @@ def _optional_number(content: dict[str, Any], key: str, source: str) -> int | No
 
 
 def _encryption_rules(rule_set: Any, source: str) -> tuple[str, ...]:
+    """Return the names of rules that encrypt, of which an error shows some."""
     if rule_set is None:
         return ()
     if not isinstance(rule_set, dict):

@@ -110,7 +110,7 @@ class RegistryClient:
         def fetch() -> ResolvedSchema:
             try:
                 content = self._request(HttpRequest("GET", path), source, deadline)
-            except SchemaNotFoundError:
+            except SchemaNotFoundError:  # of the id; a missing reference does not count
                 self._missing_ids.add()
                 raise
             return self._resolve(parse_registered_schema(content, source), source, deadline)
@@ -143,18 +143,19 @@ class RegistryClient:
         return Deadline.after(self._settings.api_timeout_ms / 1000, _API_TIMEOUT, system=self._system)
 
     def _request(self, request: HttpRequest, source: str, deadline: Deadline) -> Any:
-        """Send a request to one URL after the other until one responds, and pause when all have failed."""
-        retry = Retry(deadline, None, self._backoff)
+        """Send a request to one URL after the other until one responds; pause when all have failed."""
+        retry = Retry(deadline, retries=None, backoff=self._backoff)
         failures: dict[str, str] = {}
         while True:
-            for later_urls, url in zip(range(len(self._urls) - 1, -1, -1), self._urls, strict=True):
+            urls = self._urls
+            for index, url in enumerate(urls):
                 try:  # a URL that does not respond leaves time for the others
-                    share = deadline.limited_to(deadline.remaining() / (later_urls + 1))
+                    share = deadline.limited_to(deadline.remaining() / (len(urls) - index))
                     response = self._send(url, request, share)
                 except SchemaRegistryUnavailableError as error:
                     # The last request may have little time; an earlier failure says more.
                     failures[url] = failures.get(url, error.message) if share.expired else error.message
-                except SchemaRegistryError as error:
+                except SchemaRegistryError as error:  # another URL of the registry would respond the same
                     raise type(error)(f"{source}: the registry {_host(url)} {error.message}.") from None
                 else:
                     self._urls = (url, *(other for other in self._settings.urls if other != url))
@@ -186,6 +187,7 @@ class RegistryClient:
             raise SchemaRegistryUnavailableError(f"returned HTTP {response.status}{message}")
         if response.status == 404 and code in _MISSING:
             raise SchemaNotFoundError(f"does not have it (error {code}{message})")
+        # A 404 without such a code: either the registry has no GUIDs, or the path in the URL is wrong.
         if response.status == 404 and request.path.startswith(_GUIDS) and self._has_ids(url, attempt):
             raise SchemaNotFoundError("does not find schemas by GUIDs, only by ids (HTTP 404)")
         raise SchemaRegistryError(f"returned HTTP {response.status}{message}; {_advice(response.status)}")
@@ -194,9 +196,9 @@ class RegistryClient:
         """Return whether the path in the URL is right: registries without GUIDs do not have their path."""
         try:
             self._send(url, HttpRequest("GET", "/schemas/ids/0"), deadline)
-        except SchemaNotFoundError:
+        except SchemaNotFoundError:  # a registry without this schema
             return True
-        except SchemaRegistryUnavailableError:
+        except SchemaRegistryUnavailableError:  # another kind of SchemaRegistryError: the path may be right
             raise
         except SchemaRegistryError:
             return False
@@ -211,7 +213,7 @@ class RegistryClient:
         credentials = self._settings.credentials
         if credentials.username is not None:
             return {"Authorization": f"Basic {_base64(f'{credentials.username}:{credentials.password.reveal()}')}"}
-        token = credentials.token
+        token = credentials.token  # None without credentials
         if credentials.oauth is not None:
             try:
                 token = retrieve_token(credentials.oauth, deadline, _host(url)).value

@@ -28,7 +28,7 @@ _MAX_WEIGHT: Final = 64 << 20
 class _Entry(Generic[_T]):
     future: Future[_T]
     expires_at: float | None = None  # None: never
-    weight: int = 0
+    weight: int = 0  # of the value, once it is there
 
 
 class SingleFlightCache(Generic[_T]):
@@ -54,16 +54,9 @@ class SingleFlightCache(Generic[_T]):
     def get(self, key: Hashable, fetch: Callable[[], _T], seconds: float) -> _T:
         """Return the value of a key; ``seconds`` is how long another thread may take to fetch it."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and self._has_expired(entry):
-                self._remove(key)
-                entry = None
-            if entry is None:
-                mine = self._entries[key] = _Entry(Future())
-            else:
-                self._entries.move_to_end(key)
-        if entry is None:
-            return self._fetch(key, mine, fetch)
+            entry, is_new = self._find_or_add(key)
+        if is_new:
+            return self._fetch(key, entry, fetch)
         self._system.wait_for_future(entry.future, seconds)
         if not entry.future.done():
             return fetch()  # the other thread is much too late, so this one does not depend on it
@@ -72,7 +65,19 @@ class SingleFlightCache(Generic[_T]):
             raise copy.copy(error) from None  # each thread needs an error of its own, because it adds its stack
         return entry.future.result()
 
+    def _find_or_add(self, key: Hashable) -> tuple[_Entry[_T], bool]:
+        """Return the entry of a key, and whether it is new, so that the caller has to fetch its value."""
+        entry = self._entries.get(key)
+        if entry is not None and not self._has_expired(entry):
+            self._entries.move_to_end(key)
+            return entry, False
+        if entry is not None:
+            self._remove(key)
+        entry = self._entries[key] = _Entry(Future())
+        return entry, True
+
     def _fetch(self, key: Hashable, entry: _Entry[_T], fetch: Callable[[], _T]) -> _T:
+        """Fetch a value, and set it, or its error, for the threads that wait for the entry."""
         try:
             value = fetch()
         except BaseException as error:
@@ -80,7 +85,7 @@ class SingleFlightCache(Generic[_T]):
                 if isinstance(error, SchemaNotFoundError):
                     entry.expires_at = self._system.monotonic() + MISSING_SECONDS
                 elif not isinstance(error, SchemaError) and self._entries.get(key) is entry:
-                    self._remove(key)
+                    self._remove(key)  # so that the next call fetches it again
                 self._evict()
             # A copy is cached: the traceback of the error retains what the callers have, such as a batch of values.
             entry.future.set_exception(copy.copy(error) if isinstance(error, KafkaDirectError) else error)

@@ -51,14 +51,14 @@ def parse_from_avro(
     writer: str | None, options: Mapping[str, str], subject: str | None, address: str | None
 ) -> FromAvroArguments:
     """Parse the arguments of ``from_avro``; the schema of a subject is fetched."""
-    own = {name.lower(): value for name, value in options.items() if name.lower() in ("mode", "avroschema")}
-    mode = own.get("mode", "FAILFAST").upper()
+    own_options = {name.lower(): value for name, value in options.items() if name.lower() in ("mode", "avroschema")}
+    mode = own_options.get("mode", "FAILFAST").upper()
     if mode not in _MODES:
         raise OptionError(f"from_avro: mode must be {' or '.join(_MODES)}, got {mode!r}")
     registry, _ = _parse_registry(
         "from_avro", options, subject=subject, address=address, table=_READ_TABLE, own=("mode", "avroSchema")
     )
-    settings = _decoder_settings(writer or None, own.get("avroschema"), subject, registry)
+    settings = _decoder_settings(writer or None, own_options.get("avroschema"), subject, registry)
     from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
 
@@ -103,7 +103,7 @@ def parse_to_avro(
         raise OptionError(f"to_avro: {AUTO_REGISTER} needs {_SCHEMA}, which is registered")
     payload = SidePayload(_COLUMN, _AVRO, schema or None, framing="confluent", subject=subject)
     payloads = SinkPayloads((payload,), registry, auto_register, schema_argument=_SCHEMA)
-    return resolve_writer_schemas(payloads, None, None)[_COLUMN]
+    return resolve_writer_schemas(payloads, columns=None, topic=None)[_COLUMN]
 
 
 def to_avro_function(settings: EncoderSettings | None) -> Callable[[pa.Array], pa.Array]:
@@ -133,7 +133,7 @@ def _parse_registry(
     table: OptionTable,
     own: tuple[str, ...],  # options that are not those of the registry
 ) -> tuple[RegistrySettings | None, bool]:
-    """Return the settings of the registry, and whether schemas are registered."""
+    """Return the settings of the registry, None without an address, and whether schemas are registered."""
     own_names = [name.lower() for name in own]
     others = {name: value for name, value in options.items() if name.lower() not in own_names}
     if address is None:
@@ -145,11 +145,11 @@ def _parse_registry(
                 function, [*others], f" without schemaRegistryAddress{advice}"
             )
         return None, False
-    given = {name.removeprefix(_OTHER_PREFIX): value for name, value in others.items()}
+    registry_options = {name.removeprefix(_OTHER_PREFIX): value for name, value in others.items()}
+    registry_options["schema.registry.url"] = address
     warnings: list[str] = []
     try:
-        given["schema.registry.url"] = address
-        parsed = parse_config(given, api="sink", source=ConfigSource.OPTION, table=table)
+        parsed = parse_config(registry_options, api="sink", source=ConfigSource.OPTION, table=table)
         registry = parse_registry(parsed, PLAINTEXT, warnings)
     except OptionError as error:
         raise OptionError(f"{function}: {error}") from None
@@ -170,20 +170,24 @@ def _decoder_settings(
         if writer is None:
             raise OptionError("from_avro: jsonFormatSchema is missing; it is needed without a subject")
         schema = _parse("from_avro", writer)
-        return AvroSettings(_parse("from_avro", reader) if reader else schema, NoFraming(), GivenSchema(schema))
+        return AvroSettings(
+            reader=_parse("from_avro", reader) if reader else schema, framing=NoFraming(), writers=GivenSchema(schema)
+        )
     from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas
     from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
     from pyspark_kafka_direct.payloads.framing import ConfluentFraming
     from pyspark_kafka_direct.payloads.spark.reader_schemas import find_reader_schema
 
+    # The id in front of a datum names the schema of its writer, so jsonFormatSchema is the one to read with.
     given = reader or writer
     if given is not None:
-        return AvroSettings(_parse("from_avro", given), ConfluentFraming(), RegistrySchemas(registry))
-    if subject is None:
+        source, schema = "", _parse("from_avro", given)
+    elif subject is not None:
+        found = find_reader_schema(SidePayload(_COLUMN, _AVRO), registry, subject)
+        source, schema = found.source, parse_avro_schema(found.text, [text for _, text in found.references])
+    else:
         raise OptionError("from_avro: set the subject whose latest schema the column has, or jsonFormatSchema")
-    found = find_reader_schema(SidePayload(_COLUMN, _AVRO), registry, subject)
-    schema = parse_avro_schema(found.text, [text for _, text in found.references])
-    return AvroSettings(schema, ConfluentFraming(), RegistrySchemas(registry), found.source)
+    return AvroSettings(schema, ConfluentFraming(), RegistrySchemas(registry), source)
 
 
 def _parse(function: str, text: str) -> AvroSchema:

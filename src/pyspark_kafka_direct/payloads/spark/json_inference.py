@@ -71,6 +71,7 @@ def infer_fields(values: Iterable[bytes], *, case_sensitive: bool) -> StructType
 
 
 def _fields_of(value: bytes) -> dict[str, _Inferred]:
+    """Return the fields of a value, or raise a MalformedJsonError if it is not a JSON object."""
     scanner = Scanner(value)
     at = scanner.blanks(0)
     if scanner.byte(at) != "{":
@@ -83,9 +84,9 @@ def _fields_of(value: bytes) -> dict[str, _Inferred]:
 
 
 def _value(scanner: Scanner, at: int, depth: int) -> tuple[_Inferred, int]:
-    """Return the type of the value at a position, and the position after it in a column at this depth."""
+    """Return the type of the value at a position, and the position after it; ``depth`` counts the types around it."""
     match scanner.byte(at):
-        case "{" | "[" if depth >= MAX_SCHEMA_DEPTH:
+        case "{" | "[" if depth >= MAX_SCHEMA_DEPTH:  # Arrow cannot have more levels, so the value is read as its text
             return _STRING, scanner.skip(at)
         case "{":
             return _object(scanner, at, depth + 1)
@@ -93,8 +94,8 @@ def _value(scanner: Scanner, at: int, depth: int) -> tuple[_Inferred, int]:
             return _array(scanner, at, depth + 1)
         case '"' | "'":
             end = scanner.skip(at)
-            # An empty string may stand for null.
-            return (_STRING if end - at > 2 else _NULL), end
+            is_empty = end - at == 2  # only quotes; as in Spark, an empty string may stand for null
+            return (_NULL if is_empty else _STRING), end
         case "n":
             return _NULL, scanner.skip(at)
         case "t" | "f":
@@ -103,6 +104,7 @@ def _value(scanner: Scanner, at: int, depth: int) -> tuple[_Inferred, int]:
 
 
 def _object(scanner: Scanner, start: int, depth: int) -> tuple[dict[str, _Inferred], int]:
+    """Return the fields of the object at ``start``, and the position after it."""
     scanner.enter(start)
     fields: dict[str, _Inferred] = {}
     at = scanner.blanks(start + 1)
@@ -122,6 +124,7 @@ def _object(scanner: Scanner, start: int, depth: int) -> tuple[dict[str, _Inferr
 
 
 def _array(scanner: Scanner, start: int, depth: int) -> tuple[list[_Inferred], int]:
+    """Return the array at ``start`` with one type for all elements, and the position after it."""
     scanner.enter(start)
     element: _Inferred = _NULL
     at = scanner.blanks(start + 1)
@@ -179,7 +182,7 @@ def _final_type(inferred: _Inferred, case_sensitive: bool) -> DataType | None:
     if isinstance(inferred, dict):
         kept: dict[str, StructField] = {}
         for name, found in inferred.items():
-            data_type = _final_type(found, case_sensitive) if name else None
+            data_type = _final_type(found, case_sensitive) if name else None  # no column has an empty name
             if data_type is None:
                 continue
             key = name if case_sensitive else name.lower()
@@ -188,6 +191,7 @@ def _final_type(inferred: _Inferred, case_sensitive: bool) -> DataType | None:
                 continue
             kept[key] = StructField(name, data_type)
         return StructType(sorted(kept.values(), key=_java_order)) if kept else None
+    # As in Spark, a field that is always null is a string. Unlike in Spark, so is an integer of more than 64 bits.
     return _STRING if inferred in (_NULL, _BIG) else inferred
 
 

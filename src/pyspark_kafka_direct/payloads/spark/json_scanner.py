@@ -109,13 +109,14 @@ class Scanner:
         return b"".join(parts)
 
     def number(self, start: int) -> Number:
+        """Scan the number at ``start``: digits, and perhaps a fraction and an exponent."""
         first = start + (self.byte(start) == "-")
         at = self._digits(first)
         if at == first:
-            return self._non_finite(start)
+            return self._non_finite(start)  # or an error
         if self.text[first] == "0" and at > first + 1:
             self.fail(first, NUMBER)
-        digits = 0 if self.text[first] == "0" else at - first  # as in Spark
+        digits = 0 if self.text[first] == "0" else at - first  # a leading 0 does not count for the limit, as in Spark
         is_integer = True
         if self.byte(at) == ".":
             is_integer = False
@@ -162,24 +163,25 @@ class Scanner:
             first = self.byte(at)
             opened = first in ("{", "[")
             if opened:
+                # The depth counts the values around this one, which were entered.
                 if self.depth + len(closing) == MAX_DEPTH:
                     raise MalformedJsonError(at, DEPTH)
                 closing.append("}" if first == "{" else "]")
                 at += 1
             else:
                 at = self._skip_scalar(at, first)
-            separated = not opened
+            is_complete = not opened  # whether a value or a bracket has ended, after which comes a comma or a bracket
             at = self.blanks(at)
             while self.byte(at) == closing[-1]:
                 closing.pop()
                 at += 1
                 if not closing:
                     return at
-                separated = True
+                is_complete = True
                 at = self.blanks(at)
-            if separated:
+            if is_complete:
                 at = self.blanks(self.literal(at, ","))
-            if closing[-1] == "}":
+            if closing[-1] == "}":  # the name of a field comes before its value
                 end = self.string_end(at)
                 self.unescaped(at + 1, end)
                 at = self.blanks(self.literal(self.blanks(end + 1), ":"))

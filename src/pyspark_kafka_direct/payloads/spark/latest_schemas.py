@@ -87,7 +87,7 @@ def save_latest(registry: RegistrySettings, key: str, found: FoundSchema) -> Non
 def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
     """Return the schema that was saved last, or None if this application has not found one."""
     file = _file(registry, key)
-    try:
+    try:  # TypeError: null, which has no parts
         text, references, schema_id, guid, source = json.loads(file.read_text() if file else "null")
     except (OSError, ValueError, TypeError):
         return None
@@ -96,11 +96,16 @@ def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
 
 
 def _checked(resolved: ResolvedSchema, source: str, payload: SidePayload) -> FoundSchema:
+    """Return a schema, or raise a SchemaError if the format of keys or values cannot use it."""
     schema_format(payload.format).check_registered(resolved, source, payload.message)
     references = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
     guid = resolved.registered.guid
     return FoundSchema(
-        resolved.text, references, resolved.registered.schema_id, None if guid is None else str(guid), source
+        resolved.text,
+        references,
+        schema_id=resolved.registered.schema_id,
+        guid=None if guid is None else str(guid),
+        source=source,
     )
 
 
@@ -110,7 +115,7 @@ def _file(registry: RegistrySettings, key: str) -> Path | None:
         from pyspark import SparkFiles  # a PySpark that is only a client of Spark Connect lacks it
 
         root = SparkFiles.getRootDirectory()
-    except (AssertionError, ImportError, RuntimeError):
+    except (AssertionError, ImportError, RuntimeError):  # AssertionError: this process has no SparkContext
         return None
     digest = hashlib.sha256(json.dumps([registry.urls, _login(registry.credentials), key]).encode()).hexdigest()
     return Path(root, _FOLDER, digest) if root else None

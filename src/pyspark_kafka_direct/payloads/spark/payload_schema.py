@@ -83,7 +83,7 @@ def check_payload_type(payload: SidePayload, field: StructField, settings: Paylo
             f"schema: with {payload.side}Format={payload.format}, column {field.name!r} is {format_code.column_types}, "
             f"not {kind.simpleString()}."
         ) from None
-    except OptionError:
+    except OptionError:  # also a ValueError; it names the option or column already
         raise
     except (ValueError, TypeError, NotImplementedError, PySparkException) as error:  # also types that are none in Arrow
         raise OptionError(f"schema: column {field.name!r}: {error}.{format_code.type_advice}") from None
@@ -135,6 +135,7 @@ def _comment(payload: SidePayload, payload_type: str) -> str:
     if not format_row(payload.format).uses_registry and payload.charset is None:
         return ""
     if payload.subject is None or not payload.source:
-        return f" COMMENT '{DECODED_COMMENT}'" if payload_type in ("string", "binary") else ""
+        is_like_bytes = payload_type in ("string", "binary")  # other types show that the column is decoded
+        return f" COMMENT '{DECODED_COMMENT}'" if is_like_bytes else ""
     source = payload.source.replace("\\", "\\\\").replace("'", "\\'")
     return f" COMMENT '{source}'"

@@ -36,7 +36,7 @@ def from_protobuf_function(
     message_name: str, path: str | None, options: Mapping[str, str], descriptors: bytes | None
 ) -> tuple[StructType, Callable[[pa.Array], pa.Array]]:
     """Return the type of the column, and the function that tasks call; the descriptors may be in a file."""
-    mode, flags = _parse_protobuf_options(options)
+    mode, flags = _parse_protobuf_options(options)  # flags by the names of options
     struct, source = _protobuf_type(_read("from_protobuf", path, descriptors), message_name, flags)
     fields = arrow_schema_in_utc(struct)
     emits_defaults = flags["emit.default.values"]
@@ -101,6 +101,7 @@ def _parse_protobuf_options(options: Mapping[str, str]) -> tuple[str, dict[str, 
 def _protobuf_type(
     descriptors: bytes, message_name: str, flags: Mapping[str, bool]
 ) -> tuple[StructType, ProtobufSource]:
+    """Return the type of the column, and the schema that tasks parse."""
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
     from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
     from pyspark_kafka_direct.payloads.protobuf.spark_types import TypeOptions, spark_ddl

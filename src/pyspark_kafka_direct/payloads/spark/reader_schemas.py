@@ -34,6 +34,7 @@ def with_reader_schemas(settings: PayloadSettings, schema: StructType | None = N
         return settings
     comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
     for payload in (settings.key, settings.value):
+        # Once the columns are known, a side without a column needs no schema.
         if format_row(payload.format).uses_registry and (schema is None or payload.side in comments):
             comment = comments.get(payload.side) or ""
             try:
@@ -58,9 +59,10 @@ def _with_reader_schema(payload: SidePayload, registry: RegistrySettings, commen
     side = payload.side
     if payload.schema is not None:
         return replace(payload, source=f"{side}Schema")
+    # With the strategy record, the subject has the name of the message.
     subject = payload.message if payload.subject is None and payload.strategy == "record" else payload.subject
     resolved_before = SCHEMA_COMMENT.fullmatch(comment)
-    if resolved_before is not None:
+    if resolved_before is not None:  # another process has found the schema; a later version must not replace it
         from pyspark_kafka_direct.payloads.spark.latest_schemas import fetch_id, fetch_or_load
 
         source, schema_id = resolved_before[0], int(resolved_before[1])

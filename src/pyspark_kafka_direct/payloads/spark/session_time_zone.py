@@ -34,10 +34,11 @@ def task_time_zone(default: str) -> str:
 
 def host_time_zone() -> str:
     """Return the time zone of this host, which is the default of Java and so of sessions."""
+    # TZ is the name of a zone or the path of its file, perhaps after a colon; /etc/localtime is a link to such a file.
     name = os.environ.get("TZ", "").removeprefix(":") or str(_LOCAL_TIME.resolve())
     name = name.rpartition(_ZONE_FOLDER)[2].removeprefix("posix/").removeprefix("right/")
     try:
         utc_offsets(name)
-    except ValueError:
+    except ValueError:  # this host does not have the zone
         return "UTC"
     return name

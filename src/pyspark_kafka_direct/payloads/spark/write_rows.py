@@ -33,8 +33,9 @@ _MAX_MICROSECONDS: Final = float(2**63 - 1024)
 def split_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split a batch into slices of some MiB without copies."""
     # Spark limits the rows of a batch and not its bytes, and the producer encodes a whole slice at once.
-    if batch.get_total_buffer_size() <= _SPLIT_BYTES:  # cheap; includes bytes outside of a slice
-        yield from (batch,) if batch.num_rows else ()
+    if batch.get_total_buffer_size() <= _SPLIT_BYTES:  # cheaper than nbytes; includes bytes outside of a slice
+        if batch.num_rows:
+            yield batch
         return
     rows = max(1, batch.num_rows * _SPLIT_BYTES // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
@@ -52,8 +53,10 @@ def to_producer_rows(
     stamp: Mapping[str, bytes] | None = None,
     encoders: PayloadEncoders = NO_ENCODERS,
 ) -> pa.RecordBatch:
-    """Return ``value``, ``timestamp``, and those of ``key``, ``topic``, ``headers`` and ``partition`` that exist."""
-    # ``now_ms`` is the timestamp of rows without one; ``stamp`` has additional headers.
+    """Return ``value``, ``timestamp``, and those of ``key``, ``topic``, ``headers`` and ``partition`` that exist.
+
+    ``now_ms`` is the timestamp of rows without one; ``stamp`` has additional headers.
+    """
 
     def topic_of(row: int) -> str | None:
         return None if schema.topic is None else batch.column(schema.topic)[row].as_py()
@@ -65,26 +68,10 @@ def to_producer_rows(
         columns["topic"] = _converted("topic", partial(_cast, _STRING), batch.column(schema.topic))
     if schema.partition is not None:
         columns["partition"] = batch.column(schema.partition)
-    headers = None
-    if schema.headers is not None:
-        headers = _converted("headers", partial(_cast, HEADERS), batch.column(schema.headers))
-        headers = _without_headers(headers, _replaced_headers(batch, schema, encoders))
-    added_headers = {**(stamp or {}), **encoders.headers}
-    if added_headers:
-        headers = append_headers(headers, batch.num_rows, added_headers)
+    headers = _headers(batch, schema, stamp or {}, encoders)
     if headers is not None:
         columns["headers"] = headers
-    if schema.timestamp is None:
-        columns["timestamp"] = integer_column(array("q", [now_ms]) * batch.num_rows)
-    else:
-        times = _converted("timestamp", _milliseconds, batch.column(schema.timestamp))
-        earliest = pc.min(times).as_py()
-        if earliest is not None and earliest < 0:
-            raise ColumnError(
-                f"Invalid timestamp: {earliest}. Timestamp should always be non-negative or null: the column timestamp "
-                "has a time before 1970. Filter out such rows, or drop the column for the time of the write."
-            )
-        columns["timestamp"] = pc.fill_null(times, now_ms) if times.null_count else times
+    columns["timestamp"] = _timestamps(batch, schema, now_ms)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -99,15 +86,13 @@ def stamp_headers(query_id: str | None, batch_id: int | None, partition: int, at
     return {name: str(value).encode() for name, value in header_values.items() if value is not None}
 
 
-def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, bytes]) -> pa.ListArray:
+def append_headers(headers: pa.ListArray | None, rows: int, added: Mapping[str, bytes]) -> pa.ListArray:
     """Append the same headers to each row."""
     row_indexes = pa.array(range(rows), pa.int64())
     header_type = HEADERS.value_type
-    added_headers = [
-        pa.repeat(pa.scalar({"key": key, "value": value}, header_type), rows) for key, value in stamp.items()
-    ]
-    items, rows_of_items = list(added_headers), [row_indexes] * len(added_headers)
-    lengths = pa.repeat(pa.scalar(len(added_headers), pa.int64()), rows)
+    items = [pa.repeat(pa.scalar({"key": key, "value": value}, header_type), rows) for key, value in added.items()]
+    rows_of_items = [row_indexes] * len(added)
+    lengths = pa.repeat(pa.scalar(len(added), pa.int64()), rows)  # of the lists of headers, by row
     if headers is not None:
         items.insert(0, headers.flatten())
         parents = pc.list_parent_indices(headers)
@@ -122,8 +107,34 @@ def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, 
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
 
 
+def _headers(
+    batch: pa.RecordBatch, schema: WriteSchema, stamp: Mapping[str, bytes], encoders: PayloadEncoders
+) -> pa.ListArray | None:
+    """Return the headers of the column, of ``stamp``, and with ids of schemas, or None if there are none."""
+    headers = None
+    if schema.headers is not None:
+        headers = _converted("headers", partial(_cast, HEADERS), batch.column(schema.headers))
+        headers = _without_headers(headers, _replaced_headers(batch, schema, encoders))
+    added = {**stamp, **encoders.headers}
+    return append_headers(headers, batch.num_rows, added) if added else headers
+
+
+def _timestamps(batch: pa.RecordBatch, schema: WriteSchema, now_ms: int) -> pa.Array:
+    """Return the milliseconds of the column, or of the write for rows without a timestamp."""
+    if schema.timestamp is None:
+        return integer_column(array("q", [now_ms]) * batch.num_rows)
+    times = _converted("timestamp", _milliseconds, batch.column(schema.timestamp))
+    earliest = pc.min(times).as_py()
+    if earliest is not None and earliest < 0:
+        raise ColumnError(
+            f"Invalid timestamp: {earliest}. Timestamp should always be non-negative or null: the column timestamp "
+            "has a time before 1970. Filter out such rows, or drop the column for the time of the write."
+        )
+    return pc.fill_null(times, now_ms) if times.null_count else times
+
+
 def _replaced_headers(batch: pa.RecordBatch, schema: WriteSchema, encoders: PayloadEncoders) -> Collection[str]:
-    """Return those with the ids of the schemas that rows were read with, if these are not the schemas of the output."""
+    """Return the names of headers with ids of schemas that rows were read with, but are not written with."""
     indexes = {"key": schema.key, "value": schema.value}
     nested = {
         side for side, index in indexes.items() if index is not None and pa.types.is_nested(batch.column(index).type)
@@ -145,19 +156,19 @@ def _without_headers(headers: pa.ListArray, names: Collection[str]) -> pa.ListAr
     if not pc.any(is_removed).as_py():
         return headers
     is_kept = pc.invert(is_removed)
-    kept = pc.cumulative_sum(is_kept.cast(pa.int32()))
-    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(headers), 0))
-    # The kept entries before the end of each row; 0 if the rows so far have no entries.
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), kept]).take(ends)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), offsets])
+    zero = pa.array([0], pa.int32())
+    # How many of the first entries are kept: of none, one, two, ...
+    kept = pa.concat_arrays([zero, pc.cumulative_sum(is_kept.cast(pa.int32()))])
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(headers), 0))  # of each row in the entries
+    offsets = pa.concat_arrays([zero, kept.take(ends)])
     return pa.ListArray.from_arrays(offsets, entries.filter(is_kept))
 
 
 def _converted(name: str, convert: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
-    """Convert a column; an error of Arrow or of the JSON encoder would remain if the rows were written again."""
+    """Convert a column, or raise a ColumnError: after a retry, Arrow and the encoders would fail again."""
     try:
         return convert(column)
-    except KafkaDirectError:
+    except KafkaDirectError:  # some of these are a ValueError, too
         raise
     except (ValueError, NotImplementedError) as error:  # also Arrow's errors
         reason = str(error).rstrip(".")
@@ -191,7 +202,7 @@ def _cast(target_type: pa.DataType, column: pa.Array) -> pa.Array:
 def _milliseconds(times: pa.Array) -> pa.Array:
     """Truncate times to milliseconds as Spark's sink does."""
     if pa.types.is_floating(times.type):
-        # Like Spark's cast of a double: NaN and infinity become null.
+        # Seconds, like Spark's cast of a double: NaN and infinity become null.
         micros = pc.multiply(pc.if_else(pc.is_finite(times), times, None), 1e6)
         micros = pc.max_element_wise(
             pc.min_element_wise(micros, _MAX_MICROSECONDS, skip_nulls=False), -_MAX_MICROSECONDS, skip_nulls=False

@@ -111,6 +111,7 @@ def resolve_arrow_write_schema(
 
 
 def _column_positions(names: Sequence[str], topic: str | None) -> dict[str, int]:
+    """Return the positions of written columns by name; ``topic`` is the option, which replaces its column."""
     candidates = [name for name in _TYPES if name != "topic" or topic is None]
     positions = {name: index for name in candidates if (index := _column_position(names, name)) is not None}
     if "topic" in candidates and "topic" not in positions:
@@ -128,6 +129,7 @@ def _column_positions(names: Sequence[str], topic: str | None) -> dict[str, int]
 
 def _column_position(names: Sequence[str], name: str) -> int | None:
     positions = [index for index, column in enumerate(names) if column == name]
+    # Names that differ only in case count if no name is the same.
     positions = positions or [index for index, column in enumerate(names) if column.lower() == name]
     if len(positions) > 1:
         raise ColumnError(f"{name} attribute occurs {len(positions)} times: keep only one of the columns")
@@ -135,21 +137,23 @@ def _column_position(names: Sequence[str], name: str) -> int | None:
 
 
 def _spark_type(arrow_type: pa.DataType) -> DataType | str:
-    """Return the Spark type of an Arrow type, or its name if it has none or cannot be written directly."""
+    """Return the Spark type of an Arrow type, or its name if it has none or is a dictionary."""
     import pyarrow as pa
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import from_arrow_type
 
+    # PySpark would return the type of the values, but write_rows.py does not decode dictionaries.
     if pa.types.is_dictionary(arrow_type):
         return str(arrow_type)
     try:
-        # Times without a time zone are in UTC, because there is no session time zone here.
+        # A task of a continuous query has no session with a time zone, so times without one are in UTC.
         return from_arrow_type(arrow_type, prefer_timestamp_ntz=False)
     except PySparkTypeError:
         return str(arrow_type)
 
 
 def _check_type(name: str, actual: DataType | str) -> None:
+    """Raise an error if a column cannot have a type; keys and values that are nested are written as JSON."""
     allowed = _TYPES[name]
     if name in _PAYLOADS and isinstance(actual, StructType | ArrayType | MapType):
         _check_json_type(name, name, actual)

@@ -77,6 +77,7 @@ def _encoder_settings(
 def _find_schema(
     payloads: SinkPayloads, payload: SidePayload, data_type: pa.DataType | None, topic: str | None
 ) -> FoundSchema:
+    """Return the schema that is given, derived from the column, or that of a version of the subject."""
     format_code, side = schema_format(payload.format), payload.side
     if payload.schema is None and not payloads.use_latest:
         if data_type is None:
@@ -94,16 +95,21 @@ def _find_schema(
         format_code.check_registrable(payload)
         return _registered(registry, subject, payload.schema, payloads.auto_register, payload.format)
     assert registry is not None, "the parser of the options requires it"
-    subject = _subject(payload, topic, payload.message or "")
-    wanted = replace(payload, message=None)  # the error about a missing message names its option
     try:
-        if payload.version != LATEST_VERSION:
-            return _fetch_version(registry, subject, wanted)
-        key = json.dumps([payload.format, subject])
-        return fetch_or_load(registry, key, lambda: fetch_version(registry, subject, wanted))
+        return _version_of_subject(registry, payload, topic)
     except SchemaNotFoundError as error:
         advice = _advice(payload, payloads.schema_argument or f"{side}Schema", has_type=data_type is not None)
         raise with_advice(error, advice) from None
+
+
+def _version_of_subject(registry: RegistrySettings, payload: SidePayload, topic: str | None) -> FoundSchema:
+    """Return the version of a subject that a side names, which may be ``latest``."""
+    subject = _subject(payload, topic, record_name=payload.message or "")
+    wanted = replace(payload, message=None)  # checked later, because the error about it has to name its option
+    if payload.version != LATEST_VERSION:
+        return _fetch_version(registry, subject, wanted)
+    key = json.dumps([payload.format, subject])
+    return fetch_or_load(registry, key, lambda: fetch_version(registry, subject, wanted))
 
 
 def _advice(payload: SidePayload, schema_option: str, *, has_type: bool) -> str:
@@ -119,6 +125,7 @@ def _advice(payload: SidePayload, schema_option: str, *, has_type: bool) -> str:
 
 
 def _subject(payload: SidePayload, topic: str | None, record_name: str) -> str:
+    """Return the subject that is set, or the one that follows from the strategy."""
     side = payload.side
     if payload.subject is not None:
         return payload.subject
@@ -138,6 +145,7 @@ def _subject(payload: SidePayload, topic: str | None, record_name: str) -> str:
 
 @functools.lru_cache(maxsize=64)  # a version does not change
 def _fetch_version(registry: RegistrySettings, subject: str, payload: SidePayload) -> FoundSchema:
+    """Return a version that is not ``latest``, which a process requests once."""
     key = json.dumps([payload.format, subject, payload.version])
     return fetch_or_load(registry, key, lambda: fetch_version(registry, subject, payload))
 
@@ -154,6 +162,7 @@ def _registered(
 def _identify(
     registry: RegistrySettings, subject: str, text: str, auto_register: bool, payload_format: str
 ) -> FoundSchema:
+    """Request the id of a schema, which has no references, because the text is all that a user gives."""
     from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, check_encryption, invalid_response
     from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 
@@ -161,7 +170,7 @@ def _identify(
     if auto_register:
         schema_id = client.register(subject, schema)
         guid = client.schema_by_id(schema_id).registered.guid  # raises SchemaError if the subject encrypts fields
-        return FoundSchema(text, (), schema_id, _text(guid), f"schema id {schema_id} of {subject}")
+        return _identified_schema(text, schema_id, guid, subject)
     try:
         found = client.look_up(subject, schema)
     except SchemaNotFoundError as error:
@@ -172,12 +181,16 @@ def _identify(
     if found.schema_id is None:
         raise invalid_response(f"Subject {subject!r}", "without an id")
     check_encryption(found.encryption_rules, f"Subject {subject!r}")
-    source = f"schema id {found.schema_id} of {subject}"
-    return FoundSchema(text, (), found.schema_id, _text(found.guid), source)
+    return _identified_schema(text, found.schema_id, found.guid, subject)
 
 
-def _text(guid: UUID | None) -> str | None:
-    return None if guid is None else str(guid)
+def _identified_schema(text: str, schema_id: int, guid: UUID | None, subject: str) -> FoundSchema:
+    return FoundSchema(
+        text,
+        schema_id=schema_id,
+        guid=None if guid is None else str(guid),
+        source=f"schema id {schema_id} of {subject}",
+    )
 
 
 def _arrow_type(columns: StructType, side: str) -> pa.DataType | None:
