@@ -19,6 +19,8 @@ _PORTS = range(15_000, 32_000)
 #   int16 api_key = 3, int16 api_version = 2, int32 correlation_id, string client_id, int32 topics = 0 (none)
 _REQUEST = struct.pack(">hhih", 3, 2, 1, 5) + b"probe" + struct.pack(">i", 0)
 
+_MAX_RESPONSE_BYTES = 1 << 20  # three brokers have less than 1 KiB; another server's bytes may be read as a length
+
 
 class ProbeResult(NamedTuple):
     """A broker's metadata: the cluster id, and the node ids of the live brokers."""
@@ -34,6 +36,8 @@ def probe_broker(port: int, timeout: float) -> ProbeResult:
         with connection.makefile("rb") as stream:
             try:
                 (length,) = struct.unpack(">i", stream.read(4))
+                if not 0 <= length <= _MAX_RESPONSE_BYTES:
+                    raise struct.error(f"{length} is not the length of a response")
                 return _parse_metadata(stream.read(length))
             except (struct.error, UnicodeDecodeError) as error:
                 raise OSError(f"the server on port {port} sent an invalid response") from error
@@ -88,6 +92,8 @@ def is_free(port: int) -> bool:
 def _parse_metadata(response: bytes) -> ProbeResult:
     # int32 correlation_id, int32 count of brokers, each: int32 node_id, string host, int32 port, nullable string rack;
     # nullable string cluster_id; ...          (string: int16 length, then as many bytes; the length -1 means null)
+    #
+    # The correlation id is not compared, because the connection has only one request.
     (count,) = struct.unpack_from(">i", response, 4)
     position, node_ids = 8, set()
     for _ in range(count):

@@ -55,6 +55,14 @@ def test_a_truncated_response_is_an_error(size: int) -> None:
         probe_broker(serve_once(with_size[:size]), 5)
 
 
+@pytest.mark.parametrize("length", [-5, -1, (1 << 20) + 1])
+def test_a_length_that_no_response_has_is_an_error(length: int) -> None:
+    """Another server on the port may send any bytes, which are read as a length."""
+    response = metadata({1: None}, "the-cluster")
+    with pytest.raises(OSError, match="invalid response"):
+        probe_broker(serve_once(struct.pack(">i", length) + response), 5)
+
+
 def test_a_refused_connection_is_an_os_error() -> None:
     with pytest.raises(OSError, match="refused"):
         probe_broker(free_ports(1)[0], 5)
