@@ -18,10 +18,10 @@ _PREFIX: Final = "backpressure"
 def parse_batch_limits(parsed: ParsedConfig) -> ReadLimits:
     """Parse the fixed limits of a micro-batch."""
     limits = ReadLimits(
-        parsed.get_optional_int("maxOffsetsPerTrigger"),
-        parsed.get_optional_int("minOffsetsPerTrigger"),
-        parsed.get_double("maxTriggerDelay"),
-        parsed.get_optional_int("maxBytesPerTrigger"),
+        max_offsets=parsed.get_optional_int("maxOffsetsPerTrigger"),
+        min_offsets=parsed.get_optional_int("minOffsetsPerTrigger"),
+        max_delay=parsed.get_double("maxTriggerDelay"),
+        max_bytes=parsed.get_optional_int("maxBytesPerTrigger"),
     )
     if (limits.min_offsets or 0) > (limits.max_offsets or MAX_OFFSET):
         raise OptionError(
@@ -34,8 +34,8 @@ def parse_batch_limits(parsed: ParsedConfig) -> ReadLimits:
 def parse_backpressure(parsed: ParsedConfig, warnings: list[str]) -> BackpressureOptions | None:
     """Return the backpressure options, or None and warnings about options that have no effect without it."""
     if parsed.get_boolean(_PREFIX):
-        rate = parsed.get_optional_int("backpressureInitialRate")
-        return BackpressureOptions(parse_gains(parsed, parsed.get_int("backpressureMinRate")), rate)
+        gains = parse_gains(parsed, min_rate=parsed.get_int("backpressureMinRate"))
+        return BackpressureOptions(gains, initial_rate=parsed.get_optional_int("backpressureInitialRate"))
     ignored_names = [name for name in parsed.given_names if name.startswith(_PREFIX) and name != _PREFIX]
     warnings += [
         option_messages.ignored_warning(parsed.source, name, "backpressure is not true") for name in ignored_names

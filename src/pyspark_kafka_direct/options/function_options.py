@@ -20,9 +20,10 @@ def check_function_options(parsed: ParsedConfig, formats: Mapping[Side, str]) ->
     given = {name.lower().removeprefix("kafka."): option.value.lower() for name, option in parsed.unknown.items()}
     for side, payload_format in formats.items():
         row = format_row(payload_format)
-        given_options = [name for name, usual in row.spark_options.items() if given.get(name.lower(), usual) != usual]
-        if given_options:
+        # An option with the value that changes nothing is accepted, like one that is not given.
+        rejected = [name for name, neutral in row.spark_options.items() if given.get(name.lower(), neutral) != neutral]
+        if rejected:
             raise OptionError(
-                f"{side}Format={payload_format} does not have {listed(given_options)}, which {row.spark_functions} of "
+                f"{side}Format={payload_format} does not have {listed(rejected)}, which {row.spark_functions} of "
                 f"Spark have; use these functions without {side}Format, or remove what does not apply"
             )

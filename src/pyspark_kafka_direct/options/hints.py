@@ -20,7 +20,7 @@ def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
     """Return whether a candidate is one edit from the word, or two in a long word; a swap of neighbours is one edit."""
     lower, lower_candidates = word.lower(), [candidate.lower() for candidate in candidates]
     return any(_is_one_edit_apart(lower, candidate) for candidate in lower_candidates) or bool(
-        difflib.get_close_matches(lower, lower_candidates, 1, 0.9)
+        difflib.get_close_matches(lower, lower_candidates, n=1, cutoff=0.9)
     )
 
 
@@ -44,7 +44,8 @@ def _is_one_edit_apart(one: str, other: str) -> bool:
         (index for index, (a, b) in enumerate(zip(shorter, longer, strict=False)) if a != b), len(shorter)
     )
     if len(shorter) < len(longer):
-        return shorter[first_difference:] == longer[first_difference + 1 :]
+        return shorter[first_difference:] == longer[first_difference + 1 :]  # a letter is missing or added
     end = first_difference + 2
     swapped = one[:first_difference] + one[first_difference:end][::-1] + one[end:]
-    return one[first_difference + 1 :] == other[first_difference + 1 :] or swapped == other
+    is_replaced = one[first_difference + 1 :] == other[first_difference + 1 :]
+    return is_replaced or swapped == other

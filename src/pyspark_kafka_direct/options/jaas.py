@@ -89,7 +89,7 @@ class _JaasTokens:
         self._end = len(text)
         self._tokens = self._split(text)
         self._position = 0
-        self.kind = ""
+        self.kind = ""  # a group of _TOKEN; empty before the first token and after the last one
         self.value = ""
 
     def advance(self) -> bool:
@@ -122,11 +122,12 @@ class _JaasTokens:
         )
 
     def _split(self, text: str) -> Iterator[tuple[int, str, str]]:
+        """Yield the position, kind and value of each token."""
         position = 0
         while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
-                self._position = position
+                self._position = position  # for the message of the error
                 is_quote = text[position] in "\"'"
                 expected = "a closing quote" if is_quote else "a quoted value (values with / need quotes)"
                 raise self.error(expected=expected)

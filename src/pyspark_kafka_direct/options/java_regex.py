@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError
 
@@ -81,6 +81,13 @@ def translate_java_regex(pattern: str, option: str) -> str:
     return _Translator(pattern, option).translate()
 
 
+class _Repeatable(NamedTuple):
+    """The last part of the translation, to which a quantifier would apply."""
+
+    size: int
+    has_assertions: bool = False
+
+
 @dataclass(slots=True)
 class _Group:
     """A group that is open, or the whole pattern."""
@@ -98,10 +105,10 @@ class _Translator:
         self._pattern = pattern
         self._option = option
         self._start = 0  # of the current token
-        self._next = 0
-        self._group = _Group("", 0, False, size=0)
-        self._outer: list[_Group] = []
-        self._repeatable: tuple[int, bool] | None = None  # size of the last part, and whether it has assertions
+        self._next = 0  # the position after it
+        self._group = _Group(opening="", position=0, ignore_case_before=False, size=0)
+        self._outer: list[_Group] = []  # the open groups around it, and the whole pattern first
+        self._repeatable: _Repeatable | None = None  # None: a quantifier may not follow
         self._ignore_case = False
         self._depth = 0
         self._names: set[str] = set()
@@ -123,12 +130,13 @@ class _Translator:
                     self._repeatable = None
                 case "assertion":
                     self._group.has_assertions = True
+                    # Java's \Z and \z differ only in front of a line end, which topic names do not have.
                     self._add(r"\Z" if token[0] == r"\z" else token[0], None)
                 case "branch":
                     self._add("|", None)
                 case _:
                     for chars in self._sets(token):
-                        self._add(_any_of(chars), (1, False))
+                        self._add(_any_of(chars), _Repeatable(size=1))
         if self._outer:
             self._reject("unclosed group", self._group.position)
         return "".join(self._group.parts)
@@ -141,10 +149,10 @@ class _Translator:
         self._next = token.end()
         return token
 
-    def _add(self, part: str, repeatable: tuple[int, bool] | None) -> None:
+    def _add(self, part: str, repeatable: _Repeatable | None) -> None:
         self._group.parts.append(part)
         self._repeatable = repeatable
-        self._grow(repeatable[0] if repeatable else 1)
+        self._grow(repeatable.size if repeatable else 1)
 
     def _grow(self, size: int) -> None:
         self._group.size += size
@@ -161,7 +169,7 @@ class _Translator:
         if self._repeatable is None:
             self._reject(f"{quantifier!r} has nothing to repeat")
         size, has_assertions = self._repeatable
-        minimum = int(token["min"] or counts == "+")
+        minimum = int(token["min"] or counts == "+")  # 1 for `+`, 0 for `*` and `?`
         is_possessive = quantifier == f"{counts}+"
         if token["max"] and int(token["max"]) < minimum:
             self._reject("illegal repetition range")
@@ -172,7 +180,7 @@ class _Translator:
         body = self._group.parts[-1]
         self._group.parts[-1] = f"(?>(?>{body}){counts})" if is_possessive else f"(?:{body}){quantifier}"
         self._repeatable = None
-        self._grow(size * minimum)
+        self._grow(size * minimum)  # `regex` copies the part this often
 
     @property
     def _is_in_look_behind(self) -> bool:
@@ -203,9 +211,9 @@ class _Translator:
         self._ignore_case = group.ignore_case_before
         is_look_around = group.opening[-1] in "=!"
         self._group.has_assertions |= group.has_assertions or is_look_around
-        self._add(f"{group.opening}{''.join(group.parts)})", (group.size, group.has_assertions))
+        self._add(f"{group.opening}{''.join(group.parts)})", _Repeatable(group.size, group.has_assertions))
         if is_look_around:
-            self._repeatable = None
+            self._repeatable = None  # it has no width, so there is nothing to repeat
 
     def _set_flags(self, flags: str) -> None:
         # The other flags concern line ends and characters outside ASCII, which topic names do not have.
@@ -249,6 +257,7 @@ class _Translator:
                     return _negated_if(is_negated, left)
 
     def _property(self, text: str) -> _CharacterSet:
+        r"""Return the characters with a property: ``p{L}``, or ``P{L}`` for those without it; ``pL`` is ``p{L}``."""
         name = text[1:].strip("{}")
         if name not in _PROPERTIES:
             self._reject(f"the property {name!r} is not supported")

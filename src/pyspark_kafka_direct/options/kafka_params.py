@@ -59,7 +59,7 @@ class KafkaParameters:
     @property
     def executor_connection(self) -> ConnectionSettings:
         """The connection settings of executors."""
-        size = self.connection.receive_buffer_bytes
+        size = self.connection.receive_buffer_bytes  # -1: the operating system chooses it
         if not 0 <= size < _MIN_EXECUTOR_RECEIVE_BUFFER:
             return self.connection
         warn_once(
@@ -139,7 +139,7 @@ def parse_log_params(params: Mapping[str, object]) -> KafkaBasedLogSettings:
 
 
 def _source_option_strings(parsed: ParsedConfig) -> tuple[tuple[str, str], ...]:
-    """Return the names and given strings of the parameters that are also options of the data source."""
+    """Return the names and given strings of the parameters that are also options of a batch read of offset ranges."""
     return tuple(
         (OPTION_TABLE.key_for(option, ConfigSource.OPTION), parsed.strings[option.name])
         for option in OPTION_TABLE.options

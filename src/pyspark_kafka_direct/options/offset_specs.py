@@ -133,6 +133,7 @@ def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchSt
 def parse_global_timestamp(text: str, option: str, on_no_match: NoMatchStrategy = "error") -> GlobalTimestamp:
     """Parse ``startingTimestamp`` or ``endingTimestamp`` (ms since 1970)."""
     text = text.strip()
+    # Longer ones are not parsed, because int() rejects thousands of digits with an error of its own.
     timestamp = int(text) if _INTEGER.fullmatch(text) and len(text) < 30 else -1
     # Spark sends negative timestamps to the broker, which treats some of them as keywords.
     if not 0 <= timestamp <= MAX_OFFSET:
@@ -142,16 +143,16 @@ def parse_global_timestamp(text: str, option: str, on_no_match: NoMatchStrategy 
 
 def check_batch_start(spec: OffsetSpec, option: str) -> None:
     """Reject a batch that starts at the latest offset: it would be empty."""
-    _check_no_sentinel(spec, option, "starting", LATEST, "latest")
+    _check_no_keyword(spec, option, side="starting", keyword="latest")
 
 
 def check_batch_end(spec: OffsetSpec, option: str) -> None:
     """Reject a batch that ends at the earliest offset: it would be empty."""
-    _check_no_sentinel(spec, option, "ending", EARLIEST, "earliest")
+    _check_no_keyword(spec, option, side="ending", keyword="earliest")
 
 
 def check_start_and_end(start: OffsetSpec, end: OffsetSpec) -> None:
-    """Compare an explicit start with an explicit end before any lookup."""
+    """Compare an explicit start with an explicit end of the same kind; others are compared when they are resolved."""
     if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
         # A keyword for a whole topic covers partitions known only from metadata: then the sets are compared later.
         if not start.topics and not end.topics:
@@ -168,7 +169,9 @@ def _keyword_offset(topic: str, word: str) -> int:
     return _KEYWORDS[word.strip().lower()]
 
 
-def _check_no_sentinel(spec: OffsetSpec, option: str, side: str, sentinel: int, word: str) -> None:
+def _check_no_keyword(spec: OffsetSpec, option: str, *, side: str, keyword: str) -> None:
+    """Raise an error if a position is this keyword, or the number that stands for it."""
+    sentinel = _KEYWORDS[keyword]
     rejected: list[object] = []
     match spec:
         case Earliest():
@@ -179,10 +182,10 @@ def _check_no_sentinel(spec: OffsetSpec, option: str, side: str, sentinel: int, 
             rejected = [tp for tp, offset in offsets.items() if offset == sentinel]
             rejected += [f"topic {topic}" for topic, offset in topics.items() if offset == sentinel]
         case _:
-            pass
+            pass  # timestamps have no keywords
     if rejected:
         raise OptionError(
-            f"{option}: the {side} offset of {listed(rejected)} cannot be {word} ({sentinel}) in a batch query"
+            f"{option}: the {side} offset of {listed(rejected)} cannot be {keyword} ({sentinel}) in a batch query"
         )
 
 
@@ -190,6 +193,7 @@ def _check_same_partitions(
     start_option: str, start: Mapping[TopicPartition, int], end_option: str, end: Mapping[TopicPartition, int]
 ) -> None:
     if start.keys() != end.keys():
+        # One of the differences may be empty: it is shown as "none".
         raise InvalidOffsetsError(
             f"{start_option} and {end_option} must name the same topic-partitions; "
             f"only in {start_option}: {listed(sorted(start.keys() - end.keys()))}; "
@@ -204,6 +208,7 @@ def _check_order(
     end_option: str,
     end: Mapping[TopicPartition, int],
 ) -> None:
+    """Raise an error if a partition starts after its end."""
     for tp in sorted(start.keys() & end.keys()):
         # Negative numbers stand for keywords and are compared after they are resolved.
         if start[tp] > end[tp] >= 0:

@@ -69,11 +69,12 @@ class OptionTable:
         data_source_names = [
             option.name.lower() for option in self.options if not option.client and option.key_in(ConfigSource.OPTION)
         ]
-        # All other names with a dot are client settings, with or without `kafka.`.
+        # The first words of data source options with a dot, such as `schema`. All other names with a dot are client
+        # settings, with or without `kafka.`.
         self._data_source_prefixes = {name.split(".")[0] for name in data_source_names if "." in name}
 
     def find(self, source: ConfigSource, given_name: str) -> OptionMatch:
-        """Resolve a name; case and surrounding blanks do not matter.
+        """Resolve a name; case and surrounding blanks matter only in names that login modules define.
 
         The match has no option if the name is unknown, and no key if the option exists but not in this source.
         """
@@ -82,12 +83,9 @@ class OptionTable:
         unprefixed_name = name.removeprefix(_KAFKA_PREFIX)
         option = self._by_jaas_name.get(given_name) if source is ConfigSource.JAAS else None
         option = option or self._by_any_name.get(unprefixed_name)
-        if source is ConfigSource.OPTION and option is not None:
-            is_prefixed = name != unprefixed_name
-            # A data source option has no prefix. A client setting without a dot needs it: `kafka.debug`, not `debug`.
-            may_have_prefix, may_lack_prefix = option.client, not option.client or "." in name
-            if not (may_have_prefix if is_prefixed else may_lack_prefix):
-                option = None
+        is_prefixed = name != unprefixed_name
+        if option is not None and source is ConfigSource.OPTION and not _may_be_named(option, name, is_prefixed):
+            option = None
         if option is None:
             # `kafka.a.b` and `a.b` are the same unknown client setting; `debug` and `kafka.debug` are two names.
             canonical_name = f"unknown {unprefixed_name if '.' in unprefixed_name else name}"
@@ -110,8 +108,14 @@ class OptionTable:
         name = given_name.strip().lower()
         return name.startswith(_KAFKA_PREFIX) or ("." in name and name.split(".")[0] not in self._data_source_prefixes)
 
-    def names(self, source: ConfigSource, *, client: bool | None = None, apis: Collection[Api] = ()) -> list[str]:
-        """Return the names that can be used in a source, without ``kafka.``, of the options of any of the APIs."""
+    def names(
+        self,
+        source: ConfigSource,
+        *,
+        client: bool | None = None,  # whether only client settings, or only others; None: both
+        apis: Collection[Api] = (),  # only options that one of them applies; empty: all
+    ) -> list[str]:
+        """Return the names that can be used in a source, without ``kafka.``."""
         return [
             name
             for option in self.options
@@ -125,10 +129,12 @@ class OptionTable:
         """Return the name that users set the option by in a source."""
         source_key = option.key_in(source)
         if source_key is not None and source_key.name:
-            return format_name(source, source_key.name)
-        return format_name(
-            source, _KAFKA_PREFIX + option.name if option.client and source is ConfigSource.OPTION else option.name
-        )
+            name = source_key.name
+        elif option.client and source is ConfigSource.OPTION:
+            name = _KAFKA_PREFIX + option.name
+        else:
+            name = option.name
+        return format_name(source, name)
 
     def other_source_policy(self, option: ConfigOption) -> UnsupportedPolicy:
         """Return the policy for an option that is set in the wrong source."""
@@ -141,6 +147,14 @@ class OptionTable:
 def format_name(source: ConfigSource, name: str) -> str:
     """Return a name as messages show it."""
     return name + _JAAS_SUFFIX if source is ConfigSource.JAAS else name
+
+
+def _may_be_named(option: ConfigOption, name: str, is_prefixed: bool) -> bool:
+    """Return whether an option may have a name with the prefix ``kafka.``, or one without it."""
+    if is_prefixed:
+        return option.client
+    # A client setting without a dot needs the prefix: `debug` would look like an option of the data source.
+    return not option.client or "." in name
 
 
 def _matches_key(option: ConfigOption, source_key: SourceKey, name: str) -> bool:
@@ -250,7 +264,7 @@ def parse_config(
     """Parse names and values of options; a value of None means "not given"."""
     required_options, defaults = _defaults(api, source, table)
     values = dict(defaults)
-    first_given: dict[str, tuple[str, str]] = {}  # canonical name to the display name and value given first
+    first_given: dict[str, tuple[str, str]] = {}  # canonical names to the display name and the value given first
     given_names: dict[str, str] = {}
     strings: dict[str, str] = {}
     warnings: list[str] = []
@@ -265,7 +279,7 @@ def parse_config(
         option = match.option
         display_name = match.display_name
         if option is not None and option.client and not value.strip() and option.default_in(api) is None:
-            continue  # as in a template that is not filled in
+            continue  # not given: a template for all clients may have empty settings
         if match.canonical_name in first_given:
             first_name, first_value = first_given[match.canonical_name]
             if value != first_value:
@@ -273,20 +287,21 @@ def parse_config(
             continue
         first_given[match.canonical_name] = display_name, value
         if option is None:
-            about = _unknown_option(table, api, source, display_name, name.strip())
-            unknown[display_name] = UnknownOption(value, about)
-            warnings += about
-        elif match.source_key is None or api not in option.apis:
-            policy = table.other_source_policy(option) if match.source_key is None else option.unsupported_policy(api)
-            if not policy.accepts(value):
-                if policy.rejects(value):
-                    rejections.append(option_messages.unsupported_option(source, display_name, policy, value))
-                else:
-                    warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
-        else:
+            unknown_warnings = _unknown_option_warnings(table, api, source, display_name, name.strip())
+            unknown[display_name] = UnknownOption(value, unknown_warnings)
+            warnings += unknown_warnings
+        elif match.source_key is not None and api in option.apis:
             values[option.name] = parse_value(option, value, display_name, match.source_key.default_unit)
             given_names[option.name] = display_name
             strings[option.name] = value
+        else:
+            policy = table.other_source_policy(option) if match.source_key is None else option.unsupported_policy(api)
+            if policy.accepts(value):
+                continue
+            if policy.rejects(value):
+                rejections.append(option_messages.unsupported_option(source, display_name, policy, value))
+            else:
+                warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
     if rejections:
         raise OptionError(". ".join(rejections))
     for option in required_options:
@@ -348,6 +363,7 @@ def environment_list(variables: Mapping[str, str], name: str) -> tuple[str, ...]
 
 def _parse_environment(variables: Mapping[str, str], name: str) -> ParsedConfig:
     given_options = {name: variables[name]} if variables.get(name) else {}
+    # All APIs apply the variables, so the API makes no difference.
     return parse_config(given_options, api="batch", source=ConfigSource.ENVIRONMENT)
 
 
@@ -367,7 +383,7 @@ def _as_string(name: str, value: object) -> str:
             return str(value).lower()
         case int():
             return str(value)
-        case type():
+        case type():  # such as a serializer
             return value.__name__
         case Sequence() if not isinstance(value, bytes) and all(isinstance(entry, str) for entry in value):
             return ",".join(cast("Sequence[str]", value))
@@ -387,33 +403,38 @@ def _is_misspelt(name: str, option_names: tuple[str, ...]) -> bool:
     return is_misspelt(name, option_names)
 
 
-def _unknown_option(table: OptionTable, api: Api, source: ConfigSource, display_name: str, name: str) -> list[str]:
+def _unknown_option_warnings(
+    table: OptionTable, api: Api, source: ConfigSource, display_name: str, name: str
+) -> list[str]:
     """Return the warnings about an unknown name, or raise an error if it is a misspelled data source option."""
     if source is not ConfigSource.OPTION:
         return [option_messages.unknown_warning(source, display_name, _hint(name, tuple(table.names(source))))]
-    unprefixed_name = display_name.lower().removeprefix("kafka.")
-    if unprefixed_name == display_name.lower():
+    unprefixed_name = display_name.lower().removeprefix(_KAFKA_PREFIX)
+    has_prefix = unprefixed_name != display_name.lower()
+    if not has_prefix:
         # A warning is not enough: ignoring `startingOffset=earliest` would silently skip all existing records.
         names = tuple(table.names(source, client=False, apis=SINK_API if api in SINK_API else READ_APIS))
         if _is_misspelt(display_name, names):
             raise option_messages.misspelled_option(source, display_name, _hint(display_name, names))
     if table.is_client_option(display_name):
-        hint = _hint(unprefixed_name, tuple(table.names(source, client=True)), "kafka.")
+        hint = _hint(unprefixed_name, tuple(table.names(source, client=True)), _KAFKA_PREFIX)
         return [option_messages.unknown_warning(source, display_name, hint)]
     if display_name.lower() in _SPARK_OPTIONS:
         return []
     # A setting of brokers without `kafka.` resembles that of the registry, which has the same name behind its prefix.
-    is_of_registry = display_name.lower().startswith(REGISTRY_PREFIX[:6])
+    # So options of the registry are suggested only for names that begin like theirs.
+    is_of_registry = display_name.lower().startswith(REGISTRY_PREFIX.partition(".")[0])
     names = tuple(
         name for name in table.names(source, client=False) if is_of_registry or not name.startswith(REGISTRY_PREFIX)
     )
-    hint = _hint(display_name, names) or _hint(display_name, tuple(table.names(source, client=True)), "kafka.")
+    hint = _hint(display_name, names) or _hint(display_name, tuple(table.names(source, client=True)), _KAFKA_PREFIX)
     return [option_messages.unknown_warning(source, display_name, hint)]
 
 
 def _missing_option(
     table: OptionTable, source: ConfigSource, option: ConfigOption, unknown_names: Iterable[str]
 ) -> OptionError:
+    """Return the error for a required option, which may be given under one of the unknown names by mistake."""
     name = table.key_for(option, source)
     hint = next((hint for unknown_name in unknown_names if (hint := did_you_mean(unknown_name, [name]))), "")
     value_type = option.value_type.entry if isinstance(option.value_type, ListOf) else option.value_type

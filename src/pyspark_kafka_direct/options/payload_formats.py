@@ -21,7 +21,7 @@ class FormatRow:
 
     title: str  # for messages
     decodes: bool = True  # values may be malformed
-    fails: bool = False  # the query, at a malformed value, unless there is a mode; as Spark's function
+    fails: bool = False  # whether FAILFAST is the default of `mode`, as in Spark's function; else it is PERMISSIVE
     has_schema: bool = True
     framings: tuple[FramingName, ...] = ()  # where a schema id can be
     uses_registry: bool = False  # keySchema or valueSchema is a schema of the format, which a registry may have

@@ -78,7 +78,7 @@ def parse_payloads(
     """
     formats: dict[Side, str] = {side: parsed.get_string(f"{side}Format") or "" for side in SIDES}
     for side, payload_format in formats.items():
-        _check_schema_options(parsed, side, payload_format, from_python=from_python)
+        _check_format(parsed, side, payload_format, from_python=from_python)
     check_function_options(parsed, formats)
     key, value = (parse_side(parsed, side) for side in SIDES)
     if not key.may_be_malformed and not value.may_be_malformed:
@@ -128,18 +128,18 @@ def parse_payload_arguments(
 def parse_payloads_alone(options: Mapping[str, str]) -> PayloadSettings:
     """Parse the payloads of a batch or a stream, whose other options are invalid."""
     if any(name.strip().lower().startswith(REGISTRY_PREFIX) for name in options):
-        return PayloadSettings()  # the invalid option may be one of the registry, which has the schema
+        return PayloadSettings()  # bytes: the invalid option may be one of the registry, which has the schema
     names = {option.name.lower() for option in _OPTIONS}
     given = {name: value for name, value in options.items() if name.strip().lower() in names}
     return parse_payloads(_parse(given, _OPTIONS), [])
 
 
-def _check_schema_options(parsed: ParsedConfig, side: Side, payload_format: str, *, from_python: bool) -> None:
+def _check_format(parsed: ParsedConfig, side: Side, payload_format: str, *, from_python: bool) -> None:
     """Raise an error if a format may not be used, or does not have an option that is given."""
     if is_factory(payload_format) and not from_python:
         allowed = environment_list(os.environ, PAYLOAD_DECODERS_VARIABLE)
         name = parsed.name_of(f"{side}Format")
-        check_allowed(name, payload_format, allowed, PAYLOAD_DECODERS_VARIABLE, "the executors")
+        check_allowed(name, payload_format, allowed, variable=PAYLOAD_DECODERS_VARIABLE, where="the executors")
     for option, (what, has_option) in _SIDE_OPTIONS.items():
         if f"{side}{option}" in parsed.given_names and not has_option(format_row(payload_format)):
             titles, names = alternatives(has_option)

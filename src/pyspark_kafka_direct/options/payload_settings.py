@@ -62,7 +62,7 @@ class SidePayload:
     def __reduce__(self) -> tuple[type[SidePayload], tuple[object, ...]]:
         """Pickle it without the defaults at the end, of which tasks have many."""
         values = [(getattr(self, each.name), each.default) for each in fields(self)]
-        while values[-1][0] == values[-1][1]:
+        while values[-1][0] == values[-1][1]:  # ends, because `side` has no default
             values.pop()
         return SidePayload, tuple(value for value, _ in values)
 

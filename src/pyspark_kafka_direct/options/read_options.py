@@ -104,7 +104,8 @@ def parse_continuous_options(options: Mapping[str, str]) -> ReadSettings:
 def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> ReadSettings:
     """Return the settings of a query; ``source`` has the settings that more than one option determines."""
     connection = parse_connection(parsed, warnings)
-    payloads = parse_payloads(parsed, warnings, connection.security, from_python=parsed.api == "continuous")
+    from_python = parsed.api == "continuous"  # SQL cannot start a continuous query
+    payloads = parse_payloads(parsed, warnings, connection.security, from_python=from_python)
     return ReadSettings(
         connection,
         FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),
@@ -117,7 +118,8 @@ def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> 
 def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
     """Parse ``includeHeaders`` and the formats of payloads, which determine the schema, before Spark starts a query.
 
-    Errors that are the same for batch and streaming queries are raised here, that is, as early as possible.
+    Spark does not say here whether the query is a batch or a stream. So the options only have to be valid for one of
+    them. An error that is the same for both is raised here, that is, as early as possible.
     """
     try:
         settings = parse_batch_options(options)
@@ -129,11 +131,11 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
                 raise
             # The reader of either kind will raise its own error. Until then, Spark needs the columns: without them, it
             # would rather report that the query uses a field that does not exist.
-            return _has_true(options, _INCLUDE_HEADERS), parse_payloads_alone(options)
+            return _is_true(options, _INCLUDE_HEADERS), parse_payloads_alone(options)
     return settings.source.include_headers, settings.payloads
 
 
-def _has_true(options: Mapping[str, str], lower_name: str) -> bool:
+def _is_true(options: Mapping[str, str], lower_name: str) -> bool:
     return any(
         name.strip().lower() == lower_name and value.strip().lower() == "true" for name, value in options.items()
     )
@@ -161,7 +163,7 @@ def _selection_from_ranges(ranges: tuple[OffsetRange, ...]) -> SubscriptionStrat
 
 def _parse_start_and_end(parsed: ParsedConfig, warnings: list[str]) -> tuple[OffsetSpec, OffsetSpec]:
     start = _parse_start(parsed, warnings)
-    end = _parse_offset_spec(parsed, _END_OPTIONS, "latest", warnings)
+    end = _parse_offset_spec(parsed, _END_OPTIONS, warnings, on_no_match="latest")
     check_batch_start(start, "startingOffsets")
     check_batch_end(end, "endingOffsets")
     check_start_and_end(start, end)
@@ -172,33 +174,41 @@ def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[Star
     """Return the start of a new stream, and the group whose committed offsets it uses, or None."""
     timestamp_option = next((name for name in STARTING_TIMESTAMP_OPTIONS if name in parsed.given_names), None)
     is_committed = (parsed.get_string("startingOffsets") or "").strip().lower() == "committed"
-    commit_group = parsed.get_string("commitGroupId")
-
-    def warn_if_given(name: str, reason: str) -> None:
-        if name in parsed.given_names:
-            warnings.append(option_messages.ignored_warning(parsed.source, parsed.name_of(name), reason))
-
     if is_committed and timestamp_option is None:
-        if commit_group is not None:
-            warn_if_given("group.id", "commitGroupId takes precedence")
-        group = commit_group or parsed.get_string("group.id")
-        if group is None:
-            raise OptionError(
-                "startingOffsets=committed requires the consumer group that committed the offsets; set commitGroupId"
-            )
-        return _STARTS_BY_FALLBACK[parsed.get_string(_FALLBACK_OPTION) or "error"], group
-    warn_if_given("group.id", NO_GROUP_REASON)
+        return _parse_committed_start(parsed, warnings)
+    warnings += _ignored_if_given(parsed, "group.id", NO_GROUP_REASON)
     fallback = parsed.given_names.get(_FALLBACK_OPTION)
     has_start = any(name in parsed.given_names for name in _START_OPTIONS)
     if fallback and not has_start and parsed.get_string(_FALLBACK_OPTION) != "latest":
-        # The stream would start at latest, and skip the existing records.
+        # A warning is not enough: the stream would start at latest, and skip the existing records.
         raise OptionError(f"{fallback} needs startingOffsets=committed; set it, or remove {fallback}")
     reason = f"{timestamp_option} takes precedence" if is_committed else "startingOffsets is not committed"
-    warn_if_given(_FALLBACK_OPTION, reason)
+    warnings += _ignored_if_given(parsed, _FALLBACK_OPTION, reason)
     return _parse_start(parsed, warnings), None
 
 
+def _parse_committed_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[CommittedStart, str]:
+    """Return the start at committed offsets, and the group that committed them."""
+    commit_group = parsed.get_string("commitGroupId")
+    if commit_group is not None:
+        warnings += _ignored_if_given(parsed, "group.id", "commitGroupId takes precedence")
+    group = commit_group or parsed.get_string("group.id")
+    if group is None:
+        raise OptionError(
+            "startingOffsets=committed requires the consumer group that committed the offsets; set commitGroupId"
+        )
+    return _STARTS_BY_FALLBACK[parsed.get_string(_FALLBACK_OPTION) or "error"], group
+
+
+def _ignored_if_given(parsed: ParsedConfig, name: str, reason: str) -> list[str]:
+    """Return the warning about an option that has no effect; none if it is not given."""
+    if name not in parsed.given_names:
+        return []
+    return [option_messages.ignored_warning(parsed.source, parsed.name_of(name), reason)]
+
+
 def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None:
+    """Return the ranges of ``offsetRanges``, which replace selection, start and end; None if it is not given."""
     if "offsetRanges" not in parsed.given_names:
         return None
     conflicting_names = [
@@ -216,15 +226,17 @@ def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None
 
 
 def _parse_start(parsed: ParsedConfig, warnings: list[str]) -> OffsetSpec:
-    return _parse_offset_spec(
-        parsed, _START_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION)), warnings
-    )
+    on_no_match = cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
+    return _parse_offset_spec(parsed, _START_OPTIONS, warnings, on_no_match=on_no_match)
 
 
 def _parse_offset_spec(
-    parsed: ParsedConfig, names: tuple[str, str, str], on_no_match: NoMatchStrategy, warnings: list[str]
+    parsed: ParsedConfig, names: tuple[str, str, str], warnings: list[str], *, on_no_match: NoMatchStrategy
 ) -> OffsetSpec:
     """Parse the option with the highest precedence: one timestamp, timestamps by partition, then offsets."""
     warnings += precedence_warnings(parsed, names)
-    timestamps = parse_timestamps(parsed, names[:2], on_no_match)
-    return parse_offset_spec(parsed.get_string(names[2]) or "", names[2]) if timestamps is None else timestamps
+    timestamp_name, timestamps_name, offsets_name = names
+    timestamps = parse_timestamps(parsed, (timestamp_name, timestamps_name), on_no_match)
+    if timestamps is not None:
+        return timestamps
+    return parse_offset_spec(parsed.get_string(offsets_name) or "", offsets_name)

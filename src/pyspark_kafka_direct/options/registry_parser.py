@@ -60,11 +60,11 @@ def parse_registry(parsed: ParsedConfig, security: SecuritySettings, warnings: l
                 unused.add(name, NEEDS_REGISTRY)
         unused.check()
         return None
-    split_urls = [_parse_url(url, parsed.name_of(REGISTRY_URL)) for url in urls]
+    urls_and_users = [_parse_url(url, parsed.name_of(REGISTRY_URL)) for url in urls]
     tls = replace(parse_tls(parsed.below(REGISTRY_PREFIX), warnings), prefix=REGISTRY_PREFIX)
     settings = RegistrySettings(
-        urls=tuple(dict.fromkeys(url for url, _ in split_urls)),
-        credentials=_parse_credentials(parsed, security, [user_info for _, user_info in split_urls], tls),
+        urls=tuple(dict.fromkeys(url for url, _ in urls_and_users)),
+        credentials=_parse_credentials(parsed, security, [user_info for _, user_info in urls_and_users], tls),
         tls=tls,
         read_timeout_ms=parsed.get_int("schema.registry.http.read.timeout.ms"),
         api_timeout_ms=parsed.get_int("schema.registry.api.timeout.ms"),
@@ -85,9 +85,11 @@ def parse_read_registry(
         return None
     sides = [side for side in SIDES if format_row(formats[side]).uses_registry]
     if not sides:
-        if not any(parsed.values.get(f"{side}Framing") in ID_FRAMINGS for side in SIDES):
-            others = [format_row(each) for each in formats.values() if format_row(each).framings]
-            advice = f"; if schema ids are in front of {others[0].title}, set valueFraming" if others else ""
+        # JSON with schema ids is decoded without the registry, so its options are accepted, but have no effect.
+        has_ids = any(parsed.values.get(f"{side}Framing") in ID_FRAMINGS for side in SIDES)
+        if not has_ids:
+            framed_rows = [format_row(each) for each in formats.values() if format_row(each).framings]
+            advice = f"; if schema ids are in front of {framed_rows[0].title}, set valueFraming" if framed_rows else ""
             warnings += unused_registry_warnings(parsed, f"nothing is decoded from Avro or Protobuf{advice}")
         return None
     warnings += [
@@ -109,39 +111,40 @@ def with_schema_id(payload: SidePayload, parsed: ParsedConfig) -> SidePayload:
     side = payload.side
     name, framing = f"{side}SchemaId", parsed.get_string(f"{side}Framing") or "confluent"
     value = parsed.get_string(name)
-    if value is None or not format_row(payload.format).uses_registry:
+    if value is None:
         return payload
     if framing not in ID_FRAMINGS:
         raise OptionError(
             f"{parsed.name_of(name)} and {parsed.name_of(f'{side}Framing')}={framing} exclude each other; set only one "
             "of them"
         )
-    schema_id = int(INT32.parse(value, parsed.name_of(name))) if value.isdecimal() else value.lower()
+    is_guid = not value.isdecimal()
+    schema_id = value.lower() if is_guid else INT32.parse(value, parsed.name_of(name))
     return replace(payload, framing=framing, schema_id=schema_id)
 
 
 def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, has_registry: bool) -> None:
     """Reject options that say how keys and values are read and that would have no effect."""
     unused = UnusedOptions(parsed)
-    has_ids = False  # of the registry
+    reads_ids = False  # whether a registry has the schemas of ids in keys or values, so that new ones may appear
     for side, payload_format in formats.items():
         framing, schema_id = f"{side}Framing", f"{side}SchemaId"
-        of_schemas = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
+        subject_options = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
         row = format_row(payload_format)
         if not row.uses_registry:
-            for name in (*of_schemas, schema_id):
+            for name in (*subject_options, schema_id):
                 unused.add(name, needed_format(side, lambda each: each.uses_registry))
             if not row.framings:
                 unused.add(framing, needed_format(side, lambda each: each.framings))
         elif has_registry:
-            has_ids = has_ids or (parsed.get_string(framing) or "confluent") in ID_FRAMINGS
+            reads_ids = reads_ids or (parsed.get_string(framing) or "confluent") in ID_FRAMINGS
             if schema_id in parsed.given_names:
                 raise OptionError(
                     f"{parsed.name_of(schema_id)} and {parsed.name_of(REGISTRY_URL)} exclude each other, because a "
                     "registry has the schemas of all ids; set only one of them"
                 )
-        else:
-            for name in of_schemas:
+        else:  # the schema is an option
+            for name in subject_options:
                 unused.add(name, NEEDS_REGISTRY)
             if schema_id not in parsed.given_names and parsed.values.get(framing) in ID_FRAMINGS:
                 unused.add(
@@ -149,7 +152,7 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
                     f"a registry, which has the schemas of the ids; set {REGISTRY_URL}, or {schema_id} to the id that "
                     f"all {side}s have",
                 )
-    if not has_ids:
+    if not reads_ids:
         unused.add("schemaEvolutionMode", f"Avro or Protobuf with schema ids; set {REGISTRY_URL} to their registry")
     unused.check()
 
@@ -212,7 +215,7 @@ def _parse_url(url: str, name: str) -> tuple[str, Secret | None]:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
-        parts = urlsplit("")
+        parts = urlsplit("")  # rejected below
     user_info, _, netloc = parts.netloc.rpartition("@")
     if (
         parts.scheme not in ("https", "http")
@@ -226,40 +229,43 @@ def _parse_url(url: str, name: str) -> tuple[str, Secret | None]:
 
 
 def _parse_credentials(
-    parsed: ParsedConfig, security: SecuritySettings, url_infos: list[Secret | None], tls: TlsSettings
+    parsed: ParsedConfig, security: SecuritySettings, url_users: list[Secret | None], tls: TlsSettings
 ) -> RegistryCredentials:
+    """Return the credentials of all URLs; ``url_users`` has ``user:password`` of each URL, or None."""
     basic = [given for name, given in parsed.given_names.items() if name.startswith(_BASIC)]
     bearer = [given for name, given in parsed.given_names.items() if name.startswith(_BEARER)]
-    if bearer and (basic or any(url_infos)):
+    if bearer and (basic or any(url_users)):
         raise OptionError(
             f"{bearer[0]} and {basic[0] if basic else f'the user in {parsed.name_of(REGISTRY_URL)}'} exclude each "
             "other; set only one of them"
         )
-    return _parse_bearer(parsed, security, tls) if bearer else _parse_basic(parsed, security, url_infos)
+    return _parse_bearer(parsed, security, tls) if bearer else _parse_basic(parsed, security, url_users)
 
 
 def _parse_basic(
-    parsed: ParsedConfig, security: SecuritySettings, url_infos: list[Secret | None]
+    parsed: ParsedConfig, security: SecuritySettings, url_users: list[Secret | None]
 ) -> RegistryCredentials:
+    """Return a user and a password: those of the URLs, of an option, or of the brokers; or none."""
     user_info = parsed.get_secret(_USER_INFO)
     source = parsed.get_string(_BASIC_SOURCE) or ("URL" if user_info is None else "USER_INFO")
     if user_info is not None and source != "USER_INFO":
         raise OptionError(f"{parsed.name_of(_USER_INFO)} has no effect with {parsed.name_of(_BASIC_SOURCE)}={source}")
-    if source != "URL" and any(url_infos):
+    if source != "URL" and any(url_users):
         raise OptionError(f"{parsed.name_of(REGISTRY_URL)} contains a user, but the credentials are given otherwise")
     if source == "SASL_INHERIT":
         if security.sasl is None or not security.sasl.username:
             raise OptionError(f"{parsed.name_of(_BASIC_SOURCE)}=SASL_INHERIT needs kafka.sasl.username, or JAAS")
         return RegistryCredentials(security.sasl.username, security.sasl.password)
     if source == "URL":
-        if len(set(url_infos)) > 1:
+        if len(set(url_users)) > 1:
             raise OptionError(f"{parsed.name_of(REGISTRY_URL)}: the user and the password of all URLs must be the same")
-        if url_infos[0] is None:
+        if url_users[0] is None:
             if _BASIC_SOURCE in parsed.given_names:
                 raise OptionError(f"{parsed.name_of(_BASIC_SOURCE)}=URL needs https://user:password@host:8081")
             return RegistryCredentials()
-        username, _, password = url_infos[0].reveal().partition(":")
+        username, _, password = url_users[0].reveal().partition(":")
         return RegistryCredentials(unquote(username), Secret(unquote(password)))
+    # The source is USER_INFO.
     username, separator, password = (user_info.reveal() if user_info else "").partition(":")
     if not username or not separator:
         raise OptionError(f"{parsed.name_of(_USER_INFO)} must be user:password")
@@ -267,6 +273,7 @@ def _parse_basic(
 
 
 def _parse_bearer(parsed: ParsedConfig, security: SecuritySettings, tls: TlsSettings) -> RegistryCredentials:
+    """Return a token, or the source of tokens: an endpoint of its own, or that of the brokers."""
     token = parsed.get_secret(_TOKEN)
     default = "STATIC_TOKEN" if token is not None else "OAUTHBEARER"
     source = parsed.get_string(_BEARER_SOURCE) or default
@@ -289,12 +296,13 @@ def _parse_bearer(parsed: ParsedConfig, security: SecuritySettings, tls: TlsSett
 def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> OAuthSettings:
     url, client_id = parsed.get_string(_ENDPOINT), parsed.get_string(f"{_BEARER}client.id")
     client_secret = parsed.get_secret(f"{_BEARER}client.secret")
-    for name, value in (
-        (_ENDPOINT, url),
-        (f"{_BEARER}client.id", client_id),
-        (f"{_BEARER}client.secret", client_secret),
+    needs_client = urlsplit(url or "").scheme != "file"  # a file contains a token
+    for name, value, is_needed in (
+        (_ENDPOINT, url, True),
+        (f"{_BEARER}client.id", client_id, needs_client),
+        (f"{_BEARER}client.secret", client_secret, needs_client),
     ):
-        if not value and (name == _ENDPOINT or urlsplit(url or "").scheme != "file"):
+        if is_needed and not value:
             raise OptionError(f"{parsed.name_of(name)} is missing; the endpoint of tokens needs it")
     name = parsed.name_of(_ENDPOINT)
     parse_token_url(url or "", name, parsed.name_of(f"{_BEARER}client.secret"))
@@ -322,13 +330,14 @@ def _header_value(parsed: ParsedConfig, name: str) -> str:
 
 def _network_warnings(parsed: ParsedConfig, settings: RegistrySettings) -> list[str]:
     """Return warnings about credentials that are sent unencrypted, and about TLS settings without effect."""
-    plain = [url for url in settings.urls if url.startswith("http:")]
+    plaintext_urls = [url for url in settings.urls if url.startswith("http:")]
     tls_names = [given for name, given in parsed.given_names.items() if name.startswith(f"{REGISTRY_PREFIX}ssl.")]
     warnings = []
     if settings.credentials != RegistryCredentials() and any(
-        urlsplit(url).hostname not in LOOPBACK_HOSTS for url in plain
+        urlsplit(url).hostname not in LOOPBACK_HOSTS for url in plaintext_urls
     ):
         warnings.append(f"{parsed.name_of(REGISTRY_URL)} sends credentials unencrypted over the network; use https")
+    # A token endpoint of the registry uses these TLS settings, too. That of the brokers has its own.
     oauth = settings.credentials.oauth
     token_urls = [] if oauth is None or oauth.endpoint_tls is not settings.tls else [oauth.token_endpoint_url or ""]
     if tls_names and not any(url.startswith("https:") for url in (*settings.urls, *token_urls)):

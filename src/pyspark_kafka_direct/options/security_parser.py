@@ -78,7 +78,7 @@ def parse_security(parsed: ParsedConfig) -> tuple[SecuritySettings, tuple[str, .
     if protocol in ("SSL", "SASL_SSL"):
         tls = parse_tls(parsed, warnings)
     else:
-        warnings += _no_effect_warnings(parsed, protocol, "ssl.", "SSL or SASL_SSL")
+        warnings += _no_effect_warnings(parsed, protocol, prefix="ssl.", required_protocols="SSL or SASL_SSL")
     if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         sasl = _parse_sasl(parsed, warnings, is_encrypted=tls is not None)
     else:
@@ -88,11 +88,14 @@ def parse_security(parsed: ParsedConfig) -> tuple[SecuritySettings, tuple[str, .
                 f"oauthTokenProvider requires SASL, but {name} is {protocol}; set {name}=SASL_SSL and "
                 f"{parsed.name_of('sasl.mechanism')}=OAUTHBEARER"
             )
-        warnings += _no_effect_warnings(parsed, protocol, "sasl.", "SASL_SSL or SASL_PLAINTEXT")
+        warnings += _no_effect_warnings(
+            parsed, protocol, prefix="sasl.", required_protocols="SASL_SSL or SASL_PLAINTEXT"
+        )
     return SecuritySettings(protocol, tls, sasl), tuple(warnings)
 
 
-def _no_effect_warnings(parsed: ParsedConfig, protocol: str, prefix: str, required_protocols: str) -> list[str]:
+def _no_effect_warnings(parsed: ParsedConfig, protocol: str, *, prefix: str, required_protocols: str) -> list[str]:
+    """Return a warning if options with this prefix are given, which only other protocols use."""
     given_names = [given_name for name, given_name in parsed.given_names.items() if name.startswith(prefix)]
     if not given_names:
         return []
@@ -118,9 +121,10 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
         options = module.options if module else {}
         return SaslSettings(mechanism, oauth=_parse_oauth(parsed, options, warnings))
     username, password = _parse_credentials(parsed, module, mechanism)
-    delegation_token = module is not None and module.options.get("tokenauth", "").lower() == "true"
     if mechanism.startswith("SCRAM"):
-        return SaslSettings(mechanism, username, password, delegation_token)
+        # Only a login module can say that the credentials are those of a delegation token (KIP-48).
+        is_token = module is not None and module.options.get("tokenauth", "").lower() == "true"
+        return SaslSettings(mechanism, username, password, delegation_token=is_token)
     if "\0" in username + password.reveal():
         raise OptionError("the user name and the password for PLAIN cannot contain the character NUL (RFC 4616)")
     return SaslSettings(mechanism, username, password)
@@ -144,12 +148,14 @@ def _parse_login_module(parsed: ParsedConfig) -> LoginModule | None:
 
 
 def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
+    """Return the mechanism, or raise an error if it is missing, not supported, or not that of the login module."""
     name, config = parsed.name_of("sasl.mechanism"), parsed.name_of("sasl.jaas.config")
     module_mechanisms = () if module is None else _module_mechanisms(module, config)
     value = parsed.get_string("sasl.mechanism")
-    if module_mechanisms == _MECHANISMS_BY_MODULE[_MSK_MODULE]:
+    if module_mechanisms == _MECHANISMS_BY_MODULE[_MSK_MODULE]:  # with any mechanism, or none
         raise OptionError(f"{config}: {MSK_ADVICE}")
     if value is None:
+        # Those of the login module, or all: Kerberos has a login module, but is not supported.
         supported = [mechanism for mechanism in module_mechanisms if mechanism in MECHANISMS] or list(MECHANISMS)
         raise OptionError(
             f"{name} is missing; set it to {' or '.join(supported)} (Java's default, GSSAPI, is not supported)"
@@ -168,6 +174,7 @@ def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
 
 
 def _module_mechanisms(module: LoginModule, config: str) -> tuple[str, ...]:
+    """Return the mechanisms of a login module; ``config`` is the option's name, for errors."""
     for name, mechanisms in _MECHANISMS_BY_MODULE.items():
         if module.name == name or module.name.endswith(f".{name}"):
             return mechanisms
@@ -180,6 +187,7 @@ def _module_mechanisms(module: LoginModule, config: str) -> tuple[str, ...]:
 
 
 def _parse_credentials(parsed: ParsedConfig, module: LoginModule | None, mechanism: str) -> tuple[str, Secret]:
+    """Return user name and password, from the login module or from librdkafka's options."""
     config = parsed.name_of("sasl.jaas.config")
     if module is not None:
         for option_name in ("sasl.username", "sasl.password"):
@@ -225,7 +233,13 @@ def _parse_oauth(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings
 
 def _check_provider(provider: str) -> None:
     allowed = environment_list(os.environ, TOKEN_PROVIDERS_VARIABLE)
-    check_allowed("oauthTokenProvider", provider, allowed, TOKEN_PROVIDERS_VARIABLE, "the driver and the executors")
+    check_allowed(
+        "oauthTokenProvider",
+        provider,
+        allowed,
+        variable=TOKEN_PROVIDERS_VARIABLE,
+        where="the driver and the executors",
+    )
 
 
 def _parse_token_endpoint(
@@ -235,9 +249,10 @@ def _parse_token_endpoint(
     extensions: tuple[tuple[str, str], ...],
     warnings: list[str],
 ) -> OAuthSettings:
+    """Return the endpoint with its credentials; options take precedence over those of the login module."""
     name, config = parsed.name_of(_URL), parsed.name_of("sasl.jaas.config")
     url_parts = parse_token_url(url, name, config)
-    if url_parts.scheme == "file":
+    if url_parts.scheme == "file":  # contains a token, so no credentials are needed
         return OAuthSettings(token_endpoint_url=url, extensions=extensions)
     if url_parts.scheme == "http" and url_parts.hostname not in LOOPBACK_HOSTS:
         warnings.append(f"{name} sends the client secret unencrypted over the network; use https")
@@ -269,9 +284,13 @@ def parse_token_url(url: str, name: str, config: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
-        parts = urlsplit("")
-    has_host = url.isprintable() and UNAMBIGUOUS_NETLOC.fullmatch(parts.netloc) is not None
-    if parts.scheme not in ("https", "http", "file") or not (parts.path if parts.scheme == "file" else has_host):
+        parts = urlsplit("")  # rejected below
+    if parts.scheme == "file":
+        is_valid = parts.path != ""
+    else:
+        has_host = url.isprintable() and UNAMBIGUOUS_NETLOC.fullmatch(parts.netloc) is not None
+        is_valid = parts.scheme in ("https", "http") and has_host
+    if not is_valid:
         raise OptionError(f"{name} is not a valid URL; set it to https://host/path, and set credentials in {config}")
     allowed_urls = environment_list(os.environ, TOKEN_URLS_VARIABLE)
     if allowed_urls:
@@ -300,9 +319,10 @@ def _parse_token_endpoint_tls(
 
 
 def _parse_extensions(parsed: ParsedConfig, jaas_options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the SASL extensions of the login module, and those of librdkafka's option, which take precedence."""
     pairs = [
         (name.removeprefix(prefix), value)
-        for prefix in ("extension_", "unsecuredLoginExtension_")
+        for prefix in ("extension_", "unsecuredLoginExtension_")  # Java's names: for any token, for unsigned ones
         for name, value in jaas_options.items()
         if name.startswith(prefix)
     ]
@@ -318,6 +338,7 @@ def _parse_extensions(parsed: ParsedConfig, jaas_options: Mapping[str, str]) -> 
 
 
 def _parse_unsecured_claims(jaas_options: Mapping[str, str], config: str) -> UnsecuredClaims:
+    """Return the claims of an unsigned token from ``unsecuredLogin...`` options, which have the types of JSON."""
     claims: dict[str, str | float | tuple[str, ...]] = {}
     for option, value in jaas_options.items():
         if name := _claim_name(option, "String"):
@@ -336,9 +357,9 @@ def _parse_unsecured_claims(jaas_options: Mapping[str, str], config: str) -> Uns
             f"{config}: the claim {min(reserved)} is set automatically; remove it (unsecuredLoginLifetimeSeconds sets "
             "the lifetime of the token)"
         )
-    principal = jaas_options.get("unsecuredLoginPrincipalClaimName") or "sub"
-    if not claims.get(principal):
-        raise OptionError(f"{config}: the unsigned token has no user; set {_UNSECURED_PREFIX}StringClaim_{principal}")
+    user_claim = jaas_options.get("unsecuredLoginPrincipalClaimName") or "sub"
+    if not claims.get(user_claim):
+        raise OptionError(f"{config}: the unsigned token has no user; set {_UNSECURED_PREFIX}StringClaim_{user_claim}")
     lifetime = jaas_options.get("unsecuredLoginLifetimeSeconds") or "3600"
     if re.fullmatch(r"[0-9]{1,9}", lifetime) is None or int(lifetime) < 1:
         raise OptionError(f"{config}: unsecuredLoginLifetimeSeconds must be an integer of at least 1")

@@ -79,11 +79,13 @@ def _check_at_least_once_is_meant(options: Mapping[str, str], parsed: ParsedConf
                 f"{name} requires {_GUARANTEE}=exactly-once, and without it the write is at-least-once; set "
                 f"{_GUARANTEE}, or remove {name}"
             )
+    # Options of other systems, such as `exactlyOnce=true` and `sink.semantic=exactly-once`.
     for name, value in options.items():
-        is_name = _without_punctuation(name).removeprefix("kafka") == _EXACTLY_ONCE and value.strip().lower() != "false"
-        if not is_name and not _without_punctuation(value).startswith(_EXACTLY_ONCE):
-            continue
-        if parsed.table.find(parsed.source, name).option is None:
+        is_switch = _without_punctuation(name).removeprefix("kafka") == _EXACTLY_ONCE
+        is_switched_on = is_switch and value.strip().lower() != "false"
+        names_guarantee = _without_punctuation(value).startswith(_EXACTLY_ONCE)
+        is_unknown = parsed.table.find(parsed.source, name).option is None
+        if is_unknown and (is_switched_on or names_guarantee):
             raise OptionError(
                 f"the option {name} is unknown, and without {_GUARANTEE} the write is at-least-once; for exactly-once, "
                 f"set {_GUARANTEE}=exactly-once and {_ID_PREFIX} instead"
@@ -95,6 +97,7 @@ def _without_punctuation(text: str) -> str:
 
 
 def _check_exactly_once(parsed: ParsedConfig, produce: ProducerSettings) -> None:
+    """Raise an error if the options of the sink or of its producer do not allow transactions."""
     if parsed.get_string(_ID_PREFIX) is None:
         raise OptionError(
             f"{_ID_PREFIX} is missing; deliveryGuarantee=exactly-once requires a name for this query, which is the "

@@ -22,6 +22,8 @@ from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
 from pyspark_kafka_direct.options.unused_options import UnusedOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.payload_settings import Side, SidePayload
     from pyspark_kafka_direct.options.registry_settings import RegistrySettings
@@ -57,46 +59,57 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
     formats = {side: _format(parsed, side) for side in SIDES}
     # There is no default framing of JSON: without one, it is written without a schema.
-    names = [side for side in SIDES if format_row(formats[side]).uses_registry or _has_ids(parsed, side)]
+    with_schema = [side for side in SIDES if format_row(formats[side]).uses_registry or _has_ids(parsed, side)]
     check_function_options(parsed, formats)
     registry = parse_registry(parsed, security, warnings)
-    _check_unused_options(parsed, names, has_registry=registry is not None)
+    _check_unused_options(parsed, with_schema, has_registry=registry is not None)
     in_charset = tuple(parse_side(parsed, side) for side in SIDES if parsed.get_string(f"{side}Charset"))
-    if not names:
+    if not with_schema:
         warnings += unused_registry_warnings(
             parsed, "nothing is written as Avro or Protobuf, or as JSON with schema ids"
         )
         return SinkPayloads(in_charset)
     auto_register = parsed.get_boolean(AUTO_REGISTER)
-    use_latest = parsed.values.get(USE_LATEST)
-    if auto_register and use_latest:
+    given_use_latest = parsed.values.get(USE_LATEST)  # None: not given
+    if auto_register and given_use_latest:
         raise OptionError(
             f"{parsed.name_of(AUTO_REGISTER)} and {parsed.name_of(USE_LATEST)} exclude each other: the one registers a "
             "schema, the other writes with the latest one of the subject. Set only one of them"
         )
     warnings += [
         option_messages.ignored_warning(parsed.source, given, "the schema is not that of a version of the subject")
-        for side in names
+        for side in with_schema
         if (given := parsed.given_names.get(f"{side}SchemaVersion"))
-        and (parsed.get_string(f"{side}Schema") or auto_register or use_latest is False)
+        and (parsed.get_string(f"{side}Schema") or auto_register or given_use_latest is False)
     ]
-    sides = tuple(_parse_side(parsed, side, has_registry=registry is not None) for side in names)
+    sides = tuple(_parse_side(parsed, side, has_registry=registry is not None) for side in with_schema)
+    if given_use_latest:
+        _check_no_schemas(parsed, sides)
+    use_latest = given_use_latest is not False and not auto_register
+    if registry is not None and not use_latest:
+        _check_derived_schemas(parsed, sides, AUTO_REGISTER if auto_register else USE_LATEST)
+    return SinkPayloads((*sides, *in_charset), registry, auto_register, use_latest)
+
+
+def _check_no_schemas(parsed: ParsedConfig, sides: Iterable[SidePayload]) -> None:
+    """Raise an error if a schema is given although the latest one of the subject has to be written."""
     for payload in sides:
-        if use_latest and payload.schema is not None:
+        if payload.schema is not None:
             raise OptionError(
                 f"{parsed.name_of(f'{payload.side}Schema')} and {parsed.name_of(USE_LATEST)} exclude each other; set "
                 "only one of them"
             )
-    use_latest = use_latest is not False and not auto_register
+
+
+def _check_derived_schemas(parsed: ParsedConfig, sides: Iterable[SidePayload], cause: str) -> None:
+    """Raise an error if the column's type has to define the schema and cannot; ``cause`` is the option's name."""
     for payload in sides:
         row = format_row(payload.format)
-        if not row.derives_schema and payload.schema is None and registry is not None and not use_latest:
-            given = AUTO_REGISTER if auto_register else USE_LATEST
+        if payload.schema is None and not row.derives_schema:
             raise OptionError(
-                f"{parsed.name_of(given)} needs {payload.side}Schema with {payload.side}Format={payload.format}: the "
+                f"{parsed.name_of(cause)} needs {payload.side}Schema with {payload.side}Format={payload.format}: the "
                 f"types of columns do not define {row.schema_kind}. Set it to {row.schema_text}"
             )
-    return SinkPayloads((*sides, *in_charset), registry, auto_register, use_latest)
 
 
 def _format(parsed: ParsedConfig, side: Side) -> str:
@@ -109,6 +122,7 @@ def _format(parsed: ParsedConfig, side: Side) -> str:
 
 
 def _has_ids(parsed: ParsedConfig, side: Side) -> bool:
+    """Return whether schema ids are written, of a format that can also be written without them."""
     has_framings = format_row(parsed.get_string(f"{side}Format") or "").framings
     return bool(has_framings) and (parsed.get_string(f"{side}Framing") or "none") != "none"
 
@@ -133,7 +147,7 @@ def _check_unused_options(parsed: ParsedConfig, sides: list[Side], *, has_regist
             unused.add(f"{side}Message", needed_format(side, lambda each: each.has_message))
         if not row.has_charset:
             unused.add(f"{side}Charset", needed_format(side, lambda each: each.has_charset))
-        if side not in sides:
+        if side not in sides:  # it is written without a schema
             need = needed_format(side, lambda each: each.uses_registry)
             if row.framings:
                 need = f"schema ids, which {row.title} has with {side}Framing={either(ID_FRAMINGS)}; set one of these"

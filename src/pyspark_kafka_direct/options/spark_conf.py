@@ -68,7 +68,7 @@ def partition_rates(conf: SparkConfReader) -> PartitionRates:
     """Return the limits of each partition of a direct stream."""
     max_rate, min_rate = _KAFKA + "maxRatePerPartition", _KAFKA + "minRatePerPartition"
     parsed = _parse(conf, max_rate, min_rate)
-    return PartitionRates(parsed.get_int(max_rate), parsed.get_int(min_rate))
+    return PartitionRates(max_rate=parsed.get_int(max_rate), min_rate=parsed.get_int(min_rate))
 
 
 def stream_backpressure(conf: SparkConfReader) -> StreamBackpressure | None:
@@ -78,10 +78,10 @@ def stream_backpressure(conf: SparkConfReader) -> StreamBackpressure | None:
     initial_rate, min_rate = _BACKPRESSURE + "initialRate", _BACKPRESSURE + "pid.minRate"
     parsed = _parse(conf, _BACKPRESSURE + "rateEstimator", initial_rate, min_rate, *_GAIN_OPTIONS)
     try:
-        gains = parse_gains(parsed, parsed.get_double(min_rate))
-    except OptionError as error:
+        gains = parse_gains(parsed, min_rate=parsed.get_double(min_rate))
+    except OptionError as error:  # about the minimum rate, because the others are parsed as numbers of at least 0
         raise OptionError(f"{error.message} ({parsed.name_of(min_rate)})") from None
-    return StreamBackpressure(gains, parsed.get_int(initial_rate))
+    return StreamBackpressure(gains, initial_rate=parsed.get_int(initial_rate))
 
 
 def _parse(conf: SparkConfReader, *option_names: str) -> ParsedConfig:

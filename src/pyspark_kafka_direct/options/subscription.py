@@ -54,11 +54,8 @@ def parse_assign(text: str, option: str = "assign") -> AssignStrategy:
             if not isinstance(partition_ids, list):
                 raise ValueError(f"topic {topic!r} does not map to a list of partitions")
             for partition_id in partition_ids:
-                if (
-                    not isinstance(partition_id, int)
-                    or isinstance(partition_id, bool)
-                    or not 0 <= partition_id <= MAX_PARTITION
-                ):
+                is_integer = isinstance(partition_id, int) and not isinstance(partition_id, bool)
+                if not is_integer or not 0 <= partition_id <= MAX_PARTITION:
                     raise ValueError(f"topic {topic!r}: {partition_id!r} is not a partition number")
                 partitions.add(TopicPartition(topic, partition_id))
         if not partitions:

@@ -28,20 +28,7 @@ def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
     _reject_alternatives(parsed, "ssl.truststore.location", "ssl.truststore.certificates")
     _reject_alternatives(parsed, "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.certificate.location")
     _reject_alternatives(parsed, "ssl.keystore.location", "ssl.keystore.key", "ssl.key.location")
-    chain = _given_name(parsed, "ssl.keystore.certificate.chain", "ssl.certificate.location")
-    key = _given_name(parsed, "ssl.keystore.key", "ssl.key.location")
-    if key and not chain:
-        raise OptionError(
-            f"{key} is a private key without its certificate; also set "
-            f"{parsed.name_of('ssl.keystore.certificate.chain')}"
-        )
-    certificate_chain = parsed.get_secret("ssl.keystore.certificate.chain")
-    if chain and certificate_chain is not None and has_private_key(certificate_chain.reveal()):
-        raise misplaced_private_key(chain)
-    if certificate_chain is not None and not key:
-        raise OptionError(
-            f"{chain} is a certificate without its private key; also set {parsed.name_of('ssl.keystore.key')}"
-        )
+    _check_client_certificate(parsed)
     check_hostname = parsed.get_string("ssl.endpoint.identification.algorithm") == "https"
     if not check_hostname:
         warnings.append(
@@ -60,7 +47,7 @@ def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
         keystore_location=parsed.get_string("ssl.keystore.location"),
         keystore_password=parsed.get_secret("ssl.keystore.password"),
         certificate_location=parsed.get_string("ssl.certificate.location"),
-        certificate_chain=certificate_chain,
+        certificate_chain=parsed.get_secret("ssl.keystore.certificate.chain"),
         key_location=parsed.get_string("ssl.key.location"),
         key=parsed.get_secret("ssl.keystore.key"),
         key_password=parsed.get_secret("ssl.key.password"),
@@ -69,6 +56,27 @@ def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
         maximum_version=maximum_version,
         cipher_suites=tls_12_suites,
     )
+
+
+def _check_client_certificate(parsed: ParsedConfig) -> None:
+    """Raise an error if a private key has no certificate, or a certificate no key in the right option."""
+    certificate_name = _given_name(parsed, "ssl.keystore.certificate.chain", "ssl.certificate.location")
+    key_name = _given_name(parsed, "ssl.keystore.key", "ssl.key.location")
+    if key_name and not certificate_name:
+        raise OptionError(
+            f"{key_name} is a private key without its certificate; also set "
+            f"{parsed.name_of('ssl.keystore.certificate.chain')}"
+        )
+    chain = parsed.get_secret("ssl.keystore.certificate.chain")
+    if certificate_name is None or chain is None:
+        return  # unlike the option, a certificate file may contain the key
+    if has_private_key(chain.reveal()):
+        raise misplaced_private_key(certificate_name)
+    if not key_name:
+        raise OptionError(
+            f"{certificate_name} is a certificate without its private key; also set "
+            f"{parsed.name_of('ssl.keystore.key')}"
+        )
 
 
 def _parse_version_range(parsed: ParsedConfig, warnings: list[str]) -> tuple[TlsVersion, TlsVersion]:
@@ -85,11 +93,12 @@ def _parse_version_range(parsed: ParsedConfig, warnings: list[str]) -> tuple[Tls
                 warnings.append(f"{name}: {version} is too old and ignored; the oldest supported version is TLSv1.2")
             case _:
                 raise invalid_value(name, version, "TLSv1.2, TLSv1.3 or both", candidates=("TLSv1.2", "TLSv1.3"))
+    # `ssl.protocol` is the newest version to use. It has no effect if only TLSv1.3 is enabled.
     if parsed.get_string("ssl.protocol") == "TLSv1.2" and "TLSv1.2" in enabled:
         enabled = {"TLSv1.2"}
     if not enabled:
         raise OptionError(f"{name} has no supported version; set it to TLSv1.2,TLSv1.3")
-    return min(enabled), max(enabled)
+    return min(enabled), max(enabled)  # the names have the order of the versions
 
 
 def _reject_alternatives(parsed: ParsedConfig, *names: str) -> None:
@@ -122,11 +131,11 @@ def _parse_cipher_suites(
         maximum = "TLSv1.2"
     if not tls_12_suites:
         minimum = "TLSv1.3"
-    others = [suite for suite in _DEFAULT_TLS_13_SUITES if suite not in tls_13_suites]
-    if tls_13_suites and others and maximum == "TLSv1.3":
+    unwanted_suites = [suite for suite in _DEFAULT_TLS_13_SUITES if suite not in tls_13_suites]
+    if tls_13_suites and unwanted_suites and maximum == "TLSv1.3":
         warnings.append(
             f"{option_name} cannot select among the suites of TLS 1.3, so connections may also use "
-            f"{', '.join(others)}; to exclude them, set Ciphersuites in the configuration file of OpenSSL"
+            f"{', '.join(unwanted_suites)}; to exclude them, set Ciphersuites in the configuration file of OpenSSL"
         )
     if minimum > maximum:  # only if a single version is enabled
         raise OptionError(

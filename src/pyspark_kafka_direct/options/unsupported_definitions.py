@@ -39,9 +39,9 @@ def _ignored(
     rejected_by: Mapping[Api, str] | None = None,
 ) -> list[ConfigOption]:
     """Return settings that every API ignores for one reason, except those that reject them for another one."""
-    policy = UnsupportedPolicy(reason, accepted_values=accepted_values)
-    policies = {api: replace(policy, reason=text, reject=True) for api, text in (rejected_by or {}).items()}
-    return _unsupported(names, {**dict.fromkeys(APIS, policy), **policies}, aliases=aliases)
+    ignored = UnsupportedPolicy(reason, accepted_values=accepted_values)
+    rejections = {api: replace(ignored, reason=text, reject=True) for api, text in (rejected_by or {}).items()}
+    return _unsupported(names, {**dict.fromkeys(APIS, ignored), **rejections}, aliases=aliases)
 
 
 def _rejected(
@@ -79,6 +79,7 @@ def _unsupported(
             client=True,
             aliases=aliases,
             unsupported=policies,
+            # TLS settings may also be those of a token endpoint, inside sasl.jaas.config.
             source_keys=OPTION_PARAMETER_OR_JAAS if name.startswith("ssl.") else OPTION_OR_PARAMETER,
         )
         for name in names.split()

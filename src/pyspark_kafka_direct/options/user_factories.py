@@ -17,8 +17,8 @@ def is_factory(value: str) -> bool:
     return ":" in value
 
 
-def check_allowed(option: str, factory: str, allowed: Collection[str], variable: str, where: str) -> None:
-    """Reject a factory that the driver's environment variable does not list."""
+def check_allowed(option: str, factory: str, allowed: Collection[str], *, variable: str, where: str) -> None:
+    """Reject a factory that the driver's environment variable does not list; ``where`` names who would call it."""
     # Users who may set options, but run no code on the driver, could otherwise call any function that can be imported.
     if factory not in allowed:
         raise OptionError(
@@ -48,7 +48,7 @@ def load_factory(option: str, name: str, result: str, where: str) -> Callable[..
             f"importable on {where} (install it there, or use spark.submit.pyFiles)"
         ) from error
     try:
-        for part in path.split("."):
+        for part in path.split("."):  # `Class.method` is a factory, too
             factory = getattr(factory, part)
     except AttributeError:
         raise OptionError(f"option {option}: the module {module_name} has no {path}") from None

@@ -84,7 +84,7 @@ class Number:
 class Duration:
     """An integer with a unit, which is parsed into seconds, like Spark's ``JavaUtils.timeStringAs``."""
 
-    low: int = 0  # the number without its unit
+    low: int = 0  # the lowest number, in any unit: 0 or 1
     name: ClassVar = "duration"
 
     def parse(self, value: str, name: str, default_unit: str = "ms") -> float:
@@ -106,6 +106,7 @@ class Enum:
             return _one_of(self.allowed, value, name)
         if self.other.pattern is not None and self.other.pattern.fullmatch(value):
             return value
+        # `expected` is only for the error, which lists what is allowed; as a value, it would have matched the pattern.
         return _one_of((*self.allowed, self.other.expected), value, name)
 
 
@@ -134,7 +135,7 @@ POSITIVE_INT64: Final = Integer(1, MAX_INT64)
 NUMBER: Final = Number()
 DURATION: Final = Duration()
 LIST: Final = ListOf(STRING)
-# The values of these types stay strings until the `planning` package parses them.
+# The values of these types stay strings until the parser of the option parses them.
 JSON: Final = Text("JSON")
 TIMESTAMP: Final = Text("timestamp in ms")
 FACTORY: Final = Text(
@@ -150,8 +151,9 @@ def invalid_value(name: str, value: str, expected: str, *, candidates: Sequence[
 
 
 def _one_of(allowed: Sequence[str], value: str, name: str) -> str:
+    """Return the allowed value in its canonical case; raise an error for others."""
     for allowed_value in allowed:
         if allowed_value.lower() == value.lower():
             return allowed_value
-    shown_values = [allowed_value for allowed_value in allowed if allowed_value]
+    shown_values = [allowed_value for allowed_value in allowed if allowed_value]  # an empty one cannot be shown
     raise invalid_value(name, value, either(shown_values), candidates=shown_values)
