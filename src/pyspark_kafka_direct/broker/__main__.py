@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             create_topics(kafka.bootstrap_servers, topics)
             producer = stack.enter_context(FlightsProducer(kafka.bootstrap_servers)) if args.sample else None
             if producer is not None:
-                _produce_due(kafka, producer)
+                _produce_due(kafka, producer)  # so that the topic has flights when its name is printed
             print(kafka.bootstrap_servers, flush=True)
             _print_status(f"Kafka {args.version} is running with temporary data. Press Ctrl-C to stop it.")
             _print_status(_usage_message(kafka.bootstrap_servers, topics, producer))
@@ -140,6 +140,7 @@ def _partition_count(topic: NewTopic) -> str:
 
 
 def _run_until_exit(kafka: EmbeddedKafka, producer: FlightsProducer | None) -> int:
+    """Produce the sample until Ctrl-C, or until a broker exits by itself; then return the exit code."""
     nodes = list(kafka.pids)
     while True:
         for node in nodes:

@@ -104,7 +104,7 @@ class _CertificateAuthority:
             decipher_only=False,
         )
         # Python 3.13 checks RFC 5280 strictly: it rejects an authority without these extensions.
-        extensions: list[tuple[x509.ExtensionType, bool]] = [
+        extensions: list[tuple[x509.ExtensionType, bool]] = [  # each with whether it is critical
             (x509.BasicConstraints(ca=True, path_length=None), True),
             (usage, True),
             (x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), False),
@@ -117,7 +117,7 @@ class _CertificateAuthority:
         from cryptography.hazmat.primitives.asymmetric import ec
 
         key = ec.generate_private_key(ec.SECP256R1())
-        extensions: list[tuple[x509.ExtensionType, bool]] = [
+        extensions: list[tuple[x509.ExtensionType, bool]] = [  # each with whether it is critical
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
             (x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False),

@@ -92,27 +92,23 @@ class EmbeddedKafka:
             check_version(version or DEFAULT_VERSION)
         self._external = external or None
         self._security = check_listener_names(security)
-        new_cluster_options = {
-            "brokers": brokers != 1,
-            "version": version,
-            "security": self._security,
-            "authorizer": authorizer,
-            "properties": properties,
-            "port": port,
-        }
-        requested_names = [name for name, value in new_cluster_options.items() if value]
-        if self._external and requested_names:
-            raise OptionError(
-                f"{', '.join(requested_names)} cannot be set for the external cluster {external!r}: remove external to "
-                "start a new one"
+        if self._external:
+            _reject_given(
+                self._external,
+                brokers=brokers != 1,
+                version=version,
+                security=self._security,
+                authorizer=authorizer,
+                properties=properties,
+                port=port,
             )
         self.users = tuple(users)
         self._hosts = tuple(hosts)
-        self._certificates: Certificates | None = None
+        self._certificates: Certificates | None = None  # created at the start, if a listener needs them
         self._config = ClusterConfig(
             brokers=brokers,
             version=version or DEFAULT_VERSION,
-            listeners=build_listeners((), None, ()),
+            listeners=build_listeners((), None, ()),  # the others need the certificates
             properties={**(authorizer_properties() if authorizer else {}), **(properties or {})},
             scram=scram_users(self._security, self.users),
             port=port,
@@ -137,7 +133,7 @@ class EmbeddedKafka:
                 self._cluster = self._start_in(folder)
             except BaseException as error:
                 names_log = isinstance(error, BrokerError) and any(folder.glob("*.log"))
-                if not names_log:
+                if not names_log:  # else the log is kept for the user
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
             _logger.info("Kafka %s is running on %s", self._config.version, self.bootstrap_servers)
@@ -236,3 +232,13 @@ class EmbeddedKafka:
                 f"{operation}: there is no broker {node}; brokers are numbered from 1 to {self._config.brokers}"
             )
         return self._cluster
+
+
+def _reject_given(external: str, **new_cluster_arguments: object) -> None:
+    """Raise an error if an argument that only a new cluster can have is given for an external one."""
+    given_names = [name for name, value in new_cluster_arguments.items() if value]
+    if given_names:
+        raise OptionError(
+            f"{', '.join(given_names)} cannot be set for the external cluster {external!r}: remove external to start a "
+            "new one"
+        )

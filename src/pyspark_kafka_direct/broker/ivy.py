@@ -43,6 +43,7 @@ def main(target: Path, coordinates: list[str], *, transitive: bool) -> None:
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         scala, utils = gateway.jvm.scala, gateway.jvm.org.apache.spark.util.MavenUtils
+        # In the settings, `none` means no further repositories; in the resolution, no second one without the cache.
         none, ivy, log = scala.Option.empty(), scala.Option.apply(str(target / "ivy")), gateway.jvm.java.lang.System.err
         use_local_maven_repository, is_test = True, False  # Spark's defaults; the repository in the new home is empty
         settings_file = os.environ.get(IVY_SETTINGS_VARIABLE)  # for networks with a mirror of Maven Central

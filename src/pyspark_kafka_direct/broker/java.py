@@ -22,7 +22,7 @@ MIN_JAVA_VERSION = 17  # Kafka 4 brokers and Spark 4.2 require it
 def find_java() -> Path:
     """Return the ``java`` of ``JAVA_HOME`` or, if unset, of ``PATH``."""
     home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)  # None: PATH
     if java is None:
         reason = f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set and PATH has no java"
         raise ExternalToolError(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _START_ATTEMPTS = 3
 _FORMAT_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
+_KILL_TIMEOUT_S = 10.0
 
 _STARTED = "] Kafka Server started"  # logged by kafka.server.KafkaRaftServer when all listeners are bound
 
@@ -77,7 +78,9 @@ class KafkaCluster:
         self._java_options = write_log4j_config(folder, config.version)
         self._running: dict[int, BrokerProcess] = {}
         self._reservations = contextlib.ExitStack()  # of the ports, because a broker may be down for a while
+        # Each attempt to start has new ports and a new cluster id.
         self.nodes: tuple[NodeConfig, ...] = ()
+        self._cluster_id = ""
         for attempt in range(1, _START_ATTEMPTS + 1):
             try:
                 self._start_all()
@@ -85,7 +88,8 @@ class KafkaCluster:
             except BaseException as error:
                 self._kill_all()
                 self._reservations.close()
-                if not isinstance(error, _PortInUseError) or attempt == _START_ATTEMPTS:
+                may_retry = isinstance(error, _PortInUseError) and attempt < _START_ATTEMPTS
+                if not may_retry:
                     self._remove_data()  # the logs stay
                     raise
 
@@ -134,10 +138,11 @@ class KafkaCluster:
         self._cluster_id = _new_id()
         self._remove_data()
         for node in self.nodes:
-            extra = self.config.properties
-            properties = server_properties(node, self.nodes, self.config.listeners, str(self._data(node.id)), extra)
-            self._properties(node.id).touch(mode=0o600)  # the file contains passwords
-            self._properties(node.id).write_text(format_properties(properties))
+            data = str(self._data_folder(node.id))
+            properties = server_properties(node, self.nodes, self.config.listeners, data, extra=self.config.properties)
+            file = self._properties_file(node.id)
+            file.touch(mode=0o600)  # the file contains passwords
+            file.write_text(format_properties(properties))
         self._format()
         for node in self.nodes:
             self._launch(node.id)
@@ -173,7 +178,8 @@ class KafkaCluster:
 
     def _format(self) -> None:
         """Format the data folders with ``StorageTool``, which takes a second to start, or copy one that it wrote."""
-        if any(name in self.config.properties for name in _DATA_FOLDERS):  # the tool knows which files each one needs
+        if any(name in self.config.properties for name in _DATA_FOLDERS):
+            # The user has set several or other folders; the tool knows which files each one needs.
             for node in self.nodes:
                 self._run_storage_tool(node.id)
             return
@@ -182,20 +188,20 @@ class KafkaCluster:
         first, *others = self.nodes
         if formatted is None:
             self._run_storage_tool(first.id)
-            formatted = FormattedFolder.read(self._data(first.id))
-            if formatted is None:  # an unknown layout
+            formatted = FormattedFolder.read(self._data_folder(first.id))
+            if formatted is None:  # an unknown layout, which cannot be copied
                 for node in others:
                     self._run_storage_tool(node.id)
                 return
             if cache is not None:
                 formatted.save(cache)
         for node in self.nodes:
-            formatted.copy(self._data(node.id), self._cluster_id, node.id)
+            formatted.copy(self._data_folder(node.id), self._cluster_id, node.id)
 
     def _has_default_features(self) -> bool:
-        names = self.config.properties
+        """Return whether clusters can share a formatted folder: it has no users, and the usual feature levels."""
         return not self.config.scram and not any(
-            name.startswith(("unstable.", "inter.broker.protocol")) for name in names
+            name.startswith(("unstable.", "inter.broker.protocol")) for name in self.config.properties
         )
 
     def _run_storage_tool(self, node: int) -> None:
@@ -205,8 +211,8 @@ class KafkaCluster:
         scram = self.folder / "scram.arguments"
         scram.touch(mode=0o600)
         scram.write_text("".join(f"--add-scram\n{user}\n" for user in self.config.scram), encoding="utf-8")
-        properties = str(self._properties(node))
-        command = [*tool, "format", "--cluster-id", self._cluster_id, f"@{scram}", "--config", properties]
+        properties_file = str(self._properties_file(node))
+        command = [*tool, "format", "--cluster-id", self._cluster_id, f"@{scram}", "--config", properties_file]
         try:
             code, output = run_tool(command, _FORMAT_TIMEOUT_S)
         finally:
@@ -220,7 +226,7 @@ class KafkaCluster:
             previous.kill()  # it has exited, but unless it was stopped, the pipe to its supervisor is still open
         self._running[node] = BrokerProcess(
             self._jars,
-            self._properties(node),
+            self._properties_file(node),
             self.log(node),
             self.folder,
             heap=self.config.heap,
@@ -238,7 +244,7 @@ class KafkaCluster:
                 try:
                     metadata = probe_broker(ports[node], timeout=5)
                 except OSError:
-                    continue
+                    continue  # it does not listen yet
                 # If the cluster id differs, another cluster uses the port, and this broker is about to exit.
                 if metadata.cluster_id != self._cluster_id or not metadata.node_ids >= node_ids:
                     continue
@@ -267,12 +273,12 @@ class KafkaCluster:
 
     def _remove_data(self) -> None:
         for node in self.nodes:
-            shutil.rmtree(self._data(node.id), ignore_errors=True)
+            shutil.rmtree(self._data_folder(node.id), ignore_errors=True)
 
-    def _data(self, node: int) -> Path:
+    def _data_folder(self, node: int) -> Path:
         return self.folder / f"broker-{node}"
 
-    def _properties(self, node: int) -> Path:
+    def _properties_file(self, node: int) -> Path:
         return self.folder / f"broker-{node}.properties"
 
 
@@ -297,7 +303,7 @@ class FormattedFolder:
 
     def copy(self, target: Path, cluster_id: str, node: int) -> None:
         """Write the folder of another node, with new ids."""
-        if target != self._folder:
+        if target != self._folder:  # the tool has formatted the folder of the first node in place
             shutil.copytree(self._folder, target)
         values = dict(zip(_IDENTITY_KEYS, ("1", cluster_id, str(node), _new_id()), strict=True))
         (target / _IDENTITY).write_text("".join(f"{key}={value}\n" for key, value in values.items()), encoding="utf-8")
@@ -345,8 +351,8 @@ class BrokerProcess:
         except BaseException:  # Ctrl-C: no caller has this object yet, so no caller can kill the process
             self._kill_group()
             raise
-        if not line:
-            self._reap(10)
+        if not line:  # the supervisor has exited before it could start the broker
+            self._reap(_KILL_TIMEOUT_S)
             raise BrokerError(f"The embedded Kafka's process could not be started; see {log}")
         self.pid = int(line)
 
@@ -371,7 +377,7 @@ class BrokerProcess:
         """Kill the broker as ``kill -9`` does, and wait until it has exited."""
         self._send_command(b"kill\n")
         try:
-            self._reap(10)
+            self._reap(_KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:  # the supervisor hangs
             self._kill_group()
 
@@ -384,7 +390,7 @@ class BrokerProcess:
     def _kill_group(self) -> None:
         """Kill the supervisor and the broker."""
         os.killpg(self._supervisor.pid, signal.SIGKILL)
-        self._reap(10)
+        self._reap(_KILL_TIMEOUT_S)
 
     def _send_command(self, command: bytes) -> None:
         assert self._supervisor.stdin is not None

@@ -57,13 +57,12 @@ def kafka_jars(version: str, progress: Progress | None = None, *, verify: bool =
         # Without a logging back end the log is empty. Kafka 3 depends on one, and Kafka 4 does not.
         coordinates.append(f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}")
     name = f"Apache Kafka {version} (about 90 jars, 50 MB, only once)"
+    cached = partial(_cached, f"kafka-{version}", name, coordinates, transitive=True, progress=progress or _to_stderr)
     if not verify:
-        return _cached(f"kafka-{version}", name, coordinates, transitive=True, progress=progress or _to_stderr)
+        return cached()
     check_version(version)
     verify_version = partial(verify_jars, version=version)
-    found = _cached(
-        f"kafka-{version}", name, coordinates, transitive=True, progress=progress or _to_stderr, verify=verify_version
-    )
+    found = cached(verify=verify_version)
     verify_version(found[0].parent)  # each time, because the cache may have changed; it takes 0.1 s
     return found
 
@@ -88,6 +87,7 @@ def _cached(
     progress: Progress,
     verify: Callable[[Path], None] = lambda folder: None,
 ) -> list[Path]:
+    """Return the jars in a folder of the cache, which is downloaded if it is missing; ``name`` is for messages."""
     target = cache_folder() / folder
     if not target.is_dir():
         with _locked(target.with_suffix(target.suffix + ".lock"), name):
@@ -105,6 +105,7 @@ def _download(
     progress: Progress,
     verify: Callable[[Path], None],
 ) -> None:
+    """Download jars into a temporary folder, and rename it to ``target`` when it is complete and verified."""
     started = time.monotonic()
     java = find_java()
     if find_spec("pyspark") is None:
@@ -115,34 +116,45 @@ def _download(
     progress(f"Downloading {name} into {target}")
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        (work / "home").mkdir()
-        command = [sys.executable, "-P", str(Path(__file__).with_name("ivy.py")), str(work)]
-        command += ["transitive" if transitive else "alone", *coordinates]
-        with (work / "log").open("wb") as log:
-            child = subprocess.Popen(
-                command,
-                cwd=work,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYSPARK_KAFKA_DIRECT_JAVA": str(java)},
-            )
-            try:
-                _report_progress(child, work / "ivy", name, started, progress)
-            finally:
-                if child.poll() is None:
-                    child.kill()
-                child.wait()
-        if child.returncode != 0 or not any((work / "ivy" / "jars").glob("*.jar")):
+        arguments = ["transitive" if transitive else "alone", *coordinates]
+        exit_code = _run_ivy(
+            work, java, arguments, wait=lambda child: _report_progress(child, work / "ivy", name, started, progress)
+        )
+        downloaded = work / "ivy" / "jars"
+        if exit_code != 0 or not any(downloaded.glob("*.jar")):
             raise BrokerError(_failure_message(name, (work / "log").read_text(errors="replace")))
-        verify(work / "ivy" / "jars")
-        (work / "ivy" / "jars").rename(target)
+        verify(downloaded)
+        downloaded.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     progress(f"Downloaded {len(list(target.glob('*.jar')))} jars in {time.monotonic() - started:.0f} s")
 
 
+def _run_ivy(
+    work: Path, java: Path, arguments: Sequence[str], *, wait: Callable[[subprocess.Popen[bytes]], None]
+) -> int:
+    """Run ``ivy.py``, which downloads into ``work/ivy``; return its exit code. It is killed if ``wait`` fails."""
+    (work / "home").mkdir()
+    with (work / "log").open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("ivy.py")), str(work), *arguments],
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYSPARK_KAFKA_DIRECT_JAVA": str(java)},
+        )
+        try:
+            wait(child)
+        finally:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+    return child.returncode
+
+
 def _report_progress(child: subprocess.Popen[bytes], ivy: Path, name: str, started: float, progress: Progress) -> None:
+    """Report the progress of a download until it ends; raise an error if it takes too long."""
     reported_at = started
     while child.poll() is None:
         now = time.monotonic()

@@ -31,7 +31,7 @@ def main(folder: str, command: list[str]) -> int:
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     signal.set_wakeup_fd(wakeup_write)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only with a handler, the end of the broker writes to the pipe
     before_exec = _die_with_parent if sys.platform == "linux" else None
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=before_exec)
     print(child.pid, flush=True)
@@ -44,7 +44,7 @@ def main(folder: str, command: list[str]) -> int:
             return _kill_orphan(child, folder)
         if commands in ready:
             received = os.read(commands, 64)
-            if not received:
+            if not received:  # the pipe is closed
                 return _kill_orphan(child, folder)
             child.send_signal(signal.SIGKILL if b"kill" in received else signal.SIGTERM)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode

@@ -155,6 +155,7 @@ def strings_as_binary(rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows
     if not any(_has_nested_nulls(field.type) for field in schema):
         return rows.cast(schema)
+    # PyArrow casts lists of nulls to invalid arrays, so nested arrays are cast one by one.
     columns = [_without_strings(*each) for each in zip(rows.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -169,6 +170,7 @@ def _schema_without_strings(schema: pa.Schema) -> pa.Schema | None:
 
 
 def _type_without_strings(data_type: pa.DataType) -> pa.DataType:
+    """Return the type with binary for strings, also for nested ones."""
     import pyarrow as pa
 
     if pa.types.is_string(data_type):
@@ -200,7 +202,7 @@ def _without_strings(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return an array with its nested arrays cast one by one, so that those of nulls are not cast."""
     import pyarrow as pa
 
-    if array.type == data_type:
+    if array.type == data_type:  # it has no strings; it may be one of nulls
         return array
     if pa.types.is_struct(data_type):
         fields = list(data_type)
@@ -208,5 +210,7 @@ def _without_strings(array: pa.Array, data_type: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     if not pa.types.is_nested(data_type):
         return array.cast(data_type)
+    # A list or a map: its own two buffers are the validity and the offsets.
     items = _without_strings(array.values, data_type.field(0).type)
-    return pa.Array.from_buffers(data_type, len(array), array.buffers()[:2], -1, array.offset, [items])
+    own_buffers = array.buffers()[:2]
+    return pa.Array.from_buffers(data_type, len(array), own_buffers, offset=array.offset, children=[items])

@@ -16,7 +16,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 def murmur2(data: bytes) -> int:
     """Return the unsigned 32-bit MurmurHash2, with Kafka's seed."""
     value = _SEED ^ len(data)
-    words_end = len(data) & ~3
+    words_end = len(data) & ~3  # words have four bytes
     for start in range(0, words_end, 4):
         word = int.from_bytes(data[start : start + 4], "little") * _MULTIPLIER & _MASK
         word = (word ^ word >> _SHIFT) * _MULTIPLIER & _MASK

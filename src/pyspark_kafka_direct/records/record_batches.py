@@ -180,7 +180,7 @@ class RecordEncoder:
             raise ValueError(f"first_sticky_partition must not be negative, but is {first_sticky_partition}")
         if codec not in COMPRESSION_TYPE_IDS:
             raise ValueError(f"a codec is one of {', '.join(COMPRESSION_TYPE_IDS)}, not {codec!r}")
-        lowest, highest = COMPRESSION_LEVELS.get(codec, (0, -1))
+        lowest, highest = COMPRESSION_LEVELS.get(codec, (0, -1))  # other codecs have no levels
         if level is not None and not lowest <= level <= highest:
             raise ValueError(f"{codec} has no compression level {level}")
         self._topic = topic
@@ -211,7 +211,7 @@ class RecordEncoder:
         A ColumnError or RecordTooLargeError names the row, counted from 0 over all calls; the encoder is unusable
         afterwards.
         """
-        rows = strings_as_binary(rows)
+        rows = strings_as_binary(rows)  # the kernel takes no strings
         return self._encoded(lambda: self._kernel.add(rows))
 
     def flush(self) -> list[EncodedBatch]:
@@ -229,8 +229,15 @@ class RecordEncoder:
         except native.EncodeError as error:
             kind, row, partition_or_size = error.args
         except MemoryError:
-            kind, row, partition_or_size = "memory", 0, 0
-        raise encode_error(kind, row, partition_or_size, self._topic, self._partitions, self._max_record_bytes)
+            kind, row, partition_or_size = "memory", 0, 0  # the message names no row
+        raise encode_error(
+            kind,
+            row,
+            partition_or_size,
+            topic=self._topic,
+            partitions=self._partitions,
+            max_record_bytes=self._max_record_bytes,
+        )
 
 
 def _check(name: str, value: int, lowest: int, highest: int) -> None:

@@ -39,10 +39,11 @@ def record_error(kind: str, message: str, *, topic: str, partition: int, offset:
     return error_class(f"{message[:1].upper()}{message[1:]}. {advice}", topic=topic, partition=partition, offset=offset)
 
 
-def encode_error(  # noqa: PLR0917 - called by the kernel
-    kind: str,  # partition, header, large, memory
+def encode_error(
+    kind: str,  # that the kernel reports: partition, header, large, memory
     row: int,  # counted from 0 over all rows of the encoder; unused for memory
     partition_or_size: int,  # the partition for kind partition, the record's size in bytes for kind large
+    *,
     topic: str,
     partitions: int,
     max_record_bytes: int,

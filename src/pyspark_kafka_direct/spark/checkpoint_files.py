@@ -69,7 +69,7 @@ class CheckpointFiles:
         if jvm is None:
             raise OptionError(f"{caller} needs Spark's JVM on the driver, and is not supported over Spark Connect.")
         self._root = checkpoint.rstrip("/")
-        # Each name in a Java package costs py4j a round trip.
+        # Looked up only once, because each name in a Java package costs py4j a round trip.
         self._path_class = jvm.org.apache.hadoop.fs.Path
         self._to_string = jvm.org.apache.commons.io.IOUtils.toString
         session: Any = spark
@@ -108,14 +108,15 @@ class CheckpointFiles:
     def create(self, name: str, text: str) -> bool:
         """Create a file in an existing folder; return false if the file exists."""
         path, stream = self._hadoop_path(name), None
+        overwrite = False
         try:
-            stream = self._manager.createAtomic(path, False)
+            stream = self._manager.createAtomic(path, overwrite)
             stream.write(text.encode())
-            stream.close()
+            stream.close()  # the file becomes visible
         except BaseException as error:
             if stream is not None:
                 stream.cancel()
-            # Hadoop throws the same exception if the folder is a file.
+            # Hadoop throws the same exception if the folder is a file, so the file may not exist.
             if _is_file_exists_error(error) and self._manager.exists(path):
                 return False
             raise
@@ -175,7 +176,7 @@ class RetryingFiles:
                 )
             self._system.sleep(_BACKOFF.pause(tries, self._system))
         check()
-        return operation()
+        return operation()  # an error of the last attempt is raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def parse_offset_seq(entry: str, location: str) -> OffsetSeq:
 
 
 def _is_file_exists_error(error: BaseException) -> bool:
-    """Return whether a Java exception has the class that reports an existing file."""
+    """Return whether a Java exception has the class that reports an existing file, or a subclass of it."""
     java_exception = getattr(error, "java_exception", None)
     java_class = None if java_exception is None else java_exception.getClass()
     while java_class is not None:

@@ -94,11 +94,11 @@ class CommitOffer:
 
 
 class AcceptedCommitOffer:
-    """The planner's side of accepted offers: the listener commits."""
+    """The planner's side of accepted offers: the listener commits. It replaces a ``RunOffsetCommitter``."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
-        self._resume_reported = False
+        self._is_first_call = True  # of commit_async: only its offsets are those at which the query resumed
         for file in files:
             file.touch()
 
@@ -106,13 +106,13 @@ class AcceptedCommitOffer:
         self, offsets: Mapping[TopicPartition, int], *, resumed_from: Mapping[TopicPartition, int] | None = None
     ) -> None:
         """Report the offsets of a resumed query to the listener, which observes later batches itself."""
-        if resumed_from is not None and not self._resume_reported:
+        if resumed_from is not None and self._is_first_call:
             try:
                 for file in self._files:
                     write_atomically(file, partition_offsets_to_json(offsets))
-            except OSError as error:  # the listener commits after the first batch
+            except OSError as error:  # the listener then commits only after the first batch
                 _log.info("cannot report the offsets of the resumed query to the listener: %s", error)
-        self._resume_reported = True
+        self._is_first_call = False
 
     def wait_for_commit(self) -> None:
         """Return at once: the planner has no commit in flight."""

@@ -38,7 +38,7 @@ def error_of(exception: BaseException | None) -> KafkaDirectError | None:
     Returns:
         The error with its message and location, or ``None`` if the exception has another cause.
     """
-    visited_ids: set[int] = set()
+    visited_ids: set[int] = set()  # because causes can form a cycle
     while exception is not None and id(exception) not in visited_ids:
         visited_ids.add(id(exception))
         if isinstance(exception, KafkaDirectError):
@@ -50,7 +50,7 @@ def error_of(exception: BaseException | None) -> KafkaDirectError | None:
 
 
 def _parse_error(text: str) -> KafkaDirectError | None:
-    for match in reversed(list(_ERROR_TEXT.finditer(text))):
+    for match in reversed(list(_ERROR_TEXT.finditer(text))):  # the error that was raised last comes first
         error_class = getattr(errors, match[1], None)
         if isinstance(error_class, type) and issubclass(error_class, KafkaDirectError):
             return _build_error(error_class, match[2].rstrip())
@@ -58,6 +58,7 @@ def _parse_error(text: str) -> KafkaDirectError | None:
 
 
 def _build_error(error_class: type[KafkaDirectError], text: str) -> KafkaDirectError:
+    """Return the error with its message, location and notes, as ``KafkaDirectError`` formats them."""
     *_, location = None, *_LOCATION.finditer(text)  # the last match, or None
     if location is None:
         return error_class(text)
@@ -69,6 +70,6 @@ def _build_error(error_class: type[KafkaDirectError], text: str) -> KafkaDirectE
         offset=None if offset is None else int(offset),
         broker=location["broker"],
     )
-    for note in text[location.end() :].splitlines()[1:]:
+    for note in text[location.end() :].splitlines()[1:]:  # nothing follows the location in its own line
         error.add_note(note)
     return error

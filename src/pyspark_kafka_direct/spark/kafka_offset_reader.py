@@ -37,7 +37,7 @@ _REMEMBERED_WARNINGS = 1000  # messages of losses contain offsets, so there are 
 
 
 class KafkaOffsetReader:
-    """Implements the planner's access to the cluster over connections that live as long as the query."""
+    """Implements ``planning.offset_reader.OffsetReader``, which describes most methods, for the time of a query."""
 
     def __init__(self, settings: ReadSettings, log: logging.Logger, pool: ConnectionPool | None = None) -> None:
         self.cluster: ClusterClient = open_cluster(settings, pool)
@@ -55,7 +55,9 @@ class KafkaOffsetReader:
         names = {tp.topic for tp in selected.partitions}
         ids = {name: topic.topic_id for name, topic in topics.items() if name in names and topic.topic_id is not None}
         return AssignedPartitions(
-            frozenset(selected.partitions), ids, sum(len(topic.partitions) for topic in topics.values())
+            frozenset(selected.partitions),
+            topic_ids=ids,
+            described_partitions=sum(len(topic.partitions) for topic in topics.values()),
         )
 
     def not_selected(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
@@ -65,9 +67,8 @@ class KafkaOffsetReader:
         except KafkaDirectError as error:
             self._log.info("cannot check whether missing partitions still exist: %s", error)
             return set()
-        return set(existing_partitions(topics, partitions)) - set(
-            assigned_partitions(self._settings.source.selection, topics, strict=False).partitions
-        )
+        selected = assigned_partitions(self._settings.source.selection, topics, strict=False)
+        return set(existing_partitions(topics, partitions)) - set(selected.partitions)
 
     def known_topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
         return self.cluster.known_topic_ids(topics)
@@ -76,7 +77,8 @@ class KafkaOffsetReader:
         isolation_level = self._settings.fetch.isolation_level
         offsets = self._offsets(requested, isolation_level)
         if isolation_level == "read_committed":
-            self._blocked_warnings.check({tp: offsets[tp] for tp in offsets if requested[tp] == LATEST})
+            last_stable_offsets = {tp: offsets[tp] for tp in offsets if requested[tp] == LATEST}
+            self._blocked_warnings.check(last_stable_offsets)
         return offsets
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -85,20 +87,20 @@ class KafkaOffsetReader:
     def samples(self, from_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, RecordSizeSample]:
         leaders = self.cluster.known_leaders(from_offsets)
         topic_ids = self.cluster.known_topic_ids({tp.topic for tp in from_offsets})
+        connection, fetch = self._settings.connection, self._settings.fetch
         deadline, pool = self.cluster.deadline(_SAMPLING_SECONDS), self.cluster.pool
         samples: dict[TopicPartition, RecordSizeSample] = {}
         for tp, offset in from_offsets.items():
+            topic_id, leader = topic_ids.get(tp.topic), leaders.get(tp)
             try:
-                settings, fetch = self._settings.connection, self._settings.fetch
-                topic_id, leader = topic_ids.get(tp.topic), leaders.get(tp)
                 sample = sample_record_size(
-                    settings, fetch, tp, offset, deadline, topic_id=topic_id, leader=leader, pool=pool
+                    connection, fetch, tp, offset, deadline, topic_id=topic_id, leader=leader, pool=pool
                 )
             except KafkaDirectError as error:
                 # Earlier samples, or those of other partitions, are sufficient; the tasks report persistent errors.
                 self._log.info("cannot sample the record size of %s: %s", tp, error)
                 continue
-            if sample is not None:
+            if sample is not None:  # None: the leader returned no complete batch
                 samples[tp] = sample
         return samples
 
@@ -147,7 +149,7 @@ class KafkaOffsetReader:
     def _offsets(
         self, requested: Mapping[TopicPartition, int], isolation_level: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        """Fetch offsets of the partitions that exist."""
+        """Fetch offsets of the partitions that exist: repeat the request without those that are missing."""
         remaining = dict(requested)
         while remaining:
             try:
@@ -157,7 +159,7 @@ class KafkaOffsetReader:
                     tp for tp in remaining if tp.topic == error.topic and error.partition in (None, tp.partition)
                 ]
                 if not missing:
-                    raise
+                    raise  # the request would be the same
                 for tp in missing:
                     del remaining[tp]
         return {}

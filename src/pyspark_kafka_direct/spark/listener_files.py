@@ -59,7 +59,8 @@ def save_write_report(report: BatchWriteReport, name: str, folder: Path | None =
         file = _report_file(folder, name, report.batch_id)
         earlier_report = _read_report(file)
         if earlier_report is not None and report.batch_id is not None and earlier_report.batch_id == report.batch_id:
-            merged = merge_write_reports([earlier_report.partitions, report.partitions])  # of several writes
+            # With foreachBatch, a micro-batch can have several writes. Otherwise the file is that of an older batch.
+            merged = merge_write_reports([earlier_report.partitions, report.partitions])
             report = BatchWriteReport(report.query_id, report.batch_id, merged)
         write_atomically(file, report.to_json())
         if report.batch_id is None:
@@ -73,7 +74,8 @@ def load_write_report(folder: Path, name: str, batch_id: int | None = None) -> B
     # ``name`` is the query id, or the job group of a batch query.
     if batch_id is not None:
         report = _read_report(_report_file(folder, name, batch_id))
-        return report if report is not None and report.batch_id == batch_id else None
+        is_of_batch = report is not None and report.batch_id == batch_id  # an older batch may have used the file
+        return report if is_of_batch else None
     reports = [report for file in _report_files(folder, name) if (report := _read_report(file)) is not None]
     return max(reports, key=lambda report: -1 if report.batch_id is None else report.batch_id, default=None)
 

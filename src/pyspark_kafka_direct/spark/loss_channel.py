@@ -50,14 +50,14 @@ class LossChannel:
     key: str = field(repr=False)
 
     def report(self, totals: ReportedTotals, system: System) -> bool:
-        """Send what a task has skipped, and return whether the driver has received it."""
+        """Send what a task has skipped until it is acknowledged; return whether the driver has received it."""
         report = json.dumps([system.nonce(), totals.to_json()]).encode()
         digest = self.digest(report)
         try:
             with system.connect_udp(self.host, self.port) as sender:
                 for seconds in _ATTEMPT_SECONDS:
                     sender.settimeout(seconds)
-                    sender.send(digest + report)
+                    sender.send(digest + report)  # the same bytes, which the driver counts once
                     with contextlib.suppress(TimeoutError):
                         if hmac.compare_digest(sender.recv(_MAX_DATAGRAM), self.digest(digest)):
                             return True
@@ -77,7 +77,7 @@ class LossReporter:
         self._system = system
         self._condition = system.condition()
         self._unsent: dict[LossChannel, ReportedTotals] = {}
-        self._sending: LossChannel | None = None
+        self._sending: LossChannel | None = None  # whose report is in flight
         self._has_thread = False
         self._unresponsive: set[LossChannel] = set()  # did not confirm the last report: tasks do not wait for them
 
@@ -131,6 +131,7 @@ class LossReceiver:
     """Receives the reports of tasks on the driver, in a thread of its own, and counts them."""
 
     def __init__(self, folder: Path, bind_host: str, host: str, system: System) -> None:
+        """Listen on ``bind_host``, an address of this machine that tasks reach as ``host``."""
         self._system = system
         self._socket = system.bind_udp(bind_host)
         try:
@@ -139,7 +140,7 @@ class LossReceiver:
         except BaseException:
             self._socket.close()
             raise
-        self._counter = LossCounter(system, lambda: folder)
+        self._counter = LossCounter(system, find_folder=lambda: folder)
         self._received: OrderedDict[bytes, None] = OrderedDict()  # digests of the last reports
         self._closed = False
         system.start_thread(self._run, "pyspark-kafka-direct-losses")
@@ -171,7 +172,7 @@ class LossReceiver:
             self._counter.add_totals(ReportedTotals.from_json(totals))
             self._received[digest] = None
             if len(self._received) > _REMEMBERED_REPORTS:
-                self._received.popitem(last=False)
+                self._received.popitem(last=False)  # the oldest one, which is not sent again any more
         return self.channel.digest(digest)
 
 

@@ -79,15 +79,17 @@ class LossCounter:
 
     def add(self, cause: DataLossCause, offsets: Mapping[TopicPartition, int]) -> None:
         """Count a loss once for each partition, and the number of its offsets."""
-        losses = (LossTotal(*tp, cause.name.lower(), 1, skipped) for tp, skipped in offsets.items())
+        losses = (
+            LossTotal(*tp, cause=cause.name.lower(), losses=1, offsets=skipped) for tp, skipped in offsets.items()
+        )
         self.add_totals(ReportedTotals(losses=tuple(losses)))
 
     def add_malformed(
         self, mode: str, records: Mapping[TopicPartition, int], schema_errors: Mapping[TopicPartition, int] = _NONE
     ) -> None:
         """Count malformed records, and those whose schema could not be used."""
-        totals = [MalformedTotal(*tp, mode, count) for tp, count in records.items()]
-        totals += [MalformedTotal(*tp, mode, 0, count) for tp, count in schema_errors.items()]
+        totals = [MalformedTotal(*tp, mode, records=count) for tp, count in records.items()]
+        totals += [MalformedTotal(*tp, mode, records=0, schema_errors=count) for tp, count in schema_errors.items()]
         self.add_totals(ReportedTotals(malformed=tuple(totals)))
 
     def add_totals(self, totals: ReportedTotals) -> None:
@@ -97,7 +99,7 @@ class LossCounter:
             folder = self._find_folder()
             if folder is not None:  # enable(spark) was called
                 write_atomically(folder / self._file_name, json.dumps(self._totals.to_json()))
-        except Exception as error:  # counting never fails a query
+        except Exception as error:  # counting never fails a query; the next file has these counts, too
             _log.info("cannot save the count of skipped offsets for the monitor: %r", error)
 
 
@@ -114,8 +116,8 @@ def load_totals(folder: Path) -> ReportedTotals:
 
 def sum_totals(totals: Iterable[ReportedTotals]) -> ReportedTotals:
     """Return one total for each partition and cause, and one for each partition and mode."""
-    losses: dict[tuple[str, int, str], tuple[int, int]] = {}
-    malformed: dict[tuple[str, int, str], tuple[int, int]] = {}
+    losses: dict[tuple[str, int, str], tuple[int, int]] = {}  # the last two fields of a LossTotal, by the first three
+    malformed: dict[tuple[str, int, str], tuple[int, int]] = {}  # those of a MalformedTotal
     for each in totals:
         for loss in each.losses:
             key = (loss.topic, loss.partition, loss.cause)

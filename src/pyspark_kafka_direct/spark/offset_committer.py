@@ -114,9 +114,13 @@ class RunOffsetCommitter:
     def commit_async(
         self, offsets: Mapping[TopicPartition, int], *, resumed_from: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Commit these offsets soon, unless they are those of the previous call."""
+        """Commit these offsets soon, unless they are those of the previous call.
+
+        ``resumed_from``, the offsets of the checkpoint, is compared with those of the group at the first call only.
+        """
         if offsets == self._last_offsets:
             return
+        # A slow commit that is finished by now does not matter for the next one.
         self._commit_was_slow = self._commit_was_slow and not self._shared_committer.wait(0)
         is_first = self._last_offsets is None
         self._last_offsets = dict(offsets)
@@ -145,6 +149,8 @@ def latest_commits(pending: Sequence[PendingCommit]) -> Sequence[PendingCommit]:
     """Return the latest offsets of each run, unless later runs cover all its partitions."""
     last_by_run: dict[RunOffsetCommitter, PendingCommit] = {}
     for pending_commit in pending:
+        # Popped and inserted again, so that the runs are in the order of their last commits. Only the first commit of a
+        # run has ``resumed_from``.
         earlier = last_by_run.pop(pending_commit.run, pending_commit)
         last_by_run[pending_commit.run] = replace(pending_commit, resumed_from=earlier.resumed_from)
     commits: list[PendingCommit] = []
@@ -184,11 +190,11 @@ class AsyncOffsetCommitter(Generic[_Item, _Commit]):
         self._on_complete = on_complete
         self._system = system
         self._changed = system.condition()
-        self._added_items: list[_Item] = []
-        self._ready_items: list[_Item] = []
-        self._running = False
+        self._added_items: list[_Item] = []  # since the last ``send``
+        self._ready_items: list[_Item] = []  # to be committed by the thread
+        self._running = False  # whether the thread exists
         self._sync_commit_count = 0  # calls of commit_sync in flight; each one sends the items that waited
-        self._deadline: Deadline | None = None
+        self._deadline: Deadline | None = None  # of the last ``send``
         self._commit_lock = system.lock()  # one request at a time
 
     def add(self, item: _Item) -> None:
@@ -209,9 +215,9 @@ class AsyncOffsetCommitter(Generic[_Item, _Commit]):
             try:
                 self._system.start_thread(self._run, "pyspark-kafka-direct-commits")
                 return
-            except RuntimeError:  # the interpreter is shutting down (Python 3.12)
+            except RuntimeError:  # the interpreter is shutting down (Python 3.12), so it starts no threads
                 pass
-        self._run()
+        self._run()  # in this thread
 
     def wait(self, timeout: float) -> bool:
         """Wait until all items are sent and ``on_complete`` was called; return false after a timeout."""
@@ -227,7 +233,7 @@ class AsyncOffsetCommitter(Generic[_Item, _Commit]):
         try:
             with self._commit_lock:
                 with self._changed:
-                    # Earlier items must not be sent after this one.
+                    # Earlier items must not be sent after this one, so they are sent with it.
                     earlier = [*self._ready_items, *self._added_items]
                     self._ready_items, self._added_items = [], []
                 commit, error = self._commit([*earlier, item], None)

@@ -38,7 +38,7 @@ class BlockedPartitionWarnings:
             self._report(last_stable_offsets, self._ends(last_stable_offsets, "read_uncommitted", deadline), deadline)
 
     def check_unreached(self, high_watermarks: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        """Do the same, given high watermarks that are not reached."""
+        """Warn of blocked partitions, given high watermarks that a log has not reached; may be called often."""
         if self._is_due(high_watermarks):
             self._report(self._ends(high_watermarks, "read_committed", deadline), high_watermarks, deadline)
 
@@ -51,15 +51,18 @@ class BlockedPartitionWarnings:
         high_watermarks: Mapping[TopicPartition, int],
         deadline: Deadline,
     ) -> None:
+        """Warn of the partitions whose last stable offset stays below the high watermark."""
         system = self._cluster.pool.system
         now = system.monotonic()
         if blocked := self._blocked.update(last_stable_offsets, high_watermarks, now):
             transactions = self._open_transactions([each.partition for each in blocked], deadline)
-            self._warn(describe_blocked(blocked, transactions, system.wall_time() - system.monotonic()))
+            clock_offset = system.wall_time() - system.monotonic()
+            self._warn(describe_blocked(blocked, transactions, clock_offset))
 
     def _ends(
         self, partitions: Collection[TopicPartition], isolation_level: IsolationLevel, deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
+        """Return the ends of logs; nothing after an error, because the query does not need them."""
         requested, limit = dict.fromkeys(partitions, LATEST), deadline.limited_to(_REQUEST_SECONDS)
         try:
             return self._cluster.offsets(requested, isolation_level=isolation_level, deadline=limit)

@@ -53,7 +53,7 @@ def fetch_topics(
         pattern = selection.pattern
         return cluster.all_topics(required=lambda name: bool(pattern.occurs_in([name])))
     topics = cluster.topics(selection.topics)
-    # A missing topic is an error then, whose message suggests similar names.
+    # The error about a missing topic suggests similar names, so it needs all topics.
     if strict and len(topics) < len(selection.topics):
         return {**cluster.all_topics(required=selection.topics.__contains__), **topics}
     return topics

@@ -53,9 +53,9 @@ class RangeTaskReader:
         """Yield the Arrow batches of a task with decoded keys and values."""
         decoder = decoded.decoder()
         yield from decoder.decode(self.read(task, decoder.record_columns), task.offsets.topic_partition)
-        malformed = (decoder.take_malformed().total(), decoder.take_schema_errors().total())
-        if any(malformed):
-            self._report(task, malformed={decoded.settings.mode: malformed})
+        records, schema_errors = decoder.take_malformed().total(), decoder.take_schema_errors().total()
+        if records or schema_errors:
+            self._report(task, malformed={decoded.settings.mode: (records, schema_errors)})
 
     def count(self, task: RangeTask, limit: int | None) -> int:
         """Return the number of records of a task, up to a limit."""
@@ -75,8 +75,8 @@ class RangeTaskReader:
     def _report(
         self,
         task: RangeTask,
-        skipped: Mapping[str, int] = _NOTHING,
-        malformed: Mapping[str, tuple[int, int]] = _NOTHING,
+        skipped: Mapping[str, int] = _NOTHING,  # offsets by the cause
+        malformed: Mapping[str, tuple[int, int]] = _NOTHING,  # records and schema errors by the mode
     ) -> None:
         if self.loss_channel is None or not (skipped or malformed):
             return
@@ -85,8 +85,11 @@ class RangeTaskReader:
 
         tp = task.offsets.topic_partition
         totals = ReportedTotals(
-            tuple(LossTotal(*tp, cause, 1, offsets) for cause, offsets in skipped.items()),
-            tuple(MalformedTotal(*tp, mode, *counts) for mode, counts in malformed.items()),
+            losses=tuple(LossTotal(*tp, cause, losses=1, offsets=offsets) for cause, offsets in skipped.items()),
+            malformed=tuple(
+                MalformedTotal(*tp, mode, records=records, schema_errors=schema_errors)
+                for mode, (records, schema_errors) in malformed.items()
+            ),
         )
         REPORTER.report(self.loss_channel, totals)
 

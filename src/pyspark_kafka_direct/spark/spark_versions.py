@@ -1,8 +1,8 @@
 """The differences between versions of Spark that this package depends on.
 
     4.0   the oldest supported version
-    4.1   pushes filters to Python data sources, passes Arrow batches to stream writers, and has moved the classes that
-          write checkpoints to another package
+    4.1   pushes filters to Python data sources, has a base class for stream writers that take Arrow batches, and has
+          moved the classes that write checkpoints to another package
     4.2   passes the start of a batch and a read limit to stream readers, supports Trigger.AvailableNow there, and
           requests the latest offsets for progress reports
 
@@ -63,7 +63,7 @@ def require_spark(feature: str) -> str:
         version = str(import_module("pyspark").__version__)
     except ModuleNotFoundError as error:
         if error.name != "pyspark":
-            raise
+            raise  # PySpark is installed, but not a module that it imports
         raise SparkVersionError(
             f"{feature} needs PySpark {oldest} or newer, and this Python has none. Install the PySpark version of "
             'your cluster, or the newest with: pip install "pyspark-kafka-direct[spark]"'
@@ -83,8 +83,10 @@ def arrow_stream_writer_class() -> type[DataSourceStreamWriter]:
         writer_class: type[DataSourceStreamWriter] = datasource.DataSourceStreamArrowWriter
         return writer_class
 
+    # Spark 4.0 has no such class. It passes Arrow batches to each writer that is a DataSourceArrowWriter, the base
+    # class for batches, even if it is also a stream writer.
     class StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):  # type: ignore[misc]
-        """Spark 4.0 passes Arrow batches to every ``DataSourceArrowWriter``."""
+        """A base class like that of Spark 4.1."""
 
     return StreamArrowWriter
 
@@ -108,8 +110,9 @@ def arrow_udf(function: Callable[[pa.Array], pa.Array], return_type: DataType) -
 def checkpointing_package(jvm: Any) -> Any:
     """Return the JVM package of the classes that write checkpoints."""
     streaming = functools.reduce(getattr, _STREAMING_PACKAGE.split("."), jvm)
-    if not _is_package(streaming.checkpointing.CheckpointFileManager):
+    if not _is_package(streaming.checkpointing.CheckpointFileManager):  # since 4.1
         return streaming.checkpointing
+    # The error names the class as in new versions, because one that lacks both is newer than this package.
     check_internal_class(streaming.CheckpointFileManager, f"{_STREAMING_PACKAGE}.checkpointing.CheckpointFileManager")
     return streaming
 

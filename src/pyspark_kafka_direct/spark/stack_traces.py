@@ -61,7 +61,7 @@ class _ShortTraceback:
     """Replaces the module ``traceback`` in PySpark, and omits the stack traces of errors of this package."""
 
     def __init__(self) -> None:
-        self._trace_is_logged = False
+        self._trace_is_logged = False  # by extract_tb, so that the call that formats the error does not log it again
 
     def __getattr__(self, name: str) -> Any:
         return getattr(traceback, name)

@@ -36,7 +36,8 @@ def stop_at_signal(target: Stoppable, *args: Any, signals: Sequence[int] = (sign
     have no effect, unless the stop has failed: then it is retried. The interpreter waits for the stop before it exits.
 
     If it is called for several targets, such as all queries of an application, it stops all of them, the last one
-    first. Queries that have ended are forgotten at the next call.
+    first. Queries that have ended are forgotten at the next call. Other handlers of these signals are replaced, and are
+    not called any more.
 
     Args:
         target: A StreamingContext, a StreamingQuery, or a continuous query.
@@ -52,25 +53,22 @@ def stop_at_signal(target: Stoppable, *args: Any, signals: Sequence[int] = (sign
     request = _StopRequest(target, args)
     for signal_number in signals:
         previous = signal.getsignal(signal_number)
-        earlier_requests = previous.stops if isinstance(previous, _SignalHandler) else ()
-        signal.signal(
-            signal_number,
-            _SignalHandler(
-                (request, *(each for each in earlier_requests if each.target is not target and not each.has_ended))
-            ),
-        )
+        earlier_requests = previous.requests if isinstance(previous, _SignalHandler) else ()
+        # A request for the same target is replaced, because its arguments may differ.
+        retained = [each for each in earlier_requests if each.target is not target and not each.has_ended]
+        signal.signal(signal_number, _SignalHandler((request, *retained)))
 
 
 class _SignalHandler:
-    """Starts pending stops."""
+    """Stops the targets of all requests that have not been started, or that have failed."""
 
-    def __init__(self, stops: tuple[_StopRequest, ...]) -> None:
-        self.stops = stops
+    def __init__(self, requests: tuple[_StopRequest, ...]) -> None:
+        self.requests = requests
 
     def __call__(self, *_: object) -> None:  # always in the main thread
-        pending = [stop for stop in self.stops if not stop.started]
-        for stop in pending:
-            stop.started = True
+        pending = [request for request in self.requests if not request.started]
+        for request in pending:
+            request.started = True
         if pending:
             threading.Thread(target=_stop_all, args=(pending,), name="pyspark-kafka-direct-stop").start()
 
@@ -79,7 +77,7 @@ class _StopRequest:
     def __init__(self, target: Stoppable, args: tuple[Any, ...]) -> None:
         self.target = target
         self.args = args
-        self.started = False
+        self.started = False  # by a signal; false again after a failure
 
     @property
     def has_ended(self) -> bool:
@@ -90,10 +88,10 @@ class _StopRequest:
             return False
 
 
-def _stop_all(stops: Sequence[_StopRequest]) -> None:
-    for stop in stops:
+def _stop_all(requests: Sequence[_StopRequest]) -> None:
+    for request in requests:
         try:
-            stop.target.stop(*stop.args)
+            request.target.stop(*request.args)
         except Exception:
-            stop.started = False
-            _log.exception("%r failed to stop; the next signal retries", stop.target)
+            request.started = False
+            _log.exception("%r failed to stop; the next signal retries", request.target)

@@ -60,6 +60,7 @@ def is_daemon_worker() -> bool:
 
 def daemon_module() -> ModuleType | None:
     """Return the module of PySpark's daemon that forked this process, if any."""
+    # A forked worker has the main module of the daemon.
     main_module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None)
     return sys.modules[_DAEMON_MODULES[main_module]] if main_module in _DAEMON_MODULES else None
 
@@ -156,6 +157,7 @@ def _freeze_once() -> None:
 
 
 def _request_quick_ack(jvm: socket.socket, phase: str, info: dict[str, int]) -> None:
+    """Request quick acknowledgements after a full collection, such as the daemon's between two tasks."""
     if phase == "stop" and info["generation"] == _FULL_COLLECTION and jvm.fileno() >= 0:
         jvm.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
@@ -180,6 +182,7 @@ class _StderrHandler(logging.Handler):
 
 
 def _has_other_handler(name: str) -> bool:
+    """Return whether the logger or one above it has a handler that is not this package's."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None:
         if any(not isinstance(handler, _StderrHandler) for handler in logger.handlers):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 UNKNOWN_OFFSET: Final = -1
 
+_KEYS: Final = ("firstOffset", "nextOffset", "records", "bytes")  # in the order of PartitionWriteReport's fields
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionWriteReport:
@@ -63,7 +65,11 @@ class BatchWriteReport:
                 for partition, values in values_by_partition.items()
             }
             return cls(report["queryId"], report["batchId"], partitions)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+        ) as error:  # JSON of another form; json.loads and int raise ValueError
             raise ValueError(f"not a write report: {text[:200]!r}") from error
 
 
@@ -79,14 +85,11 @@ def merge_write_reports(
     return merged
 
 
-_KEYS: Final = ("firstOffset", "nextOffset", "records", "bytes")
-
-
 def _merge(one: PartitionWriteReport, other: PartitionWriteReport) -> PartitionWriteReport:
     first_offsets = [report.first_offset for report in (one, other) if report.first_offset != UNKNOWN_OFFSET]
     return PartitionWriteReport(
-        min(first_offsets, default=UNKNOWN_OFFSET),
-        max(one.next_offset, other.next_offset),
-        one.records + other.records,
-        one.bytes + other.bytes,
+        first_offset=min(first_offsets, default=UNKNOWN_OFFSET),
+        next_offset=max(one.next_offset, other.next_offset),
+        records=one.records + other.records,
+        bytes=one.bytes + other.bytes,
     )
