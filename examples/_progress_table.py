@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from _replay import Replay
-    from pyspark_kafka_direct.monitor import Monitor
 
 _SAMPLE_INTERVAL_S = 0.25
 _ROW_INTERVAL_S = 2.0
@@ -48,17 +47,15 @@ class ProgressTable:
 
     Args:
         replay: Writes the records.
-        monitor: Returns the lag of the query.
     """
 
-    def __init__(self, replay: Replay, monitor: Monitor) -> None:
+    def __init__(self, replay: Replay) -> None:
         self.samples: list[LagSample] = []
         self.batches: list[MeasuredBatch] = []
         self.stops: list[tuple[float, float]] = []
         self.read = 0
         self.open_windows = 0
         self._replay = replay
-        self._monitor = monitor
         self._started, self._started_clock = time.monotonic(), time.time()
         self._next_row = 0.0
         self._stopped_at = 0.0
@@ -68,7 +65,7 @@ class ProgressTable:
     @property
     def header(self) -> str:
         """The names of the columns."""
-        return _line("    time    written       read        lag    lag, s  batch    took  records/s  open windows  lag")
+        return _line("    time    written       read        lag  batch    took  records/s  open windows  lag")
 
     @property
     def dropped(self) -> int:
@@ -124,7 +121,7 @@ class ProgressTable:
     def _sample(self, query: StreamingQuery | None, *, last: bool = False) -> bool:
         """Measure, and print a row if one is due; return whether it was."""
         written = self._replay.written
-        batch, duration, rate, seconds_behind = "-", "-", "-", "-"
+        batch, duration, rate = "-", "-", "-"
         progress = None if query is None else query.lastProgress
         if query is not None and progress is not None:
             # Spark before 4.2 formats them as Python literals instead of JSON; this parses both.
@@ -134,14 +131,13 @@ class ProgressTable:
             seconds = progress["batchDuration"] / 1000
             batch, duration = f"{progress['batchId']}", f"{seconds:.1f} s"
             rate = f"{progress['numInputRows'] / max(seconds, 0.001):,.0f}"
-            seconds_behind = self._seconds_behind(query)
         behind = max(written - self.read, 0)
         now = self._now()
         self.samples.append(LagSample(now, behind))
         self._max_behind = max(self._max_behind, behind)
         bar = "█" * round(_BAR * behind / self._max_behind)
         row = (
-            f"{now:6.1f} s {written:10,} {self.read:10,} {behind:10,} {seconds_behind:>9} {batch:>6} {duration:>7} "
+            f"{now:6.1f} s {written:10,} {self.read:10,} {behind:10,} {batch:>6} {duration:>7} "
             f"{rate:>10} {self.open_windows:13,}  {bar:<{_BAR}}"
         )
         due = last or now >= self._next_row
@@ -152,13 +148,6 @@ class ProgressTable:
         elif due:
             print(f"      {row.rstrip()}", flush=True)
         return due
-
-    def _seconds_behind(self, query: StreamingQuery) -> str:
-        lag = self._monitor.lag(query)
-        if lag is None or lag.run_id != str(query.runId):
-            return "-"
-        seconds = lag.sources[0].max_seconds_behind
-        return "-" if seconds is None else f"{seconds:.1f} s"
 
     def _now(self) -> float:
         return time.monotonic() - self._started

@@ -17,7 +17,6 @@ import _flights
 import _lag_chart
 from _progress_table import ProgressTable
 from _replay import Replay
-from pyspark_kafka_direct import enable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,9 +90,8 @@ def run(steps: Steps, spark: SparkSession, servers: str, topics: _flights.Topics
 def _replay(steps: Steps, spark: SparkSession, servers: str, topics: _flights.Topics,
             records: Sequence[_flights.Record], checkpoint: Path) -> ProgressTable:  # fmt: skip
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    monitor = enable(spark)
     with Replay(servers, topics.replayed, records, RATE) as replay:
-        table = ProgressTable(replay, monitor)
+        table = ProgressTable(replay)
 
         def run_until(done: Callable[[], bool]) -> None:
             query = start_query(spark, servers, topics, checkpoint)

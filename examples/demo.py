@@ -96,7 +96,7 @@ def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path
             steps.say(f"{count:,} records, {distinct:,} different flights, {_flights.FLIGHTS:,} in the file: {result}")
         with steps.step("Writing Parquet"):
             flights.write.mode("overwrite").parquet(str(output / "flights.parquet"))
-        with steps.step("Counting departures and their delay by origin and hour"):
+        with steps.step("Counting departures, without cancelled flights, and their delay by origin and hour"):
             rows = delays(flights)
             steps.say(as_table(rows))
             _delay_chart.draw(rows, output / "delays.png")

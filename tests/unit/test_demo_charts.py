@@ -43,7 +43,7 @@ def test_the_label_of_a_short_stop_is_not_in_the_chart(
 def test_a_live_row_does_not_wrap(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    table = importlib.import_module("_progress_table").ProgressTable(SimpleNamespace(written=1000), monitor=None)
+    table = importlib.import_module("_progress_table").ProgressTable(SimpleNamespace(written=1000))
     monkeypatch.setenv("COLUMNS", "200")
     table.show_until(None, lambda: True, 1)
     assert "\u2588" in capsys.readouterr().out
