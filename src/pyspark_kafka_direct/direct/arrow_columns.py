@@ -36,24 +36,14 @@ def arrow_columns(
 ) -> ArrowColumns:
     """Validate the arguments of ``KafkaRDD.arrow``, and fetch the schemas to read with from a registry.
 
-    ``payloads`` are the arguments with names of the data source's options, ``topic`` is the only one that is read, and
-    ``security`` are the settings of the brokers.
+    ``payloads`` are the arguments with names of the data source's options. ``topic`` is that of all ranges, or ``None``
+    if they have several: a registry finds a schema by the topic. ``security`` are the settings of the brokers.
     """
-    from pyspark_kafka_direct.records.columns import check_columns
-
-    if isinstance(columns, str):
-        raise OptionError(f"arrow(columns=...) takes a list of names: [{columns!r}]")
-    names = _DEFAULT_COLUMNS if columns is None else tuple(columns)
-    try:
-        check_columns([name for name in names if name != ERROR_COLUMN])
-    except ValueError as error:
-        raise OptionError(f"arrow(columns=...): {error}") from None
-    if names.count(ERROR_COLUMN) > 1:
-        raise OptionError(f"arrow(columns=...): a column is named twice: {', '.join(names)}")
+    names = _DEFAULT_COLUMNS if columns is None else _checked_names(columns)
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"arrow(options=...) takes a dict of names and values, got {type(options).__name__}")
     if ERROR_COLUMN not in names and not any(payloads.values()) and not options:
-        return ArrowColumns(names)
+        return ArrowColumns(names)  # nothing is decoded, so the slow imports below are not needed
     from pyspark_kafka_direct.options.config_option import ConfigSource
     from pyspark_kafka_direct.options.payload_parser import REGISTRY_TABLE, parse_payload_arguments
     from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
@@ -64,3 +54,19 @@ def arrow_columns(
             raise OptionError(f"arrow(options=...): {name} is not an option of a schema registry")
     parsed = parse_payload_arguments({**payloads, **(options or {})}, topic=topic, security=security)
     return ArrowColumns(names, decoded_columns(names, with_reader_schemas(parsed)))
+
+
+def _checked_names(columns: Sequence[str]) -> tuple[str, ...]:
+    from pyspark_kafka_direct.records.columns import check_columns
+
+    if isinstance(columns, str):
+        raise OptionError(f"arrow(columns=...) takes a list of names: [{columns!r}]")
+    names = tuple(columns)
+    try:
+        # A Kafka record has no column for errors: the payload decoder adds it.
+        check_columns([name for name in names if name != ERROR_COLUMN])
+    except ValueError as error:
+        raise OptionError(f"arrow(columns=...): {error}") from None
+    if names.count(ERROR_COLUMN) > 1:
+        raise OptionError(f"arrow(columns=...): a column is named twice: {', '.join(names)}")
+    return names

@@ -35,11 +35,13 @@ class BatchReportListener(StreamingListener):
         """Report the batch."""
         try:
             batch = batchCompleted.batchInfo()
+            # None if no output needed the stream in this batch, for example between two slides of a window.
             input_info = batch.streamIdToInputInfo().get(self._input_id)
-            has_failed = any(each.failureReason() for each in batch.outputOperationInfos().values())
+            # A failed batch is not reported, because its records would count as processed. A restart runs it again.
+            has_failed = any(output.failureReason() for output in batch.outputOperationInfos().values())
             if input_info is not None and not has_failed:
                 self._reporter.batch_ended(self._report(batch, input_info.numRecords()))
-        except Exception as error:
+        except Exception as error:  # must not reach Spark's listener bus
             _log.warning("the monitor misses a batch: %s", error)
 
     def _report(self, batch: Any, records: int) -> BatchReport:

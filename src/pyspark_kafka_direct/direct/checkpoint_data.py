@@ -36,16 +36,17 @@ class StreamCheckpointData:
     # its batches become empty, and the next batch starts at the offsets where they started. Only the outcome of
     # completed generations is pickled: a generation in progress is pickled as a failed one.
 
+    # Not pickled: `_init_transient` sets them for a new and for a restored stream.
     _generation_ms: int | None  # the time of the batch that Spark is generating
     _generation_batches: set[int]  # the times of the batches planned in that generation
-    _position_before: StreamPosition  # the position of the stream before that generation
+    _position_before: StreamPosition  # the position before the first of these batches, if there is one
     _no_requests_since_ms: int | None  # the first of the latest generations without a request for ranges, if any
 
     def __init__(self) -> None:
         self._position = _NO_POSITION
         self._batches: dict[int, tuple[OffsetRange, ...]] = {}
-        self._newest_batch_ms = _NO_BATCH
-        self._newest_forgotten_ms = _NO_BATCH
+        self._newest_batch_ms = _NO_BATCH  # the latest time with ranges, which may be empty
+        self._newest_forgotten_ms = _NO_BATCH  # the latest time whose ranges were dropped
         self._init_transient()
 
     @property
@@ -63,7 +64,8 @@ class StreamCheckpointData:
 
     def end_generation(self) -> None:
         """Record that Spark has generated the batch and submits its jobs."""
-        if self._generation_ms is None or self._generation_ms <= self._newest_batch_ms:
+        requested_no_ranges = self._generation_ms is not None and self._generation_ms > self._newest_batch_ms
+        if not requested_no_ranges:
             self._no_requests_since_ms = None
         elif self._no_requests_since_ms is None:
             self._no_requests_since_ms = self._generation_ms
@@ -86,7 +88,7 @@ class StreamCheckpointData:
         """Return the ranges of a batch, or ``None`` if the caller has to plan the batch now."""
         # Two kinds of batches are planned: the batch that is being generated, and earlier batches whose generations
         # requested no ranges, because a window slides by several batches. For any other unknown batch, the generation
-        # failed. Such a batch is empty, and a later batch reads its records. If a window that looks back planned it
+        # failed. Such a batch stays empty, and a later batch reads its records. If a window that looks back planned it
         # now, outputs without a window would never get its records.
         planned = self._batches.get(time_ms)
         if planned is not None:
@@ -97,15 +99,15 @@ class StreamCheckpointData:
                 "as Spark keeps its batches. To keep them longer, call ssc.remember()"
             )
         if time_ms < self._newest_batch_ms:
-            return ()
+            return ()  # a later batch has its records, or gets them
         if self._generation_ms is None:
             raise KafkaDirectError(_NO_GENERATION.format(time_ms=time_ms))
         if time_ms > self._generation_ms:
             raise KafkaDirectError(_NOT_YET_GENERATED.format(time_ms=time_ms, generation_ms=self._generation_ms))
-        was_skipped = self._no_requests_since_ms is not None and time_ms >= self._no_requests_since_ms
-        if time_ms == self._generation_ms or was_skipped:
+        had_no_request = self._no_requests_since_ms is not None and time_ms >= self._no_requests_since_ms
+        if time_ms == self._generation_ms or had_no_request:
             return None
-        self._batches[time_ms] = ()
+        self._batches[time_ms] = ()  # stays empty, also if a later window requests it
         self._newest_batch_ms = time_ms
         return ()
 
@@ -129,7 +131,7 @@ class StreamCheckpointData:
         self._newest_batch_ms = max(self._newest_batch_ms, time_ms)
         self._position = StreamPosition(
             {offset_range.topic_partition: offset_range.until_offset for offset_range in planned},
-            {**topic_ids, **self._position.topic_ids},
+            {**topic_ids, **self._position.topic_ids},  # the first id of each topic stays, to detect a recreated topic
         )
 
     def forget_batches(self, is_needed: Callable[[int], bool]) -> list[int]:
@@ -146,6 +148,7 @@ class StreamCheckpointData:
 
     def __getstate__(self) -> dict[str, Any]:
         # Topic indexes and plain integers keep this small: a thousand partitions take a few KiB per batch.
+        # A generation in progress is pickled as a failed one.
         position = self._position_before if self._generation_batches else self._position
         batches = self._batches | self._empty_if_failed()
         topics = sorted(
@@ -182,12 +185,13 @@ class StreamCheckpointData:
 
     def _empty_if_failed(self) -> dict[int, tuple[OffsetRange, ...]]:
         """Return empty ranges for the batches in progress, except batches that an earlier generation planned."""
-        return {
-            time_ms: ()
-            for time_ms in self.unfinished_batches()
-            if time_ms in self._generation_batches
-            or (time_ms not in self._batches and time_ms > self._newest_forgotten_ms)
-        }
+
+        # After a restart Spark generates some batches again, so the ranges are known, or were already dropped.
+        def is_of_earlier_generation(time_ms: int) -> bool:
+            is_known = time_ms in self._batches or time_ms <= self._newest_forgotten_ms
+            return is_known and time_ms not in self._generation_batches
+
+        return {time_ms: () for time_ms in self.unfinished_batches() if not is_of_earlier_generation(time_ms)}
 
     def _init_transient(self) -> None:
         """Initialize the attributes that are not pickled."""
@@ -240,10 +244,13 @@ class UnwrittenBatches:
     ``spark.streaming.concurrentJobs`` that may be a batch that was done long after later ones.
     """
 
+    # Spark writes checkpoints one after the other, and requests the last one of a batch when its jobs are done. So a
+    # batch that is done has all its checkpoints if a batch that was submitted after that moment has all of them.
+
     def __init__(self) -> None:
-        # By batch: when its jobs were found to be done, the first time of the batches that were not submitted yet.
+        # By batch: when its jobs were found to be done, the first time that was not submitted yet; None: not done.
         self._done_at: dict[int, int | None] = {}
-        self._failed: set[int] = set()  # pending, although their jobs have ended: no checkpoint follows
+        self._failed: set[int] = set()  # stay pending, although their jobs have ended: no checkpoint follows
 
     def oldest(
         self, now_ms: int, processed_ms: int | None, pending: Collection[int], is_done: Callable[[int], bool]
@@ -255,7 +262,7 @@ class UnwrittenBatches:
         """
         pending = set(pending)
         self._failed &= pending
-        for time_ms in {now_ms, *pending} - self._failed:
+        for time_ms in {now_ms, *pending} - self._failed:  # a failed batch must not be added again
             self._done_at.setdefault(time_ms, None)
         newest = max(self._done_at)
         # The first time that is not submitted yet; a window that looks back requests an earlier batch than the newest.
@@ -264,8 +271,9 @@ class UnwrittenBatches:
             done_at = self._done_at[time_ms]
             if done_at is None:
                 if time_ms == now_ms or (time_ms in pending and not is_done(time_ms)):
-                    break
-                self._failed |= {time_ms} & pending
+                    break  # it remains, and later batches cannot be the oldest
+                if time_ms in pending:
+                    self._failed.add(time_ms)
                 self._done_at[time_ms] = next_ms
             elif processed_ms is not None and processed_ms >= done_at:
                 del self._done_at[time_ms]  # a batch that was generated later has all its checkpoints

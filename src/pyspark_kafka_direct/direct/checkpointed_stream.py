@@ -59,7 +59,9 @@ class CheckpointedStream:
     # next batch or writes its checkpoint without end_generation, the generation has failed, and
     # roll_back_failed_generation discards the batches that were planned in it.
 
+    # Not pickled: `_init_transient` sets them for a new and for a restored stream, and also the two locks.
     _client: StreamClient | None
+    _deleted_offset_counts: dict[int, int]  # by batch, until Spark gets the batch's input info
     _warned_of_secrets: bool
     context_binding: ContextBinding | None  # None until the first batch after a restart
     stop_signal: StopSignal
@@ -90,7 +92,7 @@ class CheckpointedStream:
         if ranges is not None:
             return ranges
         with self._planning_lock:
-            with self._lock:
+            with self._lock:  # another thread may have planned the batch while this one waited
                 ranges, position = self._state.find_ranges(time_ms), self._state.position
             if ranges is None:
                 self.client.commits.send()  # as Spark does: queued offsets are committed when the next batch is planned
@@ -205,8 +207,9 @@ class CheckpointedStream:
         self._init_transient(SYSTEM)
 
     def _warn_of_secrets(self) -> None:
+        """Warn once if the checkpoint gets passwords; what a user's own strategy pickles is not known."""
         parameters_in_checkpoint = getattr(self.spec.strategy, "has_literal_parameters", False)
-        client = self._client
+        client = self._client  # only a client has parsed the parameters
         if parameters_in_checkpoint and client is not None and client.contains_secrets and not self._warned_of_secrets:
             self._warned_of_secrets = True
             _log.warning(
@@ -222,7 +225,7 @@ class CheckpointedStream:
         self._lock = system.reentrant_lock()
         self._planning_lock = system.lock()
         self._client = None
-        self._deleted_offset_counts: dict[int, int] = {}
+        self._deleted_offset_counts = {}
         self.stop_signal = StopSignal(system)
         self.context_binding = None
 

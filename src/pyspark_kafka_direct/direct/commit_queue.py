@@ -72,7 +72,7 @@ class CommitQueue:
     def commit_sync(self, ranges: Iterable[OffsetRange]) -> None:
         """Commit the end offsets of these ranges together with the queued ones, and wait for the response."""
         self._require_group("commitSync")
-        self._committer.commit_sync(_CommitCall(_end_offsets(ranges, "commitSync"), None))
+        self._committer.commit_sync(_CommitCall(_end_offsets(ranges, "commitSync"), callback=None))
 
     def _commit(self, offsets: Mapping[TopicPartition, int], deadline: Deadline | None) -> None:
         assert self._group is not None
@@ -104,7 +104,7 @@ def _highest_offsets(calls: Sequence[_CommitCall]) -> dict[TopicPartition, int]:
 
 def _end_offsets(ranges: Iterable[OffsetRange], method: str) -> dict[TopicPartition, int]:
     """Return the highest end offset of each partition; ``method`` is for the error message."""
-    range_list = list(ranges) if isinstance(ranges, Iterable) else [ranges]
+    range_list = list(ranges) if isinstance(ranges, Iterable) else [ranges]  # checked below
     for offset_range in range_list:
         if not isinstance(offset_range, OffsetRange):
             raise OptionError(
@@ -120,7 +120,7 @@ def _end_offsets(ranges: Iterable[OffsetRange], method: str) -> dict[TopicPartit
 def _notify_callbacks(
     calls: Sequence[_CommitCall], offsets: Mapping[TopicPartition, int], error: Exception | None
 ) -> None:
-    if error is not None and any(call.callback is None for call in calls):
+    if error is not None and any(call.callback is None for call in calls):  # a callback gets the error instead
         _log.warning("offsets were not committed; the next commit includes them: %s", error)
     for call in calls:
         if call.callback is None:

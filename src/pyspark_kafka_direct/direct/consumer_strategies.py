@@ -99,6 +99,7 @@ class ConsumerStrategies:
         if not isinstance(topics, Iterable):
             raise OptionError(f"Subscribe takes a list of topic names, got {topics!r}")
         names = [topics] if isinstance(topics, str) else list(topics)
+        # A comma would separate two names in the list that is parsed below.
         if not names or not all(isinstance(name, str) and name.strip() and "," not in name for name in names):
             raise OptionError(f"Subscribe takes a list of topic names, got {names!r}")
         return _Subscribe(subscription.parse_subscribe(",".join(names), "Subscribe"), kafkaParams, offsets)
@@ -209,7 +210,7 @@ class _BaseConsumerStrategy(ABC):
         self, cluster: ClusterClient, current_offsets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | None]:
         """Return the partitions to read, each with its starting offset, or ``None`` if the user has set none."""
-        if current_offsets:
+        if current_offsets:  # of a stream that resumes, as in Spark
             return dict(current_offsets)
         assigned = self._existing_partitions(cluster, self.assigned(cluster))
         unassigned = sorted(tp for tp in self._offsets if tp not in assigned)
@@ -252,6 +253,7 @@ class _Subscribe(_BaseConsumerStrategy):
     ) -> Collection[TopicPartition]:
         if {tp.topic for tp in assigned} >= set(self._selection.topics):
             return assigned.keys()
+        # A topic is missing, or the broker that responded lags behind.
         return _select_among_all(self._selection, cluster)
 
 
@@ -285,6 +287,7 @@ class _Assign(_BaseConsumerStrategy):
     ) -> Collection[TopicPartition]:
         if len(assigned) == len(self._selection.partitions):
             return assigned.keys()
+        # A partition is missing, or the broker that responded lags behind.
         return _select_among_all(self._selection, cluster)
 
 

@@ -139,6 +139,7 @@ class DirectKafkaInputDStream(TransformedDStream[Any], CanCommitOffsets):
         Args:
             func: Called with the batch's KafkaRDD, or with the batch time and the KafkaRDD. Its result is ignored.
         """
+        # Not super().foreachRDD, because it takes only functions with __code__.
         foreach = ForeachKafkaRdd((self._stream_id,), func)
         function = TransformFunction(self._sc, foreach, self._jrdd_deserializer)  # type: ignore[no-untyped-call]
         assert self._ssc._jvm is not None
@@ -168,6 +169,7 @@ class DirectKafkaInputDStream(TransformedDStream[Any], CanCommitOffsets):
         stream_ids = (self._stream_id, other._stream_id if isinstance(other, DirectKafkaInputDStream) else None)
         with_kafka_rdds = TransformKafkaRdd(stream_ids, func)
 
+        # A function, because DStream.transformWith counts the arguments in __code__, which an object lacks.
         def transform(time: Any, rdd: Any, other_rdd: Any) -> Any:
             return with_kafka_rdds(time, rdd, other_rdd)
 
@@ -208,7 +210,8 @@ class DirectKafkaInputDStream(TransformedDStream[Any], CanCommitOffsets):
             OptionError: As by ``KafkaRDD.arrow``.
             SchemaRegistryError: As by ``KafkaRDD.arrow``.
         """
-        inspect.signature(KafkaRDD.arrow).bind(None, columns, **payloads)  # raises TypeError for an unknown name
+        self_argument = None
+        inspect.signature(KafkaRDD.arrow).bind(self_argument, columns, **payloads)  # TypeError for an unknown name
         return self.transform(partial(_read_arrow, arrow_columns(columns, payloads, options)))
 
     def __reduce__(self) -> tuple[type[DirectStreamReference], tuple[str]]:
@@ -243,11 +246,11 @@ def create_direct_stream(
     spec = StreamSpec(
         strategy,
         locations,
-        default_per_partition_config(conf) if config is None else config,
-        interval_ms / 1000,
-        key_decoder,
-        value_decoder,
-        assume_consecutive_of(conf) if assume_consecutive is None else assume_consecutive,
+        config=default_per_partition_config(conf) if config is None else config,
+        batch_seconds=interval_ms / 1000,
+        key_decoder=key_decoder,
+        value_decoder=value_decoder,
+        assume_consecutive=assume_consecutive_of(conf) if assume_consecutive is None else assume_consecutive,
     )
     stream = CheckpointedStream(uuid.uuid4().hex, spec, create_rate_controller(conf, interval_ms))
     try:
@@ -359,7 +362,7 @@ def _takes_time(function: Callable[..., Any], rdd_count: int) -> bool:
         return False
     kinds = [parameter.kind for parameter in parameters if parameter.default is parameter.empty]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return False
+        return False  # *args take any number: as for a builtin, only the RDDs are passed
     required = len([kind for kind in kinds if kind is not inspect.Parameter.VAR_KEYWORD])
     if required not in (rdd_count, rdd_count + 1):
         raise OptionError(

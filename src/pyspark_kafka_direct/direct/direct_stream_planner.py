@@ -136,6 +136,7 @@ def plan_direct_batch(position: StreamPosition, offset_reader: DirectOffsetReade
         else:
             if are_topic_ids_current(batch.topic_ids, offset_reader.known_topic_ids):
                 return batch
+            # A broker lags behind, or a topic was recreated: ids and offsets may be of different topics.
             failure = contradicting_metadata_error(assigned)
         offset_reader.wait()
     raise failure
@@ -164,19 +165,19 @@ def decide_start_offsets(
     warnings: list[str] = []
     for tp, explicit_offset in sorted(explicit.items()):
         log = logs[tp]
-        offset = committed.get(tp)
+        committed_offset = committed.get(tp)
         if explicit_offset is not None:
             _check_explicit(tp, explicit_offset, log)
             offsets[tp] = explicit_offset
-        elif offset is not None and log.contains(offset):
-            offsets[tp] = offset
+        elif committed_offset is not None and log.contains(committed_offset):
+            offsets[tp] = committed_offset
         elif reset != "none":
             offsets[tp] = log.start if reset == "earliest" else log.readable_end
-            if offset is not None:
+            if committed_offset is not None:
                 start = f"it starts at {offsets[tp]} (auto.offset.reset={reset})"
-                warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; {start}")
-        elif offset is not None:
-            _reject_committed(tp, offset, log, group)
+                warnings.append(f"{_out_of_range_text(tp, committed_offset, log, group)}; {start}")
+        elif committed_offset is not None:
+            _reject_committed(tp, committed_offset, log, group)
     missing = sorted(tp for tp in explicit if tp not in offsets)
     if missing:
         reason = "there is no group.id" if group is None else f"the group {group!r} has not committed one"
@@ -206,18 +207,21 @@ def decide_new_partition_offsets(
     offsets: dict[TopicPartition, int] = {}
     warnings: list[str] = []
     for tp, log in sorted(logs.items()):
-        offset = committed.get(tp)
-        if offset is not None and not log.contains(offset):
+        committed_offset = committed.get(tp)
+        if committed_offset is not None and log.contains(committed_offset):
+            offsets[tp] = committed_offset
+            continue
+        offsets[tp] = log.start
+        if committed_offset is not None:
             if reset == "none":
-                _reject_committed(tp, offset, log, group)
-            warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {log.start} (the log start)")
-            offset = None
-        elif offset is None and log.start > 0:
+                _reject_committed(tp, committed_offset, log, group)
+            reason = _out_of_range_text(tp, committed_offset, log, group)
+            warnings.append(f"{reason}; it starts at {log.start} (the log start)")
+        elif log.start > 0:
             warnings.append(
                 f"data loss: the new partition {tp} starts at offset {log.start}, its records before that were removed "
                 "before they were read"
             )
-        offsets[tp] = log.start if offset is None else offset
     return StartOffsets(offsets, tuple(warnings))
 
 
@@ -249,7 +253,7 @@ def _limited_ends(
     """Return the ends within the limits, and the log starts after the batch's start, which only a limit needs."""
     limits = offset_reader.record_limits(from_offsets, ends)
     if limits is None:
-        return ends, {}
+        return ends, {}  # saves the requests for log starts
     later_log_starts = expired_log_starts(from_offsets, ends, offset_reader.log_starts)
     if not later_log_starts:
         return clamp_ends(from_offsets, ends, limits), {}
@@ -272,6 +276,7 @@ def _confirmed_partitions(
 
 
 def _check_not_lost(position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None]) -> None:
+    """Raise DataLossError if a partition of the stream is missing, or its topic was recreated."""
     _losses().report_lost(
         _lost_partitions(position, assigned), topic_ids_by_partition(position.offsets, position.topic_ids)
     )

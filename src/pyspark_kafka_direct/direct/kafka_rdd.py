@@ -124,7 +124,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
         poll_timeout_ms: int,
     ) -> None:
         fetch = parameters.fetch
-        if parameters.poll_timeout_ms is None:
+        if parameters.poll_timeout_ms is None:  # kafkaParams do not set it
             fetch = replace(fetch, poll_timeout_ms=poll_timeout_ms)
         self._reader = RangeTaskReader(parameters.executor_connection, fetch, find_loss_channel())
         super().__init__(tasks, ReadRecords(self._reader, key_decoder, value_decoder))

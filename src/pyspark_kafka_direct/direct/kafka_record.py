@@ -113,13 +113,15 @@ class KafkaRecord:
                 offset=self.offset,
             )
             if (this_frame := error.__traceback__) is not None and this_frame.tb_next is not None:
-                # Errors of this package are reported without their cause, but the user needs the decoder's traceback.
+                # Errors of this package are reported without their cause, but the user needs the decoder's traceback,
+                # without the frame of this method.
                 failure.add_note("".join(traceback.format_exception(error.with_traceback(this_frame.tb_next))).rstrip())
             raise failure from error
         column.decoded[self._row] = value
         return value
 
     def _fields(self) -> tuple[Any, ...]:
+        """Return all fields, as ``_unpickle_record`` takes them: timestamp and leader epoch as in the columns."""
         position = (self.topic, self.partition, self.offset)
         columns, row = self._columns, self._row
         times = (columns.timestamps[row], columns.timestamp_types[row])
@@ -166,6 +168,7 @@ def kafka_records(
         keys=_DecodedColumn("key", keys, key_decoder),
         values=_DecodedColumn("value", values, value_decoder),
         headers=_NullHeadersColumn() if headers.null_count == len(headers) else _HeadersColumn(headers),
+        # Python integers have no null, so -1 stands for an unknown epoch, as in Kafka.
         leader_epochs=integer_values(leader_epochs.fill_null(-1) if leader_epochs.null_count else leader_epochs, "i"),
     )
     return map(KafkaRecord, [columns] * batch.num_rows, range(batch.num_rows))
@@ -225,7 +228,7 @@ class _DecodedColumn:
     @classmethod
     def of_value(cls, value: object) -> _DecodedColumn:
         """Return the column of a single decoded value."""
-        column = cls("", None, None)
+        column = cls("", column=None, decoder=None)  # only errors of a decoder need the name
         column.rows = (value,)
         return column
 
@@ -240,6 +243,8 @@ class _DecodedColumn:
 
 
 class _HeadersColumn:
+    """Headers, which are converted from Arrow at each access, because most functions do not need them."""
+
     __slots__ = ("_column",)
 
     def __init__(self, column: pa.ListArray) -> None:
@@ -251,6 +256,8 @@ class _HeadersColumn:
 
 
 class _NullHeadersColumn:
+    """The headers of a batch in which no record has any; its rows are faster than those of ``_HeadersColumn``."""
+
     __slots__ = ()
 
     def __getitem__(self, row: int) -> HeaderPairs:
@@ -261,13 +268,14 @@ def _unpickle_record(  # noqa: PLR0917 - with the arguments of KafkaRecord.__red
     topic: str,
     partition: int,
     offset: int,
-    timestamp: int,
+    timestamp: int,  # microseconds, as in the columns
     timestamp_type: int,
     key: object,
     value: object,
     headers: HeaderPairs,
     leader_epoch: int,
 ) -> KafkaRecord:
+    """Return a record as the only row of its own columns; key and value are already decoded."""
     columns = _RecordColumns(
         topic,
         partition,

@@ -89,7 +89,7 @@ class KafkaUtils:
         for partition in partitions:
             try:
                 cluster.partition(partition)
-            except TopicNotFoundError as error:
+            except TopicNotFoundError as error:  # several brokers have confirmed it, unless failOnDataLoss=false
                 if parameters.fetch.fail_on_data_loss:
                     raise
                 _log.warning("%s: %s Its tasks skip it if brokers confirm that.", partition, error.message)
@@ -161,11 +161,13 @@ class KafkaUtils:
 def _fetch_topics(
     cluster: ClusterClient, partitions: Collection[TopicPartition], *, confirm_missing: bool
 ) -> dict[str, TopicMetadata]:
-    """Return metadata of the topics, without those that several brokers confirm to be missing."""
+    """Return metadata of existing topics; with ``confirm_missing``, several brokers confirm which are missing."""
     for _ in range(MAX_METADATA_RESPONSES):
         topics = cluster.topics({tp.topic for tp in partitions})
-        missing = dict.fromkeys(set(partitions).difference(existing_partitions(topics, partitions)))
-        if not missing or not confirm_missing or missing.keys() <= cluster.confirm_missing(missing):
+        missing = set(partitions).difference(existing_partitions(topics, partitions))
+        if not missing or not confirm_missing:
+            return topics
+        if missing <= cluster.confirm_missing(dict.fromkeys(missing)):  # without topic ids, which are not known yet
             return topics
         cluster.pool.system.sleep(contradiction_pause(0.0))  # `confirm_missing` has chosen another broker
     raise contradicting_metadata_error(partitions)

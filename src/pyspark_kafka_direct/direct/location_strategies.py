@@ -94,7 +94,7 @@ class PreferFixed(LocationStrategy):
             if not isinstance(host, str) or not host:
                 raise OptionError(f"{_PREFER_FIXED_USAGE}, got {key!r}: {host!r}")
             hosts[partition] = host
-        object.__setattr__(self, "hosts", MappingProxyType(hosts))
+        object.__setattr__(self, "hosts", MappingProxyType(hosts))  # the dataclass is frozen
 
     def __hash__(self) -> int:
         return hash(frozenset(self.hosts.items()))
@@ -170,7 +170,7 @@ def preferred_location(
 ) -> str | None:
     """Return the preferred executor of a partition, always the same one while the executors stay the same."""
     # The executors are sorted, as parse_executors returns them. If the partition has no preferred host, or if no
-    # executor runs on that host, the choice is from all executors.
+    # executor runs on that host, the choice is from all executors. As in Spark, a hash chooses one.
     host = hosts.get(partition)
     candidates = [executor for executor in executors if executor.host == host] or executors
     return candidates[java_hash_code(partition) % len(candidates)].location if candidates else None
@@ -199,7 +199,8 @@ def create_task_rdd(sc: SparkContext, tasks: Sequence[object], locations: Iterab
     elements = to_scala_seq([serializer.dumps(task) for task in tasks])
     hosts = [location for location in locations if location is not None]
     if hosts:
-        scala_rdd = scala_context.makeRDD(elements.zip(to_scala_seq(hosts).grouped(1).toSeq()), any_class)
+        host_lists = to_scala_seq(hosts).grouped(1).toSeq()  # one host for each task
+        scala_rdd = scala_context.makeRDD(elements.zip(host_lists), any_class)
     else:
         scala_rdd = scala_context.makeRDD(elements, len(tasks), any_class)
     return RDD(_java_class(sc, "org.apache.spark.api.java.JavaRDD").fromRDD(scala_rdd, any_class), sc, serializer)
@@ -226,9 +227,9 @@ def _java_class(sc: SparkContext, name: str) -> Any:
 def _java_string_hash_code(string: str) -> int:
     """Return ``String.hashCode`` as an unsigned number."""
     result = 0
-    units = string.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        result = (31 * result + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    utf16 = string.encode("utf-16-be", "surrogatepass")  # Java hashes UTF-16 code units, of two bytes
+    for index in range(0, len(utf16), 2):
+        result = (31 * result + (utf16[index] << 8 | utf16[index + 1])) & 0xFFFFFFFF
     return result
 
 

@@ -111,7 +111,7 @@ class RateController:
     # The controller is pickled with the stream, and keeps its rate after a restart. (Spark's controller keeps the state
     # of the estimator but loses the rate, so the first batch after a restart has the initial rate, or no limit.)
 
-    _attached: tuple[StreamingContext, int] | None
+    _attached: tuple[StreamingContext, int] | None  # the context and stream of the listener; not pickled
 
     def __init__(self, estimator: PIDRateEstimator, initial_rate: float = 0) -> None:
         self.initial_rate = initial_rate  # records per second until the first estimate; 0 for no limit
@@ -173,10 +173,12 @@ class _RateListener(StreamingListener):
         try:
             batch = batchCompleted.batchInfo()
             input_info = batch.streamIdToInputInfo().get(self._stream_id)
-            delays = batch.processingDelay(), batch.schedulingDelay()
-            if input_info is None or min(delays) < 0:  # the batch has no input of the stream, or no job of it started
-                return
-            self._controller.batch_completed(batch.processingEndTime(), input_info.numRecords(), *delays)
+            processing_delay_ms, scheduling_delay_ms = batch.processingDelay(), batch.schedulingDelay()
+            has_run = processing_delay_ms >= 0 and scheduling_delay_ms >= 0  # negative: no job of the batch has started
+            if input_info is not None and has_run:  # None: the batch has no input of this stream
+                self._controller.batch_completed(
+                    batch.processingEndTime(), input_info.numRecords(), processing_delay_ms, scheduling_delay_ms
+                )
         except Exception as error:
             _log.warning("backpressure ignores a batch: %s", error)
 

@@ -123,27 +123,36 @@ class _StopHook:
         self.stop_callbacks: list[Callable[[], None]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        gracefully = kwargs.get("stopGraceFully", args[1] if len(args) > 1 else False)
+        seconds = _GRACEFUL_PLANNING_SECONDS if _stops_gracefully(args, kwargs) else _PLANNING_SECONDS
         for stream in self.streams:
-            stream.stop_signal.request_stop(_GRACEFUL_PLANNING_SECONDS if gracefully else _PLANNING_SECONDS)
+            stream.stop_signal.request_stop(seconds)
         try:
-            try:
-                self._stop(*args, **kwargs)
-            finally:
-                flush_commits(self.streams, FLUSH_TIMEOUT_SECONDS)
-            for on_stopped in self.stop_callbacks:
-                on_stopped()
-            self.streams, self.stop_callbacks = [], []
+            self._stop_and_flush(*args, **kwargs)
         except Exception:  # for example a stop within a listener: Spark continues to run
             for stream in self.streams:
                 stream.stop_signal.cancel_stop()
             raise
+        for on_stopped in self.stop_callbacks:
+            on_stopped()
+        self.streams, self.stop_callbacks = [], []
+
+    def _stop_and_flush(self, *args: Any, **kwargs: Any) -> None:
+        """Call Spark's stop, and send the queued commits even if it fails; only an error of Spark is raised."""
+        try:
+            self._stop(*args, **kwargs)
+        finally:
+            flush_commits(self.streams, FLUSH_TIMEOUT_SECONDS)
 
     def forget(self, stream: StoppableStream, on_stopped: Callable[[], None]) -> None:
         """Remove a stream whose streaming context is stopped."""
         if stream in self.streams:
             self.streams.remove(stream)
             self.stop_callbacks.remove(on_stopped)
+
+
+def _stops_gracefully(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return the second argument of ``StreamingContext.stop``; ``SparkContext.stop`` has no arguments."""
+    return bool(kwargs.get("stopGraceFully", args[1] if len(args) > 1 else False))
 
 
 def _stop_hook_of(context: StreamingContext | SparkContext) -> _StopHook:

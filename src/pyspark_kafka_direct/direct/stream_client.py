@@ -109,6 +109,7 @@ class StreamClusterView:
         for _ in range(MAX_METADATA_RESPONSES):
             topic_ids = self.known_topic_ids(names)
             offsets = self._resolve_starting_offsets(requested)
+            # Otherwise a broker lags behind, or a topic was recreated: ids and offsets may be of different topics.
             if are_topic_ids_current(topic_ids, self.known_topic_ids):
                 return StreamPosition(offsets, self.known_topic_ids(names))
             self.wait()
@@ -141,7 +142,7 @@ class StreamClusterView:
         """Return the end offsets of these partitions for the stream's isolation level."""
         level = self._client.parameters.fetch.isolation_level
         latest = self._client.cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
-        if level == "read_committed":
+        if level == "read_committed":  # the ends are last stable offsets, where an open transaction stops the stream
             self._client.blocked_warnings.check(latest)
         return latest
 
@@ -202,14 +203,15 @@ def offsets_by_timestamp(
     """Return the offsets of a timestamp for the partitions without a requested offset."""
     without_offset = {tp for tp, offset in requested.items() if offset is None}
     if isinstance(spec, SpecificTimestamps):
-        unused = {tp for tp in spec.timestamps if requested.get(tp) is not None}
-        spec = replace(spec, timestamps={tp: time for tp, time in spec.timestamps.items() if tp not in unused})
+        # A requested offset has priority. Its timestamp is dropped, because the spec must name exactly the partitions.
+        with_offset = requested.keys() - without_offset
+        spec = replace(spec, timestamps={tp: time for tp, time in spec.timestamps.items() if tp not in with_offset})
     lookups = required_lookups(spec, without_offset, "start")
     if not lookups:
         return {}
     cluster.raise_epoch_floors({tp.topic for tp in lookups})  # a deposed leader may lack records, and find later ones
     found = cluster.offsets(lookups, isolation_level=isolation_level)
-    at_end = [tp for tp, offset in found.items() if offset == NO_RECORD]
+    at_end = [tp for tp, offset in found.items() if offset == NO_RECORD]  # start at the end, unless that is an error
     latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}
     return {tp: start.offset for tp, start in resolve_offsets(spec, without_offset, found, latest, "start").items()}
 
@@ -223,7 +225,7 @@ def resolve_starting_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the starting offsets: requested ones, else committed ones, else those of ``auto.offset.reset``."""
     committed = _committed_offsets(group, [tp for tp, offset in requested.items() if offset is None])
-    logs = _log_spans(cluster, requested, isolation_level)
+    logs = _fetch_log_offsets(cluster, requested, isolation_level)
     starts = decide_start_offsets(requested, committed, logs, reset=reset_strategy, group=_group_id(group))
     _warn(starts.warnings)
     return starts.offsets
@@ -241,7 +243,7 @@ def resolve_new_partition_offsets(
     ``auto.offset.reset=none`` rejects a committed offset outside the log; ``latest`` has no effect.
     """
     committed = _committed_offsets(group, partitions)
-    logs = _log_spans(cluster, partitions, isolation_level)
+    logs = _fetch_log_offsets(cluster, partitions, isolation_level)
     starts = decide_new_partition_offsets(committed, logs, reset=reset_strategy, group=_group_id(group))
     _warn(starts.warnings)
     return starts.offsets
@@ -258,7 +260,7 @@ def _committed_offsets(
     return {} if group is None or not partitions else group.committed(partitions)
 
 
-def _log_spans(
+def _fetch_log_offsets(
     cluster: ClusterClient, partitions: Collection[TopicPartition], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, LogOffsets]:
     if not partitions:

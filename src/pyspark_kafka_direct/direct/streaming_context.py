@@ -141,6 +141,7 @@ class StreamingContextBinding:
         return rdd
 
     def _report_input_info(self, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
+        """Report a batch to Spark, but only once if Spark generates its RDD again."""
         with self._lock:
             if time_ms in self._reported_times:  # Spark raises if a batch is reported twice
                 return
@@ -169,9 +170,9 @@ class StreamingContextBinding:
         unwritten_ms = self._unwritten.oldest(now_ms, processed_ms, pending, self._is_done)
         retention = BatchRetention(
             now_ms,
-            None if processed_ms is None else min(processed_ms, unwritten_ms),
-            tuple(sorted(pending)),
-            self._remember_ms + interval_ms,
+            processed_ms=None if processed_ms is None else min(processed_ms, unwritten_ms),
+            pending=tuple(sorted(pending)),
+            look_back_ms=self._remember_ms + interval_ms,
         )
         forgotten = self._stream.forget_batches(retention.is_needed)
         with self._lock:
@@ -379,11 +380,12 @@ def _jvm_stream(stream: DStream[Any]) -> Any:
 def _surround_output_streams(ssc: StreamingContext, first: Any, last: Any) -> None:
     """Add an output stream before all others, and one after them."""
     graph = ssc._jssc.ssc().graph()
+    # Both are there already if an earlier call of start() was rejected.
     outputs = [output for output in graph.getOutputStreams() if output not in (first, last)]
     if not outputs:  # Spark rejects such a context in start
         return
     streams = accessible_field(graph.getClass(), "outputStreams")
-    streams.set(graph, streams.get(graph).take(0))
+    streams.set(graph, streams.get(graph).take(0))  # an empty list of the same class
     for output in (first, *outputs, last):
         graph.addOutputStream(output)
 
@@ -393,7 +395,7 @@ def _remove_rdds(stream: Any, times: Sequence[Any]) -> None:
     for time in times:
         rdd = stream.generatedRDDs().remove(time)
         if rdd.isDefined():
-            rdd.get().unpersist(False)
+            rdd.get().unpersist(False)  # does not wait until the blocks are deleted
         # An RDD that was checkpointed during the generation would be restored after a restart.
         stream.checkpointData().currentCheckpointFiles().remove(time)
 

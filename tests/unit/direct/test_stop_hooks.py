@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import subprocess
 import sys
 import threading
@@ -176,6 +177,19 @@ def test_a_stop_that_spark_rejects_does_not_limit_planning(monkeypatch: pytest.M
         return 5
 
     assert stream.stop_signal.run(query) == 5
+
+
+def test_an_error_after_spark_has_stopped_does_not_cancel_the_stop(ssc: Any) -> None:
+    """Otherwise the next stop, or the exit of the interpreter, would wait again for commits that timed out."""
+
+    def fail() -> None:
+        raise RuntimeError("the callback failed")
+
+    stream = FakeStream(FakeGroup())
+    hook_stop(ssc, stream, fail)
+    with pytest.raises(RuntimeError, match="the callback failed"):
+        ssc.stop(False)
+    assert stream.stop_signal._planning_deadline < math.inf
 
 
 def test_planning_is_limited_before_spark_waits_for_it() -> None:
