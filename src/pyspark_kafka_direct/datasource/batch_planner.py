@@ -62,15 +62,9 @@ def plan_offset_specs(
     # Check both specs against the assigned partitions before the first lookup.
     start_lookups, end_lookups = required_lookups(start, partitions, "start"), required_lookups(end, partitions, "end")
 
-    def fetch_log_starts() -> Mapping[TopicPartition, int]:
-        return fetch_offsets(dict.fromkeys(partitions, EARLIEST))
-
-    starts_by_log = any(lookup != LATEST for lookup in start_lookups.values())  # at its start, or by timestamp
-    earliest = (
-        confirmed_starts(fetch_log_starts, raise_epoch_floors)
-        if starts_by_log and raise_epoch_floors is not None
-        else fetch_log_starts()
-    )
+    # Starts at "earliest" or a timestamp depend on which records a leader has, and a deposed one may lack some.
+    depends_on_leader = any(lookup != LATEST for lookup in start_lookups.values())
+    earliest = _fetch_log_starts(partitions, fetch_offsets, raise_epoch_floors if depends_on_leader else None)
     start_offsets_by_time = _offsets_by_timestamp(start_lookups, fetch_offsets)
     end_offsets_by_time = _offsets_by_timestamp(end_lookups, fetch_offsets)
     latest = fetch_offsets(dict.fromkeys(partitions, LATEST))
@@ -81,10 +75,10 @@ def plan_offset_specs(
         offsets_by_time: Mapping[TopicPartition, int],
         side: RangeSide,
     ) -> dict[TopicPartition, ResolvedOffset]:
-        sentinels = {
+        log_bounds = {  # EARLIEST and LATEST are negative, timestamps are not
             tp: (earliest if lookup == EARLIEST else latest)[tp] for tp, lookup in lookups.items() if lookup < 0
         }
-        return resolve_offsets(spec, partitions, {**sentinels, **offsets_by_time}, latest, side)
+        return resolve_offsets(spec, partitions, {**log_bounds, **offsets_by_time}, latest, side)
 
     starts = resolve(start, start_lookups, start_offsets_by_time, "start")
     ends = resolve(end, end_lookups, end_offsets_by_time, "end")
@@ -118,14 +112,15 @@ def plan_explicit_ranges(
     a wrong name, so it must exist if ``fail_on_data_loss`` is set.
     """
 
-    def is_planned_here(r: OffsetRange) -> bool:
-        may_be_planned = settings.fetch.fail_on_data_loss or r.partition in topics.get(r.topic, ())
-        return may_be_planned and _has_same_topic(r, topic_ids)
+    def is_left_to_task(r: OffsetRange) -> bool:
+        is_missing = r.partition not in topics.get(r.topic, ())
+        # With failOnDataLoss, a missing partition of the same topic is an error of the plan.
+        return (is_missing and not settings.fetch.fail_on_data_loss) or not _has_same_topic(r, topic_ids)
 
-    existing = [r for r in ranges if is_planned_here(r)]
-    others = [r for r in ranges if not is_planned_here(r) and r.count()]
-    plan = _plan_existing_ranges(existing, topics, fetch_offsets, settings, pushed)
-    return replace(plan, ranges=(*plan.ranges, *(others if pushed is None else pushed.narrow(others))))
+    planned_here = [r for r in ranges if not is_left_to_task(r)]
+    left_to_tasks = [r for r in ranges if is_left_to_task(r) and r.count()]
+    plan = _plan_existing_ranges(planned_here, topics, fetch_offsets, settings, pushed)
+    return replace(plan, ranges=(*plan.ranges, *(left_to_tasks if pushed is None else pushed.narrow(left_to_tasks))))
 
 
 def _plan_existing_ranges(
@@ -135,6 +130,7 @@ def _plan_existing_ranges(
     settings: ReadSettings,
     pushed: PushedFilters | None,
 ) -> BatchPlan:
+    """Plan ranges of topics that exist; raise TopicNotFoundError if a partition does not."""
     partitions = {r.topic_partition for r in ranges}
     for tp in sorted(partitions):
         if tp.partition not in topics.get(tp.topic, ()):
@@ -163,6 +159,19 @@ def _has_same_topic(offset_range: OffsetRange, topic_ids: Mapping[str, UUID | No
     return offset_range.topic in topic_ids and not is_other_topic(offset_range.topic_id, topic_ids[offset_range.topic])
 
 
+def _fetch_log_starts(
+    partitions: Collection[TopicPartition],
+    fetch_offsets: OffsetLookup,
+    raise_epoch_floors: Callable[[Collection[str]], None] | None,
+) -> Mapping[TopicPartition, int]:
+    """Return log starts; with ``raise_epoch_floors``, from leaders that several brokers confirm."""
+
+    def fetch() -> Mapping[TopicPartition, int]:
+        return fetch_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    return fetch() if raise_epoch_floors is None else confirmed_starts(fetch, raise_epoch_floors)
+
+
 def _offsets_by_timestamp(
     requested: Mapping[TopicPartition, int], fetch_offsets: OffsetLookup
 ) -> Mapping[TopicPartition, int]:
@@ -188,9 +197,9 @@ def _plan_ranges(
             tp,
             start,
             end,
-            earliest[tp],
+            log_start=earliest[tp],
             # With read_committed, offsets past the last stable offset exist, so they are not lost.
-            None if settings.fetch.read_committed else latest[tp],
+            log_end=None if settings.fetch.read_committed else latest[tp],
             fail_on_data_loss=settings.fetch.fail_on_data_loss,
         )
         ranges.append(clipped)

@@ -79,24 +79,24 @@ def dead_letters(
         raise OptionError(f"dead_letters(): headers is one of {', '.join(_NAMES)}, not {headers!r}")
     columns = _find_columns(frame, (*_COLUMNS, *(_ORIGIN if names else ())))
     originals = {side: _original_bytes(frame.schema, columns[side], side, corrupt_record) for side in _PAYLOADS}
-    typed = [side for side in _PAYLOADS if isinstance(frame.schema[columns[side]].dataType, StructType)]
-    if not typed:
+    struct_sides = [side for side in _PAYLOADS if isinstance(frame.schema[columns[side]].dataType, StructType)]
+    if not struct_sides:
         raise OptionError(
             "dead_letters(): neither key nor value is a struct, so no record is malformed; read them with "
             "valueFormat=json, avro or protobuf, or keyFormat"
         )
-    error = _error(frame.schema, columns, typed)
+    error = _error_values(frame.schema, columns, struct_sides)
     # A record without a timestamp has -1, which the sink rejects.
     timestamp = sf.col(columns["timestamp"])
-    return frame.where(_is_malformed(columns, [originals[side] for side in typed])).select(
-        _with_bytes_only(_dead_letter_topic(frame, topic), columns, typed).alias("topic"),
+    return frame.where(_is_malformed(columns, [originals[side] for side in struct_sides])).select(
+        _fail_without_bytes(_fail_if_source_topic(frame, topic), columns, struct_sides).alias("topic"),
         *(originals[side].cast("binary").alias(side) for side in _PAYLOADS),
         _with_error_headers(sf.col(columns["headers"]), error, names).alias("headers"),
         sf.when(sf.unix_micros(timestamp) >= 0, timestamp).alias("timestamp"),
     )
 
 
-def _dead_letter_topic(frame: DataFrame, topic: str) -> Column:
+def _fail_if_source_topic(frame: DataFrame, topic: str) -> Column:
     """Return the topic; a task fails if it is that of the record, because its dead letter would be read again."""
     name = next((name for name in frame.columns if name.lower() == "topic"), None)
     if name is None:
@@ -108,15 +108,15 @@ def _dead_letter_topic(frame: DataFrame, topic: str) -> Column:
     return sf.when(sf.col(name) == topic, sf.raise_error(sf.lit(message))).otherwise(sf.lit(topic))
 
 
-def _with_bytes_only(topic: Column, columns: dict[str, str], typed: list[str]) -> Column:
-    """Return the topic; a task fails if a column that should have the original bytes was decoded."""
-    if ERROR_COLUMN not in columns:
+def _fail_without_bytes(topic: Column, columns: dict[str, str], struct_sides: list[str]) -> Column:
+    """Return the topic; a task fails if the side that is malformed is no struct, so its original bytes are lost."""
+    if ERROR_COLUMN not in columns:  # then only records with original bytes count as malformed
         return topic
-    side = sf.col(columns[ERROR_COLUMN]).getField("side")
-    for each in _PAYLOADS:
-        if each not in typed:
-            message = sf.lit(f"dead_letters(): the {each} is decoded, so its original bytes are lost; {_advice(each)}")
-            topic = sf.when(side == each, sf.raise_error(message)).otherwise(topic)
+    malformed_side = sf.col(columns[ERROR_COLUMN]).getField("side")
+    for side in _PAYLOADS:
+        if side not in struct_sides:
+            message = sf.lit(f"dead_letters(): the {side} is decoded, so its original bytes are lost; {_advice(side)}")
+            topic = sf.when(malformed_side == side, sf.raise_error(message)).otherwise(topic)
     return topic
 
 
@@ -134,13 +134,16 @@ def _find_columns(frame: DataFrame, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _is_malformed(columns: dict[str, str], originals: list[Column]) -> Column:
+    """Return whether a record is malformed: the field for original bytes is null in the others."""
     if ERROR_COLUMN in columns:
         return sf.col(columns[ERROR_COLUMN]).isNotNull()
     return reduce(or_, (original.isNotNull() for original in originals))
 
 
 def _original_bytes(schema: StructType, name: str, side: str, corrupt_record: str) -> Column:
+    """Return the column of the original bytes; raise OptionError if the frame does not have them."""
     data_type = schema[name].dataType
+    # The source marks a column that it has decoded: a string may be one.
     comment = str(schema[name].metadata.get("comment", ""))
     is_decoded = comment == DECODED_COMMENT or SCHEMA_COMMENT.fullmatch(comment) is not None
     if isinstance(data_type, BinaryType | StringType) and not is_decoded:
@@ -170,30 +173,31 @@ def _advice(side: str) -> str:
     return f"read {side} as binary, and decode it in the query"
 
 
-def _error(schema: StructType, columns: dict[str, str], typed: list[str]) -> dict[str, Column]:
+def _error_values(schema: StructType, columns: dict[str, str], struct_sides: list[str]) -> dict[str, Column]:
     """Return what error headers contain, by its key in ``_NAMES``."""
     error: dict[str, Column] = {name: sf.col(columns[name]) for name in _ORIGIN if name in columns}
     error["class"] = sf.lit(_ERROR_MODULE + MalformedPayloadError.__name__)
     if ERROR_COLUMN in columns:
         column = sf.col(columns[ERROR_COLUMN])
         error_type = schema[columns[ERROR_COLUMN]].dataType
+        # The frame may have fewer fields than the source.
         if isinstance(error_type, StructType) and "class" in error_type.names:
             error["class"] = sf.concat(sf.lit(_ERROR_MODULE), column.getField("class"))
         side = column.getField("side")
         error["message"] = sf.format_string("The %s cannot be decoded: %s.", side, column.getField("message"))
         error["stage"] = sf.concat(sf.upper(side), sf.lit(_STAGE_SUFFIX))
         return error
-    error["message"] = sf.lit(f"The {' or the '.join(typed)} cannot be decoded.")
-    if len(typed) == 1:
-        error["stage"] = sf.lit(typed[0].upper() + _STAGE_SUFFIX)
+    error["message"] = sf.lit(f"The {' or the '.join(struct_sides)} cannot be decoded.")
+    if len(struct_sides) == 1:  # otherwise it is not known which one is malformed
+        error["stage"] = sf.lit(struct_sides[0].upper() + _STAGE_SUFFIX)
     return error
 
 
 def _with_error_headers(headers: Column, error: dict[str, Column], names: dict[str, str]) -> Column:
     original = sf.coalesce(headers, sf.array().cast(_HEADERS_TYPE))
     added: list[Any] = [
-        sf.struct(sf.lit(name).alias("key"), error[each].cast("string").cast("binary").alias("value"))
-        for each, name in names.items()
-        if each in error
+        sf.struct(sf.lit(header).alias("key"), error[part].cast("string").cast("binary").alias("value"))
+        for part, header in names.items()
+        if part in error
     ]
     return sf.concat(original, sf.array(*added)) if added else headers

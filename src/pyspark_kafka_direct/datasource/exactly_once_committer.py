@@ -84,14 +84,20 @@ class ExactlyOnceCommitter:
         cluster = self._cluster(pool)
         # One metadata request for all later steps: the brokers, and the leaders of all topics.
         cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
-        location = self._staging_location(task_messages[0])
+        location = self._staging_location(task_messages[0])  # the same for all tasks
         timeout = self.produce.delivery_timeout_ms / 1000
         batches = StagedBatches([task.staged for task in task_messages], location, timeout)
         batches.start_reading()  # before the transaction begins, which delays readers of committed records
         store = SinkStateStore(cluster, self.sink_state_topic)
         result = commit_batch(
-            cluster, self.produce, store, self._exactly_once_options(), attempt, batches=lambda: batches
+            cluster,
+            self.produce,
+            store,
+            self._exactly_once_options(),
+            attempt,
+            batches=lambda: batches,  # each retry reads them again
         )
+        # Best effort from here on, because the batch is committed: no error of the file system is raised.
         batches.delete()
         if location is not None:
             self._sweep(location, task_messages[0], cluster.pool.system)
@@ -115,7 +121,7 @@ class ExactlyOnceCommitter:
         return dataclasses.replace(self.staging, location=message.location).open(message.attempt)
 
     def _sweep(self, location: StagingLocation, message: StagedCommitMessage, system: System) -> None:
-        """Delete files that were left behind, once an hour in this process."""
+        """Delete files that were left behind, once an hour in this process; an error leaves them to the next sweep."""
         key = (message.location or "", self.staging.query_transactional_id)
         now = system.monotonic()
         if now - _last_sweeps.get(key, -math.inf) >= _SWEEP_SECONDS:

@@ -39,7 +39,7 @@ def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int
     write_options = dict(options)
     parsed = parse_sink_options(write_options, streaming=False)
     exactly_once = parsed.delivery_guarantee == "exactly-once"
-    target = (parsed.connection.bootstrap_string, parsed.sink_state_topic, str(parsed.transactional_id_prefix))
+    sink = (parsed.connection.bootstrap_string, parsed.sink_state_topic, str(parsed.transactional_id_prefix))
 
     def write(frame: DataFrame, batch_id: int) -> None:
         writer = frame.write.format("kafka-direct").options(**write_options).mode("append")
@@ -49,16 +49,16 @@ def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int
         # Tasks read the query, the batch and the digest from Spark's local properties.
         _check_thread(frame, batch_id)
         context = frame.sparkSession.sparkContext
-        written = (context.getLocalProperty("spark.jobGroup.id"), batch_id)
-        if _last_writes.get(target) == written:
+        run_and_batch = (context.getLocalProperty("spark.jobGroup.id"), batch_id)
+        if _last_writes.get(sink) == run_and_batch:
             raise TransactionStateError(f"{second_write_reason(batch_id)} Nothing was sent by this write.")
         context.setLocalProperty(DIGEST_PROPERTY, _offsets_digest(frame.sparkSession, batch_id))
         try:
             writer.save()
         finally:
-            unset: Any = None
+            unset: Any = None  # removes the property, which PySpark's types do not allow
             context.setLocalProperty(DIGEST_PROPERTY, unset)
-        _last_writes[target] = written
+        _last_writes[sink] = run_and_batch  # only now: a write that failed may be repeated
 
     return write
 

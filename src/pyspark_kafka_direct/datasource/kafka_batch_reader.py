@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.datasource.batch_planner import OffsetLookup
+    from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
     from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
@@ -53,38 +54,56 @@ class PlannedBatch(NamedTuple):
 def plan_batch_query(settings: ReadSettings, pushed: PushedFilters | None, pool: ConnectionPool = POOL) -> PlannedBatch:
     """Plan a batch with a constant number of requests per broker."""
     cluster = open_cluster(settings, pool)
-    source = settings.source
     # With read_committed, a log ends at its last stable offset.
-    offsets = functools.partial(cluster.offsets, isolation_level=settings.fetch.isolation_level)
-    if source.offset_ranges is not None:
-        topics = cluster.topics(offset_range.topic for offset_range in source.offset_ranges)
-        explicit = functools.partial(
-            plan_explicit_ranges,
-            source.offset_ranges,
-            partitions_by_topic(topics),
-            {name: topic.topic_id for name, topic in topics.items()},
-            offsets,
-            settings,
-            pushed=pushed,
-        )
-        plan = _confirmed_plan(explicit, cluster, {offset_range.topic for offset_range in source.offset_ranges})
-        return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
+    fetch_offsets = functools.partial(cluster.offsets, isolation_level=settings.fetch.isolation_level)
+    if settings.source.offset_ranges is not None:
+        return _plan_offset_ranges(settings.source.offset_ranges, settings, pushed, cluster, fetch_offsets)
+    return _plan_subscription(settings, pushed, cluster, fetch_offsets)
+
+
+def _plan_offset_ranges(
+    ranges: Sequence[OffsetRange],
+    settings: ReadSettings,
+    pushed: PushedFilters | None,
+    cluster: ClusterClient,
+    fetch_offsets: OffsetLookup,
+) -> PlannedBatch:
+    """Plan the ranges of the option ``offsetRanges``."""
+    topics = cluster.topics(offset_range.topic for offset_range in ranges)
+    plan_once = functools.partial(
+        plan_explicit_ranges,
+        ranges,
+        partitions_by_topic(topics),
+        {name: topic.topic_id for name, topic in topics.items()},
+        fetch_offsets,
+        settings,
+        pushed=pushed,
+    )
+    plan = _confirmed_plan(plan_once, cluster, {offset_range.topic for offset_range in ranges})
+    return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
+
+
+def _plan_subscription(
+    settings: ReadSettings, pushed: PushedFilters | None, cluster: ClusterClient, fetch_offsets: OffsetLookup
+) -> PlannedBatch:
+    """Plan the selected partitions from the start to the end of the options."""
+    source = settings.source
     topics = fetch_topics(cluster, source.selection)
     selected = assigned_partitions(source.selection, topics)
-    by_specs = functools.partial(
+    plan_once = functools.partial(
         plan_offset_specs,
         cast("OffsetSpec", source.start),  # a batch has no committed start
         source.end or Latest(),
         selected.partitions,
-        offsets,
+        fetch_offsets,
         settings,
         pushed=pushed,
         raise_epoch_floors=cluster.raise_epoch_floors,
     )
-    plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
+    plan = _confirmed_plan(plan_once, cluster, {tp.topic for tp in selected.partitions})
     warnings = [*selected.warnings, *plan.warnings]
     if settings.fetch.read_committed:
-        BlockedPartitionWarnings(cluster, warnings.append).check(plan.latest)
+        BlockedPartitionWarnings(cluster, warnings.append).check(plan.latest)  # adds a warning for them
     plan = replace(plan, warnings=tuple(warnings))
     return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
 
@@ -103,9 +122,9 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
             KafkaInputPartition(
                 RangeTask(
                     offset_range,
-                    offset_range.topic_id or topic_ids.get(offset_range.topic),
-                    leaders.get(offset_range.topic_partition),
-                    offset_range in plan.from_earliest,
+                    topic_id=offset_range.topic_id or topic_ids.get(offset_range.topic),
+                    leader=leaders.get(offset_range.topic_partition),
+                    from_earliest=offset_range in plan.from_earliest,
                 )
             )
             for offset_range in plan.ranges
@@ -144,14 +163,14 @@ class FilterPushdownBatchReader(KafkaBatchReader):
         ]
 
 
-def _confirmed_plan(plan: Callable[[], BatchPlan], cluster: ClusterClient, topics: Collection[str]) -> BatchPlan:
+def _confirmed_plan(plan_once: Callable[[], BatchPlan], cluster: ClusterClient, topics: Collection[str]) -> BatchPlan:
     """Plan, and plan again after a loss, a warning or invalid offsets: a deposed leader may have responded."""
     with contextlib.suppress(DataLossError, InvalidOffsetsError):
-        first = plan()
+        first = plan_once()
         if not first.warnings and not first.losses:
             return first
-    cluster.raise_epoch_floors(topics)
-    return plan()
+    cluster.raise_epoch_floors(topics)  # so that deposed leaders do not respond to the second plan
+    return plan_once()
 
 
 def _topic_ids(cluster: ClusterClient, topics: Mapping[str, TopicMetadata]) -> dict[str, UUID]:

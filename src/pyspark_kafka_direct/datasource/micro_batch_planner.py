@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ReadLimits, ReadSettings
-    from pyspark_kafka_direct.planning.offset_reader import OffsetReader
+    from pyspark_kafka_direct.planning.data_loss import LostPartitions
+    from pyspark_kafka_direct.planning.offset_reader import OffsetReader, OffsetSnapshot
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 # Seconds between the beginnings of refreshes while there is nothing to read: Spark polls up to 100 times a second. Not
@@ -186,10 +187,10 @@ class MicroBatchPlanner:
         if not unlimited and self._is_still_idle(start):
             return start
         began_at = self._clock()
-        end = self._decide_end_offsets(start, unlimited)
+        end = self._decide_end_offsets(start, unlimited=unlimited)
         has_many_partitions = self._snapshots.described_partitions > _MANY_PARTITIONS
-        expires_at = began_at + _IDLE_METADATA_SECONDS * has_many_partitions
-        self._idle_refresh = _IdleRefresh(start, began_at, expires_at) if end == start else None
+        metadata_expires_at = began_at + (_IDLE_METADATA_SECONDS if has_many_partitions else 0.0)
+        self._idle_refresh = _IdleRefresh(start, began_at, metadata_expires_at) if end == start else None
         return end
 
     def plan(
@@ -199,8 +200,10 @@ class MicroBatchPlanner:
         recorded_start: Mapping[TopicPartition, int] | None = None,  # in the end of a first batch
     ) -> MicroBatchPlan:
         """Return the ranges of a batch; the same offsets give the same records, as far as these still exist."""
-        is_logged_first_batch = start == self._initial_offsets and not self._end_was_requested
-        self._logged_batch_was_planned = self._logged_batch_was_planned or not self._end_was_requested
+        # Before this run has decided an end, Spark plans only a batch whose end is in the checkpoint.
+        end_is_logged = not self._end_was_requested
+        self._logged_batch_was_planned = self._logged_batch_was_planned or end_is_logged
+        is_logged_first_batch = end_is_logged and start == self._initial_offsets
         if recorded_start is not None:
             start = recorded_start
         elif is_logged_first_batch and not start_is_reproducible(self._source.start):
@@ -217,15 +220,17 @@ class MicroBatchPlanner:
                 is_start_recorded=not is_logged_first_batch or recorded_start is not None,
             )
         if self._snapshots.fixed_end_offsets is not None:
-            check_fixed_end_offsets(end, self._snapshots.fixed_end_offsets)
-            snapshot = self._snapshots.fetch_latest(end)
-            check_latest_offsets(end, snapshot.latest)
-            known_ids = topic_ids_by_partition(end, metadata.topic_ids)
-            check_not_recreated(find_lost_partitions(end, known_ids, snapshot.latest, snapshot.topic_ids))
+            self._check_available_now(end, self._snapshots.fixed_end_offsets, metadata)
+        return self._plan_decided(start, end, metadata)
+
+    def _plan_decided(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], metadata: OffsetMetadata
+    ) -> MicroBatchPlan:
+        """Plan a batch whose end this run decided, from the metadata of that moment."""
         from_offsets = {
             tp: max(offset, metadata.log_starts.get(tp, offset))
             for tp, offset in start.items()
-            if tp.topic not in metadata.recreated_topics
+            if tp.topic not in metadata.recreated_topics  # their offsets are those of the old topic
         }
         self._losses.report_missing(start.keys() - end.keys())
         ends_without_start = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
@@ -233,8 +238,18 @@ class MicroBatchPlanner:
         from_offsets.update(self._start_added_partitions(ends_without_start, added))
         return self._create_plan(from_offsets, end, metadata.topic_ids)
 
+    def _check_available_now(
+        self, end: Mapping[TopicPartition, int], fixed_ends: Mapping[TopicPartition, int], metadata: OffsetMetadata
+    ) -> None:
+        """Raise DataLossError if the batch lies beyond the ends of Trigger.AvailableNow, or its records are lost."""
+        check_fixed_end_offsets(end, fixed_ends)
+        snapshot = self._snapshots.fetch_latest(end)
+        check_latest_offsets(end, snapshot.latest)
+        known_ids = topic_ids_by_partition(end, metadata.topic_ids)
+        check_not_recreated(find_lost_partitions(end, known_ids, snapshot.latest, snapshot.topic_ids))
+
     def _is_still_idle(self, start: Mapping[TopicPartition, int]) -> bool:
-        """Wait after an idle refresh, then request the ends of known partitions if their metadata may be used again."""
+        """Pause after an idle refresh, and return whether the ends alone show that there is still nothing to read."""
         idle = self._idle_refresh
         if idle is None or idle.start != start:
             return False
@@ -243,7 +258,7 @@ class MicroBatchPlanner:
             self._offset_reader.sleep(remaining)
         began_at = self._clock()
         if began_at >= idle.metadata_expires_at:
-            return False
+            return False  # the caller refreshes the metadata, too
         self._idle_refresh = idle._replace(began_at=began_at)
         return self._snapshots.is_at_end(start)
 
@@ -259,9 +274,9 @@ class MicroBatchPlanner:
         assigned = self._snapshots.fetch_assigned(start.keys() | end.keys())
         topic_ids = assigned.topic_ids
         if is_start_recorded:
-            ended = start.keys() - end.keys()
-            self._losses.report_missing(ended - assigned.partitions)
-            self._losses.report_left_out(ended & assigned.partitions)
+            without_end = start.keys() - end.keys()
+            self._losses.report_missing(without_end - assigned.partitions)
+            self._losses.report_left_out(without_end & assigned.partitions)
         from_offsets = dict(start)
         if is_first_batch:
             # Since the end was logged, log starts may have passed it and partitions may have been created: limit the
@@ -271,6 +286,7 @@ class MicroBatchPlanner:
             from_offsets.update(self._starts_after_retention(from_offsets, end))
         added = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
         from_offsets.update(self._start_added_partitions(added, added.keys() if is_start_recorded else ()))
+        # Those of the metadata that the log starts came with are newer.
         current_ids = self._offset_reader.known_topic_ids(topic_ids)
         return self._create_plan(from_offsets, end, {**topic_ids, **current_ids})
 
@@ -321,38 +337,63 @@ class MicroBatchPlanner:
         self._losses.report_added_late({tp: offset for tp, offset in earliest.items() if tp in added})
         return {tp: min(offset, ends[tp]) for tp, offset in earliest.items()}
 
-    def _decide_end_offsets(self, start: dict[TopicPartition, int], unlimited: bool) -> dict[TopicPartition, int]:
+    def _decide_end_offsets(self, start: dict[TopicPartition, int], *, unlimited: bool) -> dict[TopicPartition, int]:
+        """Decide the end from a snapshot of the cluster, and remember it with the metadata by which it is planned."""
         snapshot = self._snapshots.available_offsets(start)
         start_metadata = self._history.get(start)
-        if start_metadata is None:
+        if start_metadata is None:  # the start is from the checkpoint, which has no topic ids
             start_metadata = OffsetMetadata(snapshot.topic_ids)
             self._history.put(start, start_metadata)
+        lost, lower_ends = self._report_lost(start, start_metadata, snapshot)
+        recreated_topics = frozenset(tp.topic for tp in lost.recreated)
+
+        unread_starts, max_ends = self._start_unread_partitions(start, snapshot.latest, recreated_topics)
+        from_offsets = {tp: start[tp] for tp in max_ends if tp not in unread_starts} | unread_starts
+        expired = self._expired_log_starts(from_offsets, max_ends)
+        # After a loss, the batch runs immediately: until its end is in the checkpoint, records of a new log count as
+        # read.
+        immediately = bool(lost.partitions or lower_ends)
+        end = (
+            max_ends
+            if unlimited
+            else self._limited_ends(start, {**from_offsets, **expired}, max_ends, immediately=immediately)
+        )
+        if not end:
+            return start  # an empty end would drop the positions of the other partitions (SPARK-41375)
+        if end == start:  # there is no new batch, so the end still is that of the previous one
+            metadata = OffsetMetadata(
+                dict(snapshot.topic_ids), start_metadata.planned_by_this_run, start_metadata.recreated_topics
+            )
+        else:
+            self._report_skipped(start, from_offsets, unread_starts, expired)
+            metadata = OffsetMetadata(
+                snapshot.topic_ids, planned_by_this_run=True, recreated_topics=recreated_topics, log_starts=expired
+            )
+        self._history.put(end, metadata)
+        return end
+
+    def _report_lost(
+        self, start: Mapping[TopicPartition, int], start_metadata: OffsetMetadata, snapshot: OffsetSnapshot
+    ) -> tuple[LostPartitions, Mapping[TopicPartition, int]]:
+        """Report and return missing and recreated partitions, and the ends of the others that lie below the start."""
         known_ids = topic_ids_by_partition(start, start_metadata.topic_ids)
         lost = find_lost_partitions(start, known_ids, snapshot.latest, snapshot.topic_ids)
         lower_ends = lower_end_offsets({tp: start[tp] for tp in start.keys() - lost.partitions}, snapshot.latest)
         self._losses.report_lost(lost, known_ids)
         self._losses.report_offsets_changed(start, lower_ends)
-        recreated_topics = frozenset(tp.topic for tp in lost.recreated)
-        unread_starts, latest = self._start_unread_partitions(start, snapshot.latest, recreated_topics)
-        from_offsets = {tp: start[tp] for tp in latest if tp not in unread_starts} | unread_starts
-        expired = self._expired_log_starts(from_offsets, latest)
-        # After a loss, the batch runs immediately: until its end is in the checkpoint, records of a new log count as
-        # read.
-        immediately = bool(lost.partitions or lower_ends)
-        end = latest if unlimited else self._limited_ends(start, {**from_offsets, **expired}, latest, immediately)
-        if not end:
-            return start  # an empty end would drop the positions of the other partitions (SPARK-41375)
-        if end == start:
-            metadata = OffsetMetadata(
-                dict(snapshot.topic_ids), start_metadata.planned_by_this_run, start_metadata.recreated_topics
-            )
-        else:
-            self._losses.report_added_late({tp: offset for tp, offset in unread_starts.items() if tp not in start})
-            for tp, log_start in sorted(expired.items()):
-                self._losses.report_aged_out(tp, from_offsets[tp], log_start)
-            metadata = OffsetMetadata(snapshot.topic_ids, True, recreated_topics, expired)
-        self._history.put(end, metadata)
-        return end
+        return lost, lower_ends
+
+    def _report_skipped(
+        self,
+        start: Mapping[TopicPartition, int],
+        from_offsets: Mapping[TopicPartition, int],
+        unread_starts: Mapping[TopicPartition, int],
+        expired: Mapping[TopicPartition, int],
+    ) -> None:
+        """Report expired records when a batch skips them: earlier calls, without a batch, may find them, too."""
+        self._losses.report_added_late({tp: offset for tp, offset in unread_starts.items() if tp not in start})
+        for tp, log_start in sorted(expired.items()):
+            self._losses.report_aged_out(tp, from_offsets[tp], log_start)
 
     def _start_unread_partitions(
         self,
@@ -362,10 +403,10 @@ class MicroBatchPlanner:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Return where new partitions and those of recreated topics start, and up to where the batch may read."""
         unread_ends = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in recreated_topics}
-        unread_starts = self._start_added_partitions(unread_ends, ())
-        deleted = unread_ends.keys() - unread_starts.keys()
+        unread_starts = self._start_added_partitions(unread_ends, ())  # reported with the batch that reads them
+        deleted = unread_ends.keys() - unread_starts.keys()  # since their ends were fetched
         max_ends = {tp: end for tp, end in latest.items() if tp not in deleted}
-        for tp in unread_starts.keys() & start.keys():
+        for tp in unread_starts.keys() & start.keys():  # those of recreated topics
             if unread_starts[tp] != start[tp]:
                 # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
                 # Otherwise a restart would plan this batch again without the old topic id, and so without noticing
@@ -377,19 +418,20 @@ class MicroBatchPlanner:
         self,
         start: Mapping[TopicPartition, int],
         from_offsets: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
+        max_ends: Mapping[TopicPartition, int],
+        *,
         immediately: bool,
     ) -> dict[TopicPartition, int]:
         """Return the ends within all limits; the start itself if the batch waits for more records."""
         # With fixed ends no new records count, so minOffsetsPerTrigger would delay the last batch forever.
         if self._snapshots.fixed_end_offsets is None and self._limiter.should_wait(
-            start, from_offsets, latest, immediately=immediately
+            start, from_offsets, max_ends, immediately=immediately
         ):
             return dict(start)
-        return self._limiter.limit_ends(start, from_offsets, latest)
+        return self._limiter.limit_ends(start, from_offsets, max_ends)
 
     def _expired_log_starts(
-        self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+        self, from_offsets: Mapping[TopicPartition, int], max_ends: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """Return log starts after the batch's start: there it begins, and what expired is reported.
 
@@ -402,24 +444,26 @@ class MicroBatchPlanner:
             return self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
 
         def fetch_expired() -> Mapping[TopicPartition, int]:
-            return expired_log_starts(from_offsets, latest, fetch_log_starts)
+            return expired_log_starts(from_offsets, max_ends, fetch_log_starts)
 
         return confirmed_starts(fetch_expired, self._offset_reader.raise_epoch_floors)
 
     def _resolve_initial_offsets(self) -> dict[TopicPartition, int]:
+        """Resolve the start as far as possible, and store the error of a start that does not match the topics."""
         try:
             initial_offsets, topic_ids = self._resolve_initial_offsets_strictly()
         except (InvalidOffsetsError, TopicNotFoundError) as error:
             # A new query is rejected when Spark calls next_end_offsets. If an earlier run failed in its first batch,
             # Spark calls plan instead, with the end in the checkpoint.
             self._start_error = error
-            assigned = self._offset_reader.assigned(strict=False)
+            assigned = self._offset_reader.assigned(strict=False)  # the existing ones
             topic_ids = assigned.topic_ids
             initial_offsets = resolve_known_start_offsets(self._source.start, assigned.partitions, self._offset_reader)
         self._history.put(initial_offsets, OffsetMetadata(topic_ids))
         return initial_offsets
 
     def _resolve_initial_offsets_strictly(self) -> tuple[dict[TopicPartition, int], Mapping[str, UUID]]:
+        """Return the start offsets with the topics' ids; raise if the start does not match the assigned partitions."""
         max_attempts = self._source.confirmations
         responses = 0  # with topic ids that other metadata contradicts
         while True:
@@ -458,8 +502,8 @@ class BatchLimiter:
         self._clock = clock
         self._backpressure_limit = backpressure_limit
         self._gate = None if limits.min_offsets is None else MinOffsetsGate(limits.min_offsets, limits.max_delay)
-        self._samples: dict[TopicPartition, RecordSizeSample] = {}
-        self._sizes: dict[TopicPartition, float] = {}
+        self._samples: dict[TopicPartition, RecordSizeSample] = {}  # merged with those of earlier batches
+        self._sizes: dict[TopicPartition, float] = {}  # bytes per offset, from the samples
 
     def should_wait(
         self,
@@ -472,7 +516,7 @@ class BatchLimiter:
         """Return whether a batch would be too small and can wait for more records; otherwise begin the next delay."""
         if self._gate is None:
             return False
-        known = {tp: offset for tp, offset in from_offsets.items() if tp in start}  # new partitions count from 0
+        known = {tp: offset for tp, offset in from_offsets.items() if tp in start}  # new ones count from 0, as in Spark
         return not self._gate.admit(count_new_offsets(known, end_offsets), self._clock(), immediately=immediately)
 
     def limit_ends(
@@ -484,12 +528,13 @@ class BatchLimiter:
         """Return the end offsets of the next batch."""
         by_duration = None if self._backpressure_limit is None else self._backpressure_limit(start)
         by_bytes = self._byte_limit(from_offsets, end_offsets)
-        limits = [limit for limit in (self._limits.max_offsets, by_duration, by_bytes) if limit is not None]
-        return rate_limit(min(limits), from_offsets, end_offsets) if limits else dict(end_offsets)
+        max_offsets = [limit for limit in (self._limits.max_offsets, by_duration, by_bytes) if limit is not None]
+        return rate_limit(min(max_offsets), from_offsets, end_offsets) if max_offsets else dict(end_offsets)
 
     def _byte_limit(
         self, from_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> int | None:
+        """Return how many offsets have about ``maxBytesPerTrigger`` bytes; ``None`` without that limit."""
         max_bytes = self._limits.max_bytes
         lags = {tp: end - from_offsets[tp] for tp, end in end_offsets.items() if end > from_offsets[tp]}
         if max_bytes is None or not lags:
@@ -503,6 +548,7 @@ class BatchLimiter:
             merged = self._samples[tp] = merge_samples(sample, self._samples.get(tp))
             # A sample seldom contains the few huge records among tiny ones; if it does, its own mean size applies.
             self._sizes[tp] = max(sample.bytes_per_offset, merged.bytes_per_offset)
+        # Sizes of other partitions are an estimate, if the partitions to read have none.
         sizes = {tp: size for tp, size in self._sizes.items() if tp in lags} or self._sizes
         if not sizes:
             self._offset_reader.warn(

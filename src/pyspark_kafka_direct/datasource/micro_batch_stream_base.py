@@ -63,7 +63,8 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
         return to_spark_offset(self._planner().initial_offsets())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        # A later batch starts at an end from the checkpoint. If there were no new records, it also ends there.
+        # Only the end of a first batch records its start. If it is the start of a later batch, that batch may also end
+        # there, because there were no new records.
         recorded_start = None if recorded_first_start(start) is not None else recorded_first_start(end)
         plan = self._planner().plan(_from_spark_offset(start), _from_spark_offset(end), recorded_start)
         leaders = self._offset_reader().leaders({offset_range.topic_partition for offset_range in plan.ranges})
@@ -71,8 +72,8 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
             KafkaInputPartition(
                 RangeTask(
                     offset_range,
-                    plan.topic_ids.get(offset_range.topic),
-                    leaders.get(offset_range.topic_partition),
+                    topic_id=plan.topic_ids.get(offset_range.topic),
+                    leader=leaders.get(offset_range.topic_partition),
                 )
             )
             for offset_range in plan.ranges
@@ -89,7 +90,7 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
             committer.commit_async(start_offsets, resumed_from=start_offsets if planner.resumed else None)
         end = planner.next_end_offsets(start_offsets, unlimited=unlimited)
         if committer is not None:
-            committer.wait_for_commit()
+            committer.wait_for_commit()  # briefly: Spark ends this process with the query, also while it commits
         if is_first_start:
             return record_first_start(end, start_offsets)
         # Spark compares offsets as strings, so ``start`` itself has to be returned.

@@ -47,8 +47,8 @@ def offset_log_digest(checkpoint: str, query: str, batch: int) -> str:
     """Return the digest of ``offsets/N`` in the checkpoint of this query."""
     files, folder = _open(checkpoint)
     try:
-        found = _query_of(_read(files, f"{folder}/metadata"))
-        if found == query:
+        owner = _query_of(_read(files, f"{folder}/metadata"))
+        if owner == query:
             return digest_of(_read(files, f"{folder}/offsets/{batch}"))
     except FileNotFoundError as error:
         raise TransactionStateError(
@@ -61,12 +61,13 @@ def offset_log_digest(checkpoint: str, query: str, batch: int) -> str:
             "sent."
         ) from error
     raise TransactionStateError(
-        f"checkpointLocation {checkpoint!r} is the checkpoint of query {found}, but query {query} writes. Nothing was "
+        f"checkpointLocation {checkpoint!r} is the checkpoint of query {owner}, but query {query} writes. Nothing was "
         "sent. Set it to the checkpoint of this query."
     )
 
 
 def _open(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a checkpoint, and the checkpoint's path in it."""
     uri = arrow_uri(checkpoint, is_escaped=False)
     files, path = open_file_system(uri if ":" in uri else os.path.abspath(uri))
     return files, path.rstrip("/")

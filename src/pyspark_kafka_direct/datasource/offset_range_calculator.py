@@ -60,11 +60,12 @@ def _proportional_share(count: int, total: int, target: int) -> int:
 
 
 def _split_evenly(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Split a range into parts whose sizes differ by at most one, the smaller ones first."""
     pieces = []
     start = offset_range.from_offset
     parts = min(parts, offset_range.count())  # so that no part is empty
-    for remaining in range(parts, 0, -1):
-        end = start + (offset_range.until_offset - start) // remaining
+    for remaining_parts in range(parts, 0, -1):
+        end = start + (offset_range.until_offset - start) // remaining_parts
         pieces.append(OffsetRange(offset_range.topic, offset_range.partition, start, end))
         start = end
     return pieces

@@ -62,13 +62,10 @@ class IntegerSet:
         return self.minimum <= number <= self.maximum and (self.members is None or number in self.members)
 
     def __and__(self, other: IntegerSet) -> IntegerSet:
-        members = (
-            self.members
-            if other.members is None
-            else other.members
-            if self.members is None
-            else self.members & other.members
-        )
+        if self.members is None or other.members is None:
+            members = other.members if self.members is None else self.members
+        else:
+            members = self.members & other.members
         return IntegerSet(max(self.minimum, other.minimum), min(self.maximum, other.maximum), members)
 
 
@@ -123,23 +120,23 @@ def push_filters(filters: Sequence[Filter]) -> PushedFilters:
     matches_nothing = False
     enforced = []
     for item in filters:
-        exact = False
+        is_enforced = False
         if isinstance(item, NotNull):
-            exact = item.column in ("partition", "offset")
+            is_enforced = item.column in ("partition", "offset")  # these are never null
         elif isinstance(item, Comparison) and item.column in ("partition", "offset"):
             integers = _integer_set(item)
             if integers is not None and item.column == "partition":
-                partitions, exact = partitions & integers, True
-            elif integers is not None:
-                bounds, exact = _as_interval(integers)
-                offsets &= bounds
-        elif isinstance(item, Comparison) and item.column == "timestamp":
-            bound = _from_timestamp(item)
-            if bound == "never":
+                partitions, is_enforced = partitions & integers, True
+            elif integers is not None:  # a range of offsets has no gaps
+                interval, is_enforced = _as_interval(integers)
+                offsets &= interval
+        elif isinstance(item, Comparison) and item.column == "timestamp":  # never enforced: older records may follow
+            lower_bound = _from_timestamp(item)
+            if lower_bound == "never":
                 matches_nothing = True
-            elif bound is not None:
-                from_timestamp = bound if from_timestamp is None else max(from_timestamp, bound)
-        enforced.append(exact)
+            elif lower_bound is not None:
+                from_timestamp = lower_bound if from_timestamp is None else max(from_timestamp, lower_bound)
+        enforced.append(is_enforced)
     matches_nothing = matches_nothing or partitions.minimum > partitions.maximum or offsets.minimum > offsets.maximum
     return PushedFilters(partitions, offsets, from_timestamp, matches_nothing, tuple(enforced))
 
@@ -179,7 +176,7 @@ def _as_interval(integers: IntegerSet) -> tuple[IntegerSet, bool]:
     if integers.members is None:
         return integers, True
     if not integers.members:
-        return IntegerSet(1, 0), True
+        return IntegerSet(1, 0), True  # an empty interval
     minimum, maximum = min(integers.members), max(integers.members)
     return IntegerSet(minimum, maximum), maximum - minimum + 1 == len(integers.members)
 
@@ -191,17 +188,17 @@ def _from_timestamp(item: Comparison) -> int | Literal["never"] | None:
         values = [value for value in values if value is not None]
     micros = [_microseconds(value) for value in values]
     known = [value for value in micros if value is not None]
-    if len(known) != len(micros):
+    if len(known) != len(micros):  # a value is no timestamp, so Spark has to evaluate the filter
         return None
     if item.operator in ("=", "<=>", "in"):
         # A literal with a fraction of a millisecond does not equal any record's timestamp.
         milliseconds = [value // 1000 for value in known if value % 1000 == 0]
         return min(milliseconds) if milliseconds else "never"
     if item.operator == ">=":
-        return -(-known[0] // 1000)
+        return -(-known[0] // 1000)  # rounded up
     if item.operator == ">":
         return known[0] // 1000 + 1
-    return None
+    return None  # for < and <=
 
 
 def _microseconds(value: object) -> int | None:

@@ -104,7 +104,7 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
             raise OptionError(_unknown_column(field.name))
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
-        payload = payloads.side(column)
+        payload = payloads.side(column)  # None for other columns than key and value, and for those that remain bytes
         if payload is not None:
             from pyspark_kafka_direct.payloads.spark.payload_schema import check_payload_type
 
@@ -112,11 +112,11 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
         elif column != ERROR_COLUMN:
             _check_type(column, field)
         columns.append(column)
-    if ERROR_COLUMN in columns:
+    if ERROR_COLUMN in columns:  # after the loop, because the check needs all columns
         from pyspark_kafka_direct.payloads.spark.payload_schema import check_error_column
 
         check_error_column(schema.fields[columns.index(ERROR_COLUMN)], columns, payloads)
-    if all(payloads.side(column) is None for column in columns):
+    if all(payloads.side(column) is None for column in columns):  # nothing is decoded
         return ReadSchema(schema, tuple(columns))
     from pyspark_kafka_direct.payloads.spark.session_time_zone import host_time_zone
 

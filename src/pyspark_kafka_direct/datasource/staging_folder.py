@@ -39,12 +39,12 @@ def prepare_staging(staging: StagingConfig, checkpoint: str | None, system: Syst
         except OptionError as error:
             _log.info("%s", error)
     folder = os.path.join(tempfile.gettempdir(), f"pyspark-kafka-direct-staging-{os.getuid()}")
-    temporary = dataclasses.replace(staging, location=folder, is_default=True)
     _create_own_folder(folder)
-    return _prepare(temporary)
+    return _prepare(dataclasses.replace(staging, location=folder, is_default=True))
 
 
 def _prepare(staging: StagingConfig) -> StagingConfig:
+    """Check that the driver can use the folder, and add the probe by which tasks recognize it."""
     location = staging.open()
     assert location is not None
     return dataclasses.replace(staging, probe=location.prepare())
@@ -53,7 +53,7 @@ def _prepare(staging: StagingConfig) -> StagingConfig:
 def _checkpoint_subfolder(checkpoint: str, system: System) -> str | None:
     """Return the folder for staged batches in a checkpoint, ``None`` if Python cannot open the checkpoint."""
     # Spark writes the file `metadata` before the first batch. If Python does not find it, a path without a scheme means
-    # another file system to Spark than to Python.
+    # another file system to Spark than to Python, and the folder would not be in the checkpoint.
     uri = arrow_uri(checkpoint, is_escaped=False)
     uri = (uri if ":" in uri else os.path.abspath(uri)).rstrip("/")
     if not _is_openable(uri, int(system.monotonic() / _RECHECK_SECONDS)):
@@ -69,7 +69,7 @@ def _checkpoint_subfolder(checkpoint: str, system: System) -> str | None:
 
 @functools.lru_cache(maxsize=64)  # without credentials for an object store, it takes seconds to fail
 def _is_openable(uri: str, _period: int) -> bool:
-    """Return whether Python can open a checkpoint, which is checked once in each period."""
+    """Return whether Python can open a checkpoint; the cached result of a period is not used in the next one."""
     try:
         open_file_system(uri)
     except OptionError as error:
@@ -79,16 +79,18 @@ def _is_openable(uri: str, _period: int) -> bool:
 
 
 def _create_own_folder(folder: str) -> None:
-    """Create a folder; raise if other users could replace files in it."""
+    """Create a folder in which only this user can read and write; raise if an existing one allows more."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        status = os.lstat(folder)
+        status = os.lstat(folder)  # not of the target of a link, which its owner can change at any time
     except OSError as error:
         raise OptionError(
             f"stagingLocation is not set, and its default {folder!r} cannot be created: {error}. Set stagingLocation "
             "to a folder that the driver and all executors share."
         ) from None
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+    # Another user may have created it in /tmp, to replace staged files or to read them.
+    is_shared = status.st_mode & 0o077 != 0
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or is_shared:
         raise OptionError(
             f"stagingLocation is not set, and other users of this host can change its default {folder!r}. Set "
             "stagingLocation to a folder that the driver and all executors share, or delete that one."

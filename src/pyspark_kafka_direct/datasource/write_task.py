@@ -64,20 +64,20 @@ class WriteTaskContext:
             return cls()
         query_id = context.getLocalProperty("sql.streaming.queryId")
         batch_id = context.getLocalProperty("streaming.sql.batchId")
-        group = context.getLocalProperty("spark.jobGroup.id")
+        job_group = context.getLocalProperty("spark.jobGroup.id")  # in a streaming query, the id of its run
         return cls(
-            context.partitionId(),
-            context.attemptNumber(),
-            query_id,
-            None if batch_id is None else int(batch_id),
-            group if query_id is None else None,
-            None if query_id is None else group,
-            context.getLocalProperty(DIGEST_PROPERTY),
+            partition=context.partitionId(),
+            attempt=context.attemptNumber(),
+            query_id=query_id,
+            batch_id=None if batch_id is None else int(batch_id),
+            job_group=job_group if query_id is None else None,
+            run_id=None if query_id is None else job_group,
+            offsets_digest=context.getLocalProperty(DIGEST_PROPERTY),
         )
 
     def first_sticky_partition(self, job: BatchWriteJob | None) -> int:
         """Return the first partition for rows without a key, before the modulo; retries of the task return the same."""
-        # Batches start anywhere, and the tasks of a batch with consecutive partitions, so small batches fill all.
+        # The hash of a batch is a random partition, and its tasks take consecutive ones. So small batches fill all.
         batch = f"{self.query_id}/{self.batch_id}" if job is None or self.query_id is not None else job.id
         return int.from_bytes(hashlib.sha256(batch.encode()).digest()[:4]) + self.partition
 
@@ -194,6 +194,7 @@ class StagingConfig:
             return None
         from pyspark_kafka_direct.producer.staging_location import JOB_RUN_PREFIX, StagingLocation
 
+        # The run is part of the files' names. The prefix keeps those of jobs when a query deletes its earlier runs.
         run = "" if attempt is None else f"{JOB_RUN_PREFIX if attempt.kind == 'job' else ''}{attempt.run}"
         return StagingLocation(self.location, self.query_transactional_id, run, self.probe, is_default=self.is_default)
 
@@ -233,6 +234,7 @@ class StagingWriteTask(KafkaWriteTask):
             # A batch write with the default folder can be repeated, so it fails only if it uses the folder.
             _check_location(self.staging)
         location = self.staging.open(batch_attempt)
+        # Unique, because Spark may run an attempt again, for example if it repeats the stage.
         name = f"{batch_attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"
         staging_writer = StagingWriter(
             self.staging.threshold, None if location is None else lambda: location.open_spill(name)
@@ -259,7 +261,7 @@ def resolve_attempt(
     task: WriteTaskContext, job: BatchWriteJob | None, ticket: Ticket, *, has_checkpoint: bool = True
 ) -> BatchAttempt:
     """Return the batch to which a task belongs, or raise if Spark does not identify it."""
-    if task.query_id is None or task.batch_id is None:
+    if task.query_id is None or task.batch_id is None:  # a batch write outside of foreachBatch
         if job is None:
             raise KafkaDirectError(
                 "Spark does not set the local properties sql.streaming.queryId and streaming.sql.batchId in tasks, "
@@ -281,7 +283,9 @@ def resolve_attempt(
             "Write with foreach_batch_writer, or give the write the checkpointLocation of the query as an option."
         )
     kind: WriteKind = "stream" if job is None else "foreach"
-    return BatchAttempt(kind, task.query_id, str(task.run_id), task.batch_id, ticket, task.offsets_digest)
+    return BatchAttempt(
+        kind, query=task.query_id, run=str(task.run_id), batch=task.batch_id, ticket=ticket, digest=task.offsets_digest
+    )
 
 
 def _is_uuid(text: str | None) -> bool:

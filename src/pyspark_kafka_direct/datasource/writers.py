@@ -130,7 +130,8 @@ def batch_writer(settings: WriteSettings, schema: StructType, checkpoint: str | 
     from pyspark_kafka_direct.client.connection_pool import POOL
 
     job = BatchWriteJob(
-        POOL.system.nonce() if settings.job_id is None else settings.job_id, settings.job_id is not None
+        id=POOL.system.nonce() if settings.job_id is None else settings.job_id,
+        from_option=settings.job_id is not None,
     )
     _warn_of_unwritten_columns(schema, settings)
     options_of_task = _task_options(settings, schema, job, starting=True)
@@ -148,13 +149,14 @@ def stream_writer(
     """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
     if starting:
         _warn_of_unwritten_columns(schema, settings)
-    options_of_task = _task_options(settings, schema, None, starting=starting)
+    options_of_task = _task_options(settings, schema, job=None, starting=starting)
     if settings.delivery_guarantee == "at-least-once":
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(settings, checkpoint)
     if starting:
         check_checkpoint(checkpoint)
         return KafkaStreamWriter(_staging_task(committer, options_of_task), committer)
+    # The process that commits runs no tasks, so it needs no ticket.
     return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=committer.staging, ticket=None), committer)
 
 
@@ -175,6 +177,7 @@ def _task_options(
 
 
 def _warn_of_unwritten_columns(schema: StructType, settings: WriteSettings) -> None:
+    # The fields of a WriteSchema are the positions of columns.
     written = dataclasses.astuple(resolve_write_schema(schema, settings.topic, settings.payloads.sides_with_types))
     unwritten = [name for position, name in enumerate(schema.fieldNames()) if position not in written]
     if unwritten:
@@ -199,7 +202,11 @@ def _exactly_once_committer(settings: WriteSettings, checkpoint: str | None) -> 
     return ExactlyOnceCommitter(
         connection=settings.connection,
         produce=settings.produce,
-        staging=StagingConfig(f"{prefix}.sink", settings.staging_threshold, settings.staging_location),
+        staging=StagingConfig(
+            query_transactional_id=f"{prefix}.sink",
+            threshold=settings.staging_threshold,
+            location=settings.staging_location,
+        ),
         prefix=prefix,
         topic=settings.topic,
         sink_state_topic=settings.sink_state_topic,
