@@ -544,7 +544,7 @@ class ClusterClient:
             for topic in received_topics:
                 for index, partition in topic.partitions.items():
                     tp = TopicPartition(topic.name, index)
-                    since = self._epoch_floors.note_received(tp, topic.topic_id, partition.leader_epoch, now)
+                    since = self._epoch_floors.track_stale(tp, topic.topic_id, partition.leader_epoch, now)
                     if since is not None and topic.topic_id is not None:
                         stale_since[tp, topic.topic_id] = since
         if not stale_since:

@@ -54,17 +54,19 @@ class PIDRateEstimator:
         duration, and for one that is not newer than the last.
         """
         last_time_ms = self._last_time_ms
-        if end_time_ms <= (-1 if last_time_ms is None else last_time_ms) or records <= 0 or processing_delay_ms <= 0:
+        is_newer = end_time_ms > (-1 if last_time_ms is None else last_time_ms)  # Spark begins with -1
+        if not is_newer or records <= 0 or processing_delay_ms <= 0:
             return None
         measured_rate = records / processing_delay_ms * 1000
         if last_time_ms is None:
             self._last_time_ms, self._last_rate, self._last_error = end_time_ms, measured_rate, 0.0
             return None
         error = self._last_rate - measured_rate
-        accumulated = scheduling_delay_ms * measured_rate / self._interval_ms
-        change = (error - self._last_error) / ((end_time_ms - last_time_ms) / 1000)
+        # The records that wait because batches started late, per interval.
+        accumulated_error = scheduling_delay_ms * measured_rate / self._interval_ms
+        error_change = (error - self._last_error) / ((end_time_ms - last_time_ms) / 1000)
         gains = self._gains
-        correction = gains.proportional * error + gains.integral * accumulated + gains.derived * change
+        correction = gains.proportional * error + gains.integral * accumulated_error + gains.derived * error_change
         rate = max(self._last_rate - correction, gains.min_rate)
         self._last_time_ms, self._last_rate, self._last_error = end_time_ms, rate, error
         return rate
@@ -103,11 +105,11 @@ def records_per_partition(
     rates = {tp: limits.max_rate_of(tp) for tp in ends}
     if rate is not None and rate > 0:
         lags = {tp: max(end - from_offsets[tp], 0) for tp, end in ends.items()}
-        total = sum(lags.values())
-        if total == 0:
+        total_lag = sum(lags.values())
+        if total_lag == 0:
             return None
         for tp, lag in lags.items():
-            share = lag / total * rate
+            share = lag / total_lag * rate
             rates[tp] = min(share, rates[tp]) if rates[tp] > 0 else share
     if not sum(rates.values()) > 0:
         return None
@@ -164,9 +166,10 @@ class BatchMeasurement:
         if not isinstance(fields, dict) or set(fields) != set(_KEYS):
             raise ValueError(f"not a measurement: {text!r}")
         values: list[Any] = [fields[key] for key in _KEYS]
-        if not all(isinstance(value, int | float) and value >= 0 for value in values) or not values[-1] > 0:
+        ended_ms, records, processing_ms, waiting_ms, interval_ms = values
+        if not all(isinstance(value, int | float) and value >= 0 for value in values) or not interval_ms > 0:
             raise ValueError(f"not a measurement: {text!r}")
-        return cls(values[0], int(values[1]), *values[2:])
+        return cls(ended_ms, int(records), processing_ms, waiting_ms, interval_ms)
 
 
 def measurement_file_name(end: Mapping[TopicPartition, int]) -> str:
@@ -186,12 +189,12 @@ class BackpressureLimit:
         self._options = options
         self._find_measurement = find_measurement
         self._warn = warn
-        self._interval_ms = DEFAULT_INTERVAL_MS
+        self._interval_ms = DEFAULT_INTERVAL_MS  # until the first measurement
         self._rate = options.initial_rate
-        self._controller: PIDRateEstimator | None = None
+        self._controller: PIDRateEstimator | None = None  # None until the first measurement
         # By the measurement's file name, oldest first.
         self._unmeasured_batches: OrderedDict[str, _PendingBatch] = OrderedDict()
-        self._max_offsets: int | None = None
+        self._max_offsets: int | None = None  # the limit of the batch that was planned last
         self._planned_batches = 0
 
     def max_offsets(self, start: Mapping[TopicPartition, int]) -> int | None:
@@ -216,7 +219,7 @@ class BackpressureLimit:
             return
         self._unmeasured_batches[key] = _PendingBatch(dict(end), self._max_offsets)
         self._planned_batches += 1
-        if len(self._unmeasured_batches) > _MAX_PENDING_BATCHES:
+        if len(self._unmeasured_batches) > _MAX_PENDING_BATCHES:  # without a listener, no batch is ever measured
             self._unmeasured_batches.popitem(last=False)
 
     def _apply_measurements(self) -> None:
@@ -229,7 +232,7 @@ class BackpressureLimit:
         if not measured:
             return
         for _, batch, measurement in measured:
-            if self._controller is None:
+            if self._controller is None:  # the trigger interval comes with the first measurement
                 self._interval_ms = measurement.interval_ms
                 self._controller = PIDRateEstimator(measurement.interval_ms, self._options.gains)
             rate = self._controller.compute(
@@ -239,8 +242,9 @@ class BackpressureLimit:
                 measurement.scheduling_delay_ms,
             )
             self._rate = self._rate if rate is None else rate
+        newest_key, _, _ = measured[-1]
         # Batches older than the newest measured one had no records and will not be measured.
-        while self._unmeasured_batches.popitem(last=False)[0] != measured[-1][0]:
+        while self._unmeasured_batches.popitem(last=False)[0] != newest_key:
             pass
 
 

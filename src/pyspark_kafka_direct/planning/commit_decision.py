@@ -95,7 +95,7 @@ class BatchAttempt:
             ticket: The ticket of the write.
             named: Whether it is a name, which may be submitted again.
         """
-        return cls("job", job, job, 0, ticket, is_named=named)
+        return cls(kind="job", query=job, run=job, batch=0, ticket=ticket, is_named=named)
 
     def state(self) -> SinkState:
         """Return the state after this batch."""
@@ -141,7 +141,7 @@ def decide_before_fencing(
         token = reset_token_for(state, attempt)
         return None if reset_token == token else RejectBatch(_another_query_reason(state, attempt), token)
     if state.ticket.is_newer_than(attempt.ticket):
-        return RejectBatch(_superseded_reason(state, attempt), None)
+        return RejectBatch(_superseded_reason(state, attempt), token=None)  # the newer driver must not be fenced
     return None
 
 
@@ -178,12 +178,14 @@ def _decide(state: SinkState, attempt: BatchAttempt, token: str, reset_token: st
         return CommitBatch()  # the reset token allows it
     if attempt.batch == state.batch:
         return _decide_replay(state, attempt, token)
-    if attempt.batch == state.batch + 1 or (attempt.kind == "foreach" and attempt.batch > state.batch):
+    may_skip_batches = attempt.kind == "foreach"
+    if attempt.batch == state.batch + 1 or (may_skip_batches and attempt.batch > state.batch):
         return CommitBatch()
     return RejectBatch(_gap_reason(state, attempt), token)
 
 
 def _belongs_to_another(state: SinkState, attempt: BatchAttempt) -> bool:
+    """Return whether the last batch was one of another query or job; a query and a job may have the same name."""
     return state.query != attempt.query or (state.kind == "job") != (attempt.kind == "job")
 
 
@@ -192,9 +194,8 @@ def _decide_replay(state: SinkState, attempt: BatchAttempt, token: str) -> Commi
     if state.digest != attempt.digest:
         return RejectBatch(_other_content_reason(state, attempt), token)
     if attempt.kind == "foreach" and attempt.run == state.run and attempt.ticket != state.ticket:
-        return RejectBatch(
-            second_write_reason(attempt.batch), None
-        )  # no token, because it would be valid again after the second write
+        # Without a token, because it would be valid again after the second write.
+        return RejectBatch(second_write_reason(attempt.batch), token=None)
     return SkipBatch()
 
 

@@ -97,8 +97,8 @@ class EpochFloors:
 
     def __init__(self, capacity: int = MAX_EPOCH_FLOORS) -> None:
         self._capacity = capacity
-        self._floors: OrderedDict[tuple[UUID, TopicPartition], int] = OrderedDict()
-        self._stale_since: dict[tuple[UUID, TopicPartition], float] = {}
+        self._floors: OrderedDict[tuple[UUID, TopicPartition], int] = OrderedDict()  # the last used one at the end
+        self._stale_since: dict[tuple[UUID, TopicPartition], float] = {}  # only of partitions with a floor
 
     def raise_to(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
         """Remember an epoch, unless a higher one is known."""
@@ -107,20 +107,21 @@ class EpochFloors:
         self._floors[topic_id, tp] = max(epoch, self._floors.get((topic_id, tp), -1))
         self._floors.move_to_end((topic_id, tp))
         if len(self._floors) > self._capacity:
-            self._stale_since.pop(self._floors.popitem(last=False)[0], None)
+            evicted, _ = self._floors.popitem(last=False)
+            self._stale_since.pop(evicted, None)
 
     def is_stale(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
         """Return whether an epoch is lower than one that was seen before."""
         return topic_id is not None and 0 <= epoch < self._floors.get((topic_id, tp), -1)
 
-    def note_received(self, tp: TopicPartition, topic_id: UUID | None, epoch: int, now: float) -> float | None:
-        """Return since when all received epochs of the partition are stale; ``None`` if this one is not stale.
+    def track_stale(self, tp: TopicPartition, topic_id: UUID | None, received_epoch: int, now: float) -> float | None:
+        """Record an epoch, and return since when all received ones are stale; ``None`` if this one is not stale.
 
         Epochs that remain stale for long mean that the cluster has lost its epochs, and not that a broker lags behind.
         """
-        if topic_id is None:
+        if topic_id is None:  # has no floor, so it is never stale
             return None
-        if not self.is_stale(tp, topic_id, epoch):
+        if not self.is_stale(tp, topic_id, received_epoch):  # also -1, from a broker that reports no epochs
             self._stale_since.pop((topic_id, tp), None)
             return None
         return self._stale_since.setdefault((topic_id, tp), now)
@@ -133,6 +134,7 @@ class EpochFloors:
         self, tp: TopicPartition, topic_id: UUID, reports: Collection[TopicReport], broker_count: int
     ) -> int | None:
         """Return the highest epoch that witnesses report, if there are enough of them and all epochs are stale."""
+        # A report of another topic, or without the partition, gives -1, which is not stale: it lowers no floor.
         epochs = [
             (report.leader_epochs or {}).get(tp.partition, -1) if report.topic_id == topic_id else -1
             for report in reports
@@ -186,24 +188,24 @@ class AbsenceEvidence:
     def __init__(self, tp: TopicPartition, topic_id: UUID | None) -> None:
         self._tp = tp
         self._topic_id = topic_id
-        self._absent_since: float | None = None
-        self._first_absent_at: float | None = None
-        self._last: tuple[Presence, UUID | None] | None = None
+        self._first_absent_at: float | None = None  # None while a broker has the partition
+        self._agreed_since: float | None = None  # since when brokers agree how it is missing; None as above
+        self._last_statement: tuple[Presence, UUID | None] | None = None  # None if brokers disagree
         self.new_topic_id: UUID | None = None  # of the recreated topic
 
     def add(self, reports: Iterable[TopicReport], now: float) -> Presence:
-        """Add the reports that different brokers gave at one time; there must be at least one."""
+        """Add the reports that different brokers gave at one time; without any, nothing is confirmed."""
         reports = list(reports)
         if any(report.has(self._tp.partition, self._topic_id) for report in reports):
-            self._absent_since = self._first_absent_at = self._last = None
+            self._agreed_since = self._first_absent_at = self._last_statement = None
             return Presence.PRESENT
         statements = {self._statement(report) for report in reports}
         statement = statements.pop() if len(statements) == 1 else None
-        if self._absent_since is None or statement is None or statement != self._last:
-            self._absent_since = now
+        if self._agreed_since is None or statement is None or statement != self._last_statement:
+            self._agreed_since = now  # the time of the confirmation starts, or starts again
             self._first_absent_at = now if self._first_absent_at is None else self._first_absent_at
-        self._last = statement
-        if statement is None or now - self._absent_since < CONFIRMATION_SECONDS:
+        self._last_statement = statement
+        if statement is None or now - self._agreed_since < CONFIRMATION_SECONDS:
             return Presence.UNCONFIRMED
         presence, self.new_topic_id = statement
         return presence
@@ -211,15 +213,15 @@ class AbsenceEvidence:
     @property
     def confirmation_seconds(self) -> float:
         """The time of the confirmation after the first report: longer if the topic was recreated meanwhile."""
-        if self._absent_since is None or self._first_absent_at is None:
+        if self._agreed_since is None or self._first_absent_at is None:
             return CONFIRMATION_SECONDS
-        return min(self._absent_since - self._first_absent_at, CONFIRMATION_SECONDS) + CONFIRMATION_SECONDS
+        return min(self._agreed_since - self._first_absent_at, CONFIRMATION_SECONDS) + CONFIRMATION_SECONDS
 
     def _statement(self, report: TopicReport) -> tuple[Presence, UUID | None]:
         """Return how the partition is missing, and the id of the topic that replaced its own."""
-        if report.leader_epochs is None or report.topic_id == self._topic_id or self._topic_id is None:
-            return Presence.ABSENT, None
-        return (Presence.ABSENT, None) if report.topic_id is None else (Presence.RECREATED, report.topic_id)
+        if report.leader_epochs is not None and is_other_topic(self._topic_id, report.topic_id):
+            return Presence.RECREATED, report.topic_id
+        return Presence.ABSENT, None
 
 
 class LostPartitions(NamedTuple):
@@ -258,7 +260,7 @@ def has_later_leader(
     """Return whether brokers report a later leader of a partition than the one whose epoch is given."""
     reported = [report.leader_epochs for report in reports if report.topic_id == topic_id and report.leader_epochs]
     return any(
-        tp.partition in each and 0 <= epoch < each[tp.partition] for each in reported for tp, epoch in epochs.items()
+        0 <= epoch < by_partition.get(tp.partition, -1) for by_partition in reported for tp, epoch in epochs.items()
     )
 
 
@@ -363,44 +365,29 @@ def evaluate_loss(
     With ``fail_on_data_loss=False``, skip the lost offsets.
     """
     until = planned_range.until_offset
-    if position >= until:
+
+    def lost_until(next_offset: int, cause: DataLossCause, detail: str) -> LossDecision:
+        message = loss_message(planned_range.topic_partition, position, next_offset, cause, detail)
+        if fail_on_data_loss:
+            raise DataLossError(f"{message}; {SKIP_ADVICE}", **error_context(planned_range.topic_partition, position))
+        warning = f"{message}; they are skipped (failOnDataLoss=false)"
+        return LossDecision(next_offset, next_offset - position, cause, warning)
+
+    if position >= until:  # all records of the range are read
         return LossDecision(position)
     if log is None:
-        return _loss_decision(
-            planned_range, position, until, cause=DataLossCause.DELETED, detail="", fail_on_data_loss=fail_on_data_loss
-        )
+        return lost_until(until, DataLossCause.DELETED, detail="")
     if is_other_topic(planned_topic_id, log.topic_id):
         detail = f": its id was {planned_topic_id} and is {log.topic_id} now"
-        return _loss_decision(
-            planned_range,
-            position,
-            until,
-            cause=DataLossCause.RECREATED,
-            detail=detail,
-            fail_on_data_loss=fail_on_data_loss,
-        )
+        return lost_until(until, DataLossCause.RECREATED, detail)
     if position < log.start:
         next_offset = min(log.start, until)
         # No loss before the first record is read: "earliest" means the current log start.
         if from_earliest and position == planned_range.from_offset:
             return LossDecision(next_offset)
-        return _loss_decision(
-            planned_range,
-            position,
-            next_offset,
-            cause=DataLossCause.AGED_OUT,
-            detail=log.range_message,
-            fail_on_data_loss=fail_on_data_loss,
-        )
+        return lost_until(next_offset, DataLossCause.AGED_OUT, log.range_message)
     if position >= log.end:
-        return _loss_decision(
-            planned_range,
-            position,
-            until,
-            cause=DataLossCause.BEYOND_END,
-            detail=log.range_message,
-            fail_on_data_loss=fail_on_data_loss,
-        )
+        return lost_until(until, DataLossCause.BEYOND_END, log.range_message)
     return LossDecision(position)
 
 
@@ -462,7 +449,7 @@ def topic_error(tp: TopicPartition, known_id: UUID | None, report: TopicReport) 
     """Return the error if a broker reports that the partition does not exist or that its topic was recreated."""
     if report.leader_epochs is None:
         return missing_error(tp)
-    if known_id is not None and report.topic_id is not None and report.topic_id != known_id:
+    if is_other_topic(known_id, report.topic_id):
         return recreated_error(tp, known_id, report.topic_id)
     if tp.partition not in report.leader_epochs:
         return TopicNotFoundError(
@@ -477,7 +464,7 @@ def resume_offset(error: DataLossError | TopicNotFoundError, position: int, star
     """Return where a query resumes after a loss, in a log with these bounds; no offset is read twice."""
     if isinstance(error, TopicRecreatedError):
         return start
-    if isinstance(error, DataLossError) and error.resume_offset is not None:
+    if isinstance(error, DataLossError) and error.resume_offset is not None:  # that of `unproven_gap_error`
         return error.resume_offset
     return max(min(position, end), start)
 
@@ -499,9 +486,9 @@ def reread_offset(
     error: DataLossError, position: int, start: int, end: int, *, read_committed: bool = False
 ) -> int | None:
     """Return from where a log's records may differ from those read, so that a copy rereads it; None: nowhere."""
-    if error.resume_offset is not None:
+    if error.resume_offset is not None:  # that of `unproven_gap_error`: the records read before the gap are the same
         return None
-    if not isinstance(error, TruncatedError):
+    if not isinstance(error, TruncatedError):  # an end before the position means another log
         return start if position > end else None
     if read_committed:  # earlier records may belong to a transaction whose marker was truncated, and may end otherwise
         return start
@@ -530,9 +517,9 @@ def clip_to_log(
         losses.append(SkippedLoss(f"{message}; they are skipped (failOnDataLoss=false)", cause, skipped))
 
     if first > until:
-        if start.origin == "earliest":
+        if start.origin == "earliest":  # retention has passed the end, and records before "earliest" are no loss
             warnings.append(f"{tp}: the log starts at offset {first}, after the requested end {until}: nothing to read")
-        elif end.origin != "latest":
+        elif end.origin != "latest":  # two options contradict each other
             raise InvalidOffsetsError(
                 f"the resolved start offset {first} ({start.origin}) is greater than the resolved end offset {until} "
                 f"({end.origin}); check both options, and whether the topic was deleted and recreated",
@@ -546,28 +533,11 @@ def clip_to_log(
         else:
             report_loss(until, first, DataLossCause.BEYOND_END, f": it ends at {log_end}")
         return OffsetRange(tp.topic, tp.partition, until, until), warnings, losses
-    if first < min(log_start, until):
-        report_loss(first, min(log_start, until), DataLossCause.AGED_OUT, f": it starts at {log_start}")
-        first = min(log_start, until)
-    if log_end is not None and max(first, log_end) < until:
-        report_loss(max(first, log_end), until, DataLossCause.BEYOND_END, f": it ends at {log_end}")
-        until = max(first, log_end)
+    first_existing = min(log_start, until)
+    if first < first_existing:
+        report_loss(first, first_existing, DataLossCause.AGED_OUT, f": it starts at {log_start}")
+        first = first_existing
+    if log_end is not None and (existing_end := max(first, log_end)) < until:
+        report_loss(existing_end, until, DataLossCause.BEYOND_END, f": it ends at {log_end}")
+        until = existing_end
     return OffsetRange(tp.topic, tp.partition, first, until), warnings, losses
-
-
-def _loss_decision(
-    planned_range: OffsetRange,
-    position: int,
-    next_offset: int,
-    *,
-    cause: DataLossCause,
-    detail: str,
-    fail_on_data_loss: bool,
-) -> LossDecision:
-    message = loss_message(planned_range.topic_partition, position, next_offset, cause, detail)
-    if fail_on_data_loss:
-        raise DataLossError(
-            f"{message}; {SKIP_ADVICE}", topic=planned_range.topic, partition=planned_range.partition, offset=position
-        )
-    warning = f"{message}; they are skipped (failOnDataLoss=false)"
-    return LossDecision(next_offset, next_offset - position, cause, warning)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.options.hints import listed
-from pyspark_kafka_direct.planning.data_loss import later_log_starts
 from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START, SKIP_ADVICE, DataLossCause, SkippedLoss
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class LossReport:
         self._context = context
         self._advice = advice
         self._reselected_start = reselected_start
-        self._start: Mapping[TopicPartition, int] | None = None
+        self._start: Mapping[TopicPartition, int] | None = None  # of the current batch
         self._reported: set[tuple[str, frozenset[tuple[TopicPartition, int]]]] = set()  # in this batch
 
     def begin_batch(self, start: Mapping[TopicPartition, int]) -> None:
@@ -59,7 +58,7 @@ class LossReport:
             self._reported.clear()
 
     def end_batch(self) -> None:
-        """Report equal losses again, even from the same start."""
+        """Report equal losses again, even if the next batch has the same start."""
         self._reported.clear()
 
     def report_lost(self, lost: LostPartitions, known_ids: Mapping[TopicPartition, UUID]) -> None:
@@ -71,6 +70,7 @@ class LossReport:
 
     def report_missing(self, partitions: Collection[TopicPartition]) -> None:
         """Report partitions that were read before, and now do not exist or are not selected."""
+        # How many records are lost is not known, so each counts as 0 offsets.
         unselected = set(self._context.not_selected(partitions)) if partitions else set()
         deleted = set(partitions) - unselected
         self._report(
@@ -109,13 +109,15 @@ class LossReport:
 
     def report_added_late(self, starts: Mapping[TopicPartition, int]) -> None:
         """Report a loss for each partition that was added to a running stream and starts after offset 0."""
-        for tp, start in sorted(later_log_starts(dict.fromkeys(starts, 0), starts, starts).items()):
-            self._report(
-                DataLossCause.AGED_OUT,
-                {tp: start},
-                f"data loss: the added partition {tp} starts from offset {start} instead of 0, records were removed "
-                "before they were read (KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO)",
-            )
+        for tp, start in sorted(starts.items()):
+            if start > 0:
+                self._report(
+                    DataLossCause.AGED_OUT,
+                    {tp: start},
+                    f"data loss: the added partition {tp} starts from offset {start} instead of 0, records were "
+                    "removed before they were read "
+                    "(KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO)",
+                )
 
     def report_offsets_changed(self, known: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """Report end offsets below those that were already read or that the user requested as the start."""
@@ -156,5 +158,5 @@ class LossReport:
                 self._context.report_loss(SkippedLoss(warning, cause, offsets))
             return
         first = min(offsets)
-        partition = first.partition if len(offsets) == 1 else None
+        partition = first.partition if len(offsets) == 1 else None  # an error has one location
         raise DataLossError(f"{message}; {self._advice}", topic=first.topic, partition=partition)

@@ -174,8 +174,8 @@ class SnapshotReader:
         self._max_attempts = max_attempts
         self._read_committed = read_committed
         self._fixed_topic_ids: Mapping[str, UUID] = {}
-        self.fixed_end_offsets: dict[TopicPartition, int] | None = None
-        self.known_latest: Mapping[TopicPartition, int] | None = None
+        self.fixed_end_offsets: dict[TopicPartition, int] | None = None  # None: not Trigger.AvailableNow
+        self.known_latest: Mapping[TopicPartition, int] | None = None  # for the progress report
         self.described_partitions = 0  # in the last metadata
 
     def fix_end_offsets(self) -> None:
@@ -191,7 +191,7 @@ class SnapshotReader:
         missed = assigned.partitions - self.fixed_end_offsets.keys()
         if missed:
             self.fixed_end_offsets.update(self._offset_reader.offsets(dict.fromkeys(missed, LATEST)))
-            self._fixed_topic_ids = {**assigned.topic_ids, **self._fixed_topic_ids}
+            self._fixed_topic_ids = {**assigned.topic_ids, **self._fixed_topic_ids}  # the first ids stay
 
     def available_offsets(self, start: Mapping[TopicPartition, int]) -> OffsetSnapshot:
         """Return the fixed end offsets, or else the latest ones."""
@@ -203,11 +203,11 @@ class SnapshotReader:
         if partitions_behind:
             # The fixed ends were read too early or from a stale broker, or records were lost: fetch the ends again.
             snapshot = self.fetch_latest(start)
-            self._fixed_topic_ids = {**snapshot.topic_ids, **self._fixed_topic_ids}
+            self._fixed_topic_ids = {**snapshot.topic_ids, **self._fixed_topic_ids}  # the first ids stay
             for tp in sorted(partitions_behind & snapshot.latest.keys()):
-                self.fixed_end_offsets[tp] = (
-                    min(snapshot.latest[tp], start[tp]) if tp in self.fixed_end_offsets else snapshot.latest[tp]
-                )
+                end = snapshot.latest[tp]
+                # An end that was fixed too low becomes the start, or the end of a log that ends before it.
+                self.fixed_end_offsets[tp] = min(end, start[tp]) if tp in self.fixed_end_offsets else end
         return OffsetSnapshot(self.fixed_end_offsets, self._fixed_topic_ids)
 
     def fetch_latest(self, known: Mapping[TopicPartition, int]) -> OffsetSnapshot:
@@ -227,6 +227,7 @@ class SnapshotReader:
             if not are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                 self._offset_reader.wait()
                 continue
+            # Recreated partitions count as missing, too: their known offsets belong to the old topic.
             lost = find_lost_partitions(known, known_topic_ids, latest, assigned.topic_ids)
             missing = lost.partitions - confirmed_missing
             if missing:
@@ -237,19 +238,24 @@ class SnapshotReader:
                     continue
             lower_ends = lower_end_offsets(known, latest).keys() - confirmed_missing
             if lower_ends and self._read_committed:
-                # Offsets between the last stable offset and the high watermark are not lost, only uncommitted.
-                high_watermarks = self._offset_reader.high_watermarks(lower_ends)
-                for tp, end in high_watermarks.items():
-                    if end >= known[tp]:
-                        latest[tp] = known[tp]
-                        lower_ends.discard(tp)
+                uncommitted = self._uncommitted_offsets(known, lower_ends)
+                latest.update(uncommitted)
+                lower_ends.difference_update(uncommitted)
             lower_end_responses += bool(lower_ends)
             max_attempts = min(self._max_attempts, MAX_METADATA_RESPONSES)
             if not lower_ends or are_lower_ends_confirmed(lower_end_responses, max_attempts):
                 return OffsetSnapshot(latest, assigned.topic_ids)
+            # A deposed leader may have responded.
             self._offset_reader.raise_epoch_floors({tp.topic for tp in lower_ends})
             self._offset_reader.wait()
         raise contradicting_metadata_error(known)
+
+    def _uncommitted_offsets(
+        self, known: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the known offsets that are not beyond the log, but only after its last stable offset."""
+        high_watermarks = self._offset_reader.high_watermarks(partitions)
+        return {tp: known[tp] for tp, end in high_watermarks.items() if end >= known[tp]}
 
     def is_at_end(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Return whether these are the ends of their partitions now; anything else needs ``fetch_latest``."""
@@ -275,19 +281,19 @@ class SnapshotReader:
 
     def fetch_log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return log start offsets, without partitions that are confirmed to be missing."""
-        confirmed_leaders: set[str] = set()  # of these topics
+        confirmed_topics: set[str] = set()  # whose leaders have the highest epoch that brokers report
         for _ in range(MAX_METADATA_RESPONSES):
             log_starts = self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
-            missing = dict.fromkeys(set(partitions) - log_starts.keys())
-            if not missing or missing.keys() <= set(self._offset_reader.confirm_missing(missing)):
-                expired = {tp.topic for tp, offset in log_starts.items() if offset > 0}
-                if expired <= confirmed_leaders:
-                    return log_starts
-                self._offset_reader.raise_epoch_floors(expired)  # a deposed leader may have responded
-                confirmed_leaders = expired
+            missing = dict.fromkeys(set(partitions) - log_starts.keys())  # with unknown topic ids
+            if missing and not missing.keys() <= set(self._offset_reader.confirm_missing(missing)):
+                self._offset_reader.wait()
+                self._offset_reader.assigned(strict=False)  # refreshes the metadata that offsets() uses
                 continue
-            self._offset_reader.wait()
-            self._offset_reader.assigned(strict=False)  # refreshes the metadata that offsets() uses
+            expired_topics = {tp.topic for tp, offset in log_starts.items() if offset > 0}
+            if expired_topics <= confirmed_topics:
+                return log_starts
+            self._offset_reader.raise_epoch_floors(expired_topics)  # a deposed leader may have responded
+            confirmed_topics = expired_topics
         raise contradicting_metadata_error(partitions)
 
 

@@ -128,6 +128,7 @@ def resolve_start_offsets(
     listed_offsets = dict(
         confirmed_starts(lambda: _fetch_starts(offset_reader, requested), offset_reader.raise_epoch_floors)
     )
+    # A partition without a record of the timestamp starts at its end, or `resolve_offsets` rejects it.
     at_end = {tp for tp, lookup in requested.items() if lookup == LATEST or listed_offsets.get(tp) == NO_RECORD}
     # Request end offsets last, so that no start lies after its end.
     latest = (
@@ -161,8 +162,8 @@ def resolve_known_start_offsets(
             requested = dict.fromkeys(partitions, LATEST)
         case SpecificOffsets(offsets, topics):
             requested = {tp: topics[tp.topic] for tp in partitions if tp.topic in topics} | dict(offsets)
-            explicit = {tp: offset for tp, offset in requested.items() if offset >= 0}
-            lookups = {tp: sentinel for tp, sentinel in requested.items() if sentinel < 0 and tp in partitions}
+            explicit = {tp: offset for tp, offset in requested.items() if offset >= 0}  # also of missing partitions
+            lookups = {tp: bound for tp, bound in requested.items() if bound in (EARLIEST, LATEST) and tp in partitions}
             return explicit | dict(offset_reader.offsets(lookups) if lookups else {})
         case SpecificTimestamps(timestamps):
             requested = {tp: timestamp for tp, timestamp in timestamps.items() if tp in partitions}
@@ -179,6 +180,7 @@ def _resolved_offset(tp: TopicPartition, offset: int, listed_offsets: Mapping[To
 
 
 def _explicit_offsets(spec: SpecificOffsets, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return an offset, EARLIEST or LATEST by partition; raise unless the spec names exactly the partitions."""
     topics = {tp.topic for tp in partitions}
     unknown = sorted(spec.topics.keys() - topics)
     if unknown:
@@ -187,7 +189,7 @@ def _explicit_offsets(spec: SpecificOffsets, partitions: Collection[TopicPartiti
             f"{listed(sorted(topics))} (KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED)"
         )
     offsets = {tp: spec.topics[tp.topic] for tp in partitions if tp.topic in spec.topics}
-    offsets.update(spec.offsets)
+    offsets.update(spec.offsets)  # the offset of a partition has priority over that of its topic
     _check_assigned(
         spec.option,
         offsets,
@@ -242,6 +244,7 @@ def _committed_offsets(
     offset_reader: OffsetReader,
     available_now_ends: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, int]:
+    """Return committed offsets, and those of ``committedOffsetsFallback`` for partitions without one."""
     offsets = dict(offset_reader.committed(partitions))
     missing = sorted(set(partitions) - offsets.keys())
     if missing and spec.fallback is None:

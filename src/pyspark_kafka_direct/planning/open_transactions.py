@@ -69,13 +69,13 @@ class BlockedPartitions:
         blocked = []
         for tp, offset in sorted(last_stable_offsets.items()):
             end = high_watermarks.get(tp)
-            if end is None:
+            if end is None:  # the request failed, so nothing is known
                 continue
             known = self._blocked.pop(tp, None)
-            if end <= offset:
+            if end <= offset:  # not blocked any more
                 continue
-            if known is None or known.last_stable_offset != offset:
-                known = _Blocked(offset, now, is_reported=False)
+            if known is None or known.last_stable_offset != offset:  # another transaction blocks it
+                known = _Blocked(offset, since=now, is_reported=False)
             if not known.is_reported and (immediately or now - known.since >= REPORT_AFTER):
                 known = known._replace(is_reported=True)
                 blocked.append(BlockedPartition(tp, offset, end, known.since))

@@ -114,10 +114,10 @@ class TestEpochFloors:
     def test_an_evicted_floor_takes_its_time_along(self) -> None:
         floors = EpochFloors(capacity=1)
         floors.raise_to(TP, ID, 7)
-        assert floors.note_received(TP, ID, 5, 100.0) == 100.0
+        assert floors.track_stale(TP, ID, 5, 100.0) == 100.0
         floors.raise_to(TopicPartition("t", 4), ID, 7)
         floors.raise_to(TP, ID, 7)
-        assert floors.note_received(TP, ID, 5, 200.0) == 200.0
+        assert floors.track_stale(TP, ID, 5, 200.0) == 200.0
 
     def test_a_floor_is_never_lowered_by_an_epoch(self) -> None:
         floors = EpochFloors()
@@ -128,15 +128,15 @@ class TestEpochFloors:
     def test_the_time_without_newer_epochs(self) -> None:
         floors = EpochFloors()
         floors.raise_to(TP, ID, 7)
-        assert floors.note_received(TP, ID, 5, 100.0) == 100.0
-        assert floors.note_received(TP, ID, 6, 110.0) == 100.0
-        assert floors.note_received(TP, None, 6, 110.0) is None
-        assert floors.note_received(TP, ID, 7, 120.0) is None
-        assert floors.note_received(TP, ID, 5, 130.0) == 130.0, "the newer epoch restarts the time"
+        assert floors.track_stale(TP, ID, 5, 100.0) == 100.0
+        assert floors.track_stale(TP, ID, 6, 110.0) == 100.0
+        assert floors.track_stale(TP, None, 6, 110.0) is None
+        assert floors.track_stale(TP, ID, 7, 120.0) is None
+        assert floors.track_stale(TP, ID, 5, 130.0) == 130.0, "the newer epoch restarts the time"
         floors.drop(TP, ID)
         assert not floors.is_stale(TP, ID, 5)
         floors.raise_to(TP, ID, 7)
-        assert floors.note_received(TP, ID, 5, 140.0) == 140.0, "dropped with its floor"
+        assert floors.track_stale(TP, ID, 5, 140.0) == 140.0, "dropped with its floor"
 
     @pytest.mark.parametrize(
         ("epochs", "brokers", "highest"),
