@@ -8,7 +8,7 @@ _FIRST_ROWS: Final = 16  # a slow function may take seconds for each row
 _MAX_GROWTH: Final = 2
 _TARGET_SECONDS: Final = 1.0
 _RATE_INTERVAL: Final = 0.1  # seconds of the rate in a batch
-_MIN_THROUGHPUT_SHARE: Final = 0.6
+_MIN_THROUGHPUT_SHARE: Final = 0.6  # of a larger batch; below it, most of a call's time does not depend on its rows
 
 
 class BatchSize:
@@ -24,7 +24,7 @@ class BatchSize:
             max_rows = max(1, min(max_rows, int(max_rows_per_second * _RATE_INTERVAL)))
         self._max_rows = max_rows
         self._target = _TARGET_SECONDS  # of a call; grows if fewer rows take as long
-        self._larger: tuple[int, float] | None = None  # rows and seconds of the call after which the size was reduced
+        self._reduced_after: tuple[int, float] | None = None  # rows and seconds of a call that was too long
         self.rows = min(_FIRST_ROWS, max_rows)
         self.next_at = 0.0  # when the rate allows the next call
 
@@ -33,14 +33,20 @@ class BatchSize:
         seconds = ended_at - started_at
         if self._max_rows_per_second is not None:
             self.next_at = max(self.next_at, started_at) + rows / self._max_rows_per_second
-        if self._larger is not None and self._larger[0] > rows and seconds > self._target:
-            larger_rows, larger_seconds = self._larger
-            if rows / seconds < _MIN_THROUGHPUT_SHARE * larger_rows / larger_seconds:
-                self._target = max(self._target, 2 * seconds)
-        self._larger = None
+        if seconds > self._target and self._is_reduction_useless(rows, seconds):
+            self._target = max(self._target, 2 * seconds)
+        self._reduced_after = None
         if seconds > self._target:
-            self._larger = (rows, seconds)
+            self._reduced_after = (rows, seconds)
+            # A single row cannot be reduced; two rows show whether the time depends on the rows.
             self.rows = max(1, int(rows * self._target / seconds)) if rows > 1 else 2
-        elif rows >= self.rows:
+        elif rows >= self.rows:  # fewer rows, because no more had arrived, are no reason to grow
             fitting = self._max_rows if seconds <= 0 else int(rows * self._target / seconds)
             self.rows = min(fitting, self.rows * _MAX_GROWTH, self._max_rows)
+
+    def _is_reduction_useless(self, rows: int, seconds: float) -> bool:
+        """Return whether a call processed much fewer rows per second than the larger one before."""
+        if self._reduced_after is None or self._reduced_after[0] <= rows:
+            return False
+        larger_rows, larger_seconds = self._reduced_after
+        return rows / seconds < _MIN_THROUGHPUT_SHARE * larger_rows / larger_seconds

@@ -48,10 +48,10 @@ def format_offset_entry(entry: OffsetLogEntry) -> str:
         "batchTimestampMs": entry.timestamp_ms,
         "conf": {**entry.conf, **({_OUTPUT_WRITTEN: "true"} if entry.is_output_written else {})},
     }
-    offsets = partition_offsets_to_json(entry.offsets)
+    offsets_json = partition_offsets_to_json(entry.offsets)
     if entry.is_start:
-        offsets = _to_json({**json.loads(offsets), EMPTY_FIRST_BATCH: {}})
-    return "\n".join([OFFSET_LOG_V1, _to_json(metadata), offsets])
+        offsets_json = _to_json({**json.loads(offsets_json), EMPTY_FIRST_BATCH: {}})
+    return "\n".join([OFFSET_LOG_V1, _to_json(metadata), offsets_json])
 
 
 def parse_offset_entry(text: str, path: str) -> OffsetLogEntry:
@@ -69,7 +69,7 @@ def parse_offset_entry(text: str, path: str) -> OffsetLogEntry:
         )
     if not lines.sources or lines.sources[0] is None:
         raise InvalidOffsetsError(f"{path} has no offsets: {text!r}. The checkpoint is damaged, or of another source.")
-    metadata = _json_object(lines.metadata or "{}", path)
+    metadata = _json_object(lines.metadata or "{}", path)  # Spark accepts an empty line
     conf = metadata.get("conf", {})
     if not isinstance(conf, dict) or not all(isinstance(value, str) for value in conf.values()):
         raise InvalidOffsetsError(f"{path}: conf must map names to strings, got {conf!r}")
@@ -99,7 +99,7 @@ def parse_commit(text: str, path: str) -> int:
             f"{path} has version {version!r}, but only {' and '.join(_COMMIT_VERSIONS)} are supported: give the query "
             "its own checkpoint."
         )
-    metadata = _json_object(rest or "{}", path)
+    metadata = _json_object(rest or "{}", path)  # Spark accepts a file without this line
     if metadata.get("stateUniqueIds"):
         reject_stateful_query(path)
     return _milliseconds(metadata, "nextBatchWatermarkMs", path)

@@ -82,16 +82,16 @@ class CheckpointLogs:
         system: System = SYSTEM,
     ) -> None:
         files = RetryingFiles(file_manager, system)
-        if files.exists(_STATE):
+        if files.exists(_STATE):  # the folder in which Spark stores the state of a stateful query
             reject_stateful_query(files.path(_STATE))
         self._files = files
         self.fencing_log = FencingLog(files, driver)
         self._read_session_conf = session_conf
-        self._conf: Mapping[str, str] | None = None
-        self._watermark_ms = 0
+        self._conf: Mapping[str, str] | None = None  # of the logs; None until the recovery or the first write
+        self._watermark_ms = 0  # of an earlier micro-batch query, which the commit log preserves
         self._planned_epoch: int | None = None  # that the recovery found without a commit
         self._retained_epoch_count = retained_epoch_count
-        self._retained_epochs: set[int] = set()
+        self._retained_epochs: set[int] = set()  # that have files
         for folder in (_OFFSETS, _COMMITS):
             files.mkdirs(folder)
 
@@ -101,7 +101,7 @@ class CheckpointLogs:
         if text is None:
             if self._files.create(_METADATA, format_metadata(new_id)):
                 return new_id
-            text = self._files.read(_METADATA) or ""
+            text = self._files.read(_METADATA) or ""  # another driver has created it in between
         return parse_metadata(text, self._files.path(_METADATA))
 
     def state(self) -> CheckpointState:
@@ -135,13 +135,16 @@ class CheckpointLogs:
         logged_epochs = [*([] if state.committed is None else [state.committed]), *state.uncommitted]
         entries = {epoch: self.offset_entry(epoch) for epoch in logged_epochs}
         recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"))
+
+        # The new files preserve these values of the existing ones.
         if logged_epochs:
             self._conf = entries[logged_epochs[0]].conf
         if state.committed is not None:
             self._watermark_ms = self._watermark_after(state.committed)
+
         if recovery.commit is not None:
             self._write_commit(recovery.commit, may_exist=True)  # the fenced driver may have been committing it
-        if recovery.write is not None and recovery.start is not None:
+        if recovery.write is not None and recovery.start is not None:  # an epoch to write always has a start
             self._write_offsets(recovery.write, recovery.start, at_ms)
             self._write_commit(recovery.write)
         self._planned_epoch = None if recovery.planned_end is None else recovery.next_epoch
@@ -160,9 +163,10 @@ class CheckpointLogs:
                 raise self._deleted_error(f"{_OFFSETS}/{epoch}")
             self._write_commit(epoch, may_exist=True)  # the driver that wrote its output may have been suspended
             return
-        previous = f"{_OFFSETS}/{epoch - 1}"  # purged before its commit, which a suspended driver may have written late
+        # A driver that was suspended for long could rewrite epochs that its successor has already purged. It may have
+        # written the commit of the previous epoch after the purge, so only the entry in the offset log shows that.
+        previous = f"{_OFFSETS}/{epoch - 1}"
         if not self._files.exists(previous):
-            # A driver that was suspended this long could rewrite epochs that its successor has already purged.
             raise self._deleted_error(previous)
         self._write_offsets(epoch, offsets, at_ms)
         self._write_commit(epoch)
@@ -175,12 +179,17 @@ class CheckpointLogs:
             self._retained_epochs.discard(epoch)
 
     def _write_offsets(
-        self, epoch: int, offsets: Mapping[TopicPartition, int], at_ms: int, is_start: bool = False
+        self, epoch: int, offsets: Mapping[TopicPartition, int], at_ms: int, *, is_start: bool = False
     ) -> None:
         if self._conf is None:
             self._conf = self._read_session_conf()
         offset_entry = OffsetLogEntry(
-            offsets, at_ms, self._watermark_ms, self._conf, is_start, is_output_written=not is_start
+            offsets=offsets,
+            timestamp_ms=at_ms,
+            watermark_ms=self._watermark_ms,
+            conf=self._conf,
+            is_start=is_start,
+            is_output_written=not is_start,  # this query writes an entry only after the output
         )
         self._create(f"{_OFFSETS}/{epoch}", format_offset_entry(offset_entry))
         self._retained_epochs.add(epoch)
@@ -228,7 +237,7 @@ def checkpoint_state(offsets: Collection[int], commits: Collection[int], path: s
             "start with a new checkpoint and startingOffsets."
         )
     uncommitted = tuple(sorted(epoch for epoch in offsets if committed is None or epoch > committed))
-    if committed is None and uncommitted and uncommitted != (0,):
+    if committed is None and uncommitted and uncommitted != (0,):  # a later epoch begins after the commit of epoch 0
         raise InvalidOffsetsError(
             f"{path} has offsets/{uncommitted[-1]} but no files in commits/: it is damaged or incomplete. Restore it, "
             "or start with a new checkpoint and startingOffsets."
@@ -270,24 +279,24 @@ def plan_recovery(
     if offsets_ahead is None:
         if not state.uncommitted:
             return RecoveryPlan(committed_offsets, state.next_epoch)
-        epoch = state.uncommitted[0]
-        return RecoveryPlan(committed_offsets, epoch, planned_end=entries[epoch].offsets)
-    end_offsets = {**committed_offsets, **offsets_ahead}
+        planned_epoch = state.uncommitted[0]
+        return RecoveryPlan(committed_offsets, planned_epoch, planned_end=entries[planned_epoch].offsets)
+    reached_offsets = {**committed_offsets, **offsets_ahead}
     if not state.uncommitted:
-        if end_offsets == committed_offsets:
+        if reached_offsets == committed_offsets:
             return RecoveryPlan(committed_offsets, state.next_epoch)
-        epoch = state.next_epoch
-        return RecoveryPlan(end_offsets, epoch + 1, write=epoch)
-    epoch = state.uncommitted[0]
-    planned_offsets = entries[epoch].offsets
+        return RecoveryPlan(reached_offsets, state.next_epoch + 1, write=state.next_epoch)
+    planned_epoch = state.uncommitted[0]
+    planned_offsets = entries[planned_epoch].offsets
     # A new partition may have no committed offset yet.
-    is_reached = all(end_offsets.get(tp, end) >= end for tp, end in planned_offsets.items())
-    if state.uncommitted != (state.next_epoch,) or not (entries[epoch].is_output_written or is_reached):
+    is_reached = all(reached_offsets.get(tp, end) >= end for tp, end in planned_offsets.items())
+    is_output_written = entries[planned_epoch].is_output_written or is_reached
+    if state.uncommitted != (state.next_epoch,) or not is_output_written:
         _reject_unknown_outcome(state.uncommitted, path)
-    end_offsets = {**planned_offsets, **offsets_ahead}
-    if end_offsets == planned_offsets:
-        return RecoveryPlan(planned_offsets, epoch + 1, commit=epoch)
-    return RecoveryPlan(end_offsets, epoch + 2, commit=epoch, write=epoch + 1)
+    reached_offsets = {**planned_offsets, **offsets_ahead}
+    if reached_offsets == planned_offsets:
+        return RecoveryPlan(planned_offsets, planned_epoch + 1, commit=planned_epoch)
+    return RecoveryPlan(reached_offsets, planned_epoch + 2, commit=planned_epoch, write=planned_epoch + 1)
 
 
 def _plan_first_recovery(
@@ -303,7 +312,7 @@ def _plan_first_recovery(
             "deleted. Restore them, or start with a new checkpoint and startingOffsets."
         )
     if not state.uncommitted:
-        return RecoveryPlan(None, 0)
+        return RecoveryPlan(None, 0)  # nothing was ever written
     if not entries[0].is_start:
         raise InvalidOffsetsError(
             f"{path}: the first batch of a micro-batch query has not completed. Restart that query and stop it after "

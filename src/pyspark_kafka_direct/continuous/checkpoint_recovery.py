@@ -74,11 +74,12 @@ def fence_and_recover(
     """Recover the logs of an exactly-once query, and allow another prefix for its next run."""
     from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
 
-    delivery = ExactlyOnceDelivery(options, None, logs, max_transaction_seconds=0.0, pool=pool)
-    last = logs.state().committed
+    # No task runs, so no transaction can exceed its timeout.
+    delivery = ExactlyOnceDelivery(options, source=None, logs=logs, max_transaction_seconds=0.0, pool=pool)
+    last_epoch = logs.state().committed
     # Offset requests with partitions wait for pending commits; those without partitions omit a pending first commit.
-    partitions = () if last is None else logs.offset_entry(last).offsets.keys()
-    delivery.prepare(query_id, partitions, 0)
+    partitions = () if last_epoch is None else logs.offset_entry(last_epoch).offsets.keys()
+    delivery.prepare(query_id, partitions, tasks=0)
     start = recover_logs(logs, delivery, int(pool.system.wall_time() * 1000))
     logs.fencing_log.record_recovery()
     return start
@@ -87,8 +88,8 @@ def fence_and_recover(
 def recover_logs(logs: CheckpointLogs, delivery: SinkDelivery, at_ms: int) -> dict[TopicPartition, int] | None:
     """Recover the logs of a query whose tasks are fenced, and return the offsets at which it resumes.
 
-    A fenced driver can no longer commit transactions, but it may still write the logs of its last epochs. If that
-    happens, the recovery starts again.
+    A fenced driver can no longer commit transactions, but it may still write the logs of its last epochs. If the
+    recovery then finds a file that it wants to write, it starts again from the new state.
     """
     conflicts = 0
     while True:

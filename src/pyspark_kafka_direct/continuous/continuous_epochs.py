@@ -184,22 +184,23 @@ def merge_task_reports(
     for task, report in reports.items():
         _check_report(epoch, assignment, start_offsets, task, report)
     if missing := [task for task in range(len(assignment)) if task not in reports]:
-        raise _report_error(
-            epoch, f"no report of task {abbreviated(missing)}", missing[0] if len(missing) == 1 else None
-        )
+        only_task = missing[0] if len(missing) == 1 else None
+        raise _report_error(epoch, f"no report of task {abbreviated(missing)}", only_task)
     reported = reports.values()
-    offsets = {partition: offset for report in reported for partition, offset in report.offsets.items()}
+    offsets = {tp: offset for report in reported for tp, offset in report.offsets.items()}
     return EpochResult(
-        epoch,
-        dict(sorted(offsets.items())),
-        sum(report.rows for report in reported),
-        sum(report.bytes for report in reported),
-        max((report.flush_ms for report in reported), default=0.0),
-        last,
-        sum(report.rows_read for report in reported),
-        {partition: topic_id for report in reported for partition, topic_id in report.recreated_topic_ids.items()},
-        tuple(entry for report in reported for entry in report.skipped_offsets.items()),
-        tuple(
+        epoch=epoch,
+        offsets=dict(sorted(offsets.items())),
+        rows=sum(report.rows for report in reported),
+        bytes=sum(report.bytes for report in reported),
+        flush_ms=max((report.flush_ms for report in reported), default=0.0),
+        last=last,
+        rows_read=sum(report.rows_read for report in reported),
+        recreated_topic_ids={
+            tp: topic_id for report in reported for tp, topic_id in report.recreated_topic_ids.items()
+        },
+        skipped_offsets=tuple(entry for report in reported for entry in report.skipped_offsets.items()),
+        malformed_records=tuple(
             (report.malformed_records, report.schema_errors)
             for report in reported
             if report.malformed_records or report.schema_errors
@@ -217,7 +218,7 @@ class PartitionChanges:
 
 
 def detect_partition_changes(
-    reading: Collection[TopicPartition],
+    reading: Collection[TopicPartition],  # by the tasks of the run
     existing: Collection[TopicPartition],
     previous: PartitionChanges | None = None,  # at the last refresh of the same run
 ) -> PartitionChanges:
@@ -254,7 +255,7 @@ def final_error(error: BaseException) -> KafkaDirectError | None:
     """
     if isinstance(error, _FINAL_ERRORS):
         return error
-    if not isinstance(error, QueryRunError) or error.cause_class is None:
+    if not isinstance(error, QueryRunError) or error.cause_class is None:  # no report of a task
         return None
     if error.cause_class == JOB_CANCELLED:
         return error
@@ -284,11 +285,11 @@ def _check_report(
         raise _report_error(epoch, f"task {task} did not report {abbreviated(missing)}", task)
     if unassigned := sorted(report.offsets.keys() - assigned):
         raise _report_error(epoch, f"task {task} reported {abbreviated(unassigned)}, which it does not read", task)
-    for partition, offset in sorted(report.offsets.items()):
-        position = report.reset_positions.get(partition, start_offsets.get(partition, 0))
-        if offset < position:
-            error = _report_error(epoch, f"task {task} moved back from offset {position} to {offset}", task)
-            error.topic, error.partition, error.offset = *partition, offset
+    for tp, offset in sorted(report.offsets.items()):
+        min_offset = report.reset_positions.get(tp, start_offsets.get(tp, 0))
+        if offset < min_offset:
+            error = _report_error(epoch, f"task {task} moved back from offset {min_offset} to {offset}", task)
+            error.topic, error.partition, error.offset = tp.topic, tp.partition, offset
             raise error
 
 

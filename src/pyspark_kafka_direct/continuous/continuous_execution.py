@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, RecoveryPlan
     from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult, TaskAssignment
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
     from pyspark_kafka_direct.continuous.map_function import MapFunction
@@ -91,6 +91,7 @@ class ContinuousExecution:
     ) -> None:
         self._spark = spark
         self._context = spark.sparkContext
+        # Called in the query's thread, it copies the local properties that this thread has now.
         self._inherit_properties = inheritable_thread_target(spark)(lambda: None)
         self._definition = definition
         self._settings = settings
@@ -101,7 +102,7 @@ class ContinuousExecution:
         read_settings = definition.read_settings
         self._offset_reader = KafkaOffsetReader(read_settings, _log, pool)
         self._planner = ContinuousStartPlanner(read_settings, self._offset_reader, definition.delivery.reselected_start)
-        self._group_committer: GroupOffsetCommitter | None = None
+        self._group_committer: GroupOffsetCommitter | None = None  # None without commitGroupId
         self._group_commits: RunOffsetCommitter | None = None
         if (group_id := read_settings.source.commit_group_id) is not None:
             self._group_committer = GroupOffsetCommitter(group_id, _log, system)
@@ -109,31 +110,23 @@ class ContinuousExecution:
                 lambda: ConsumerGroup(self._offset_reader.cluster, group_id)
             )
         self._restart_budget = RestartBudget(settings.max_restarts, settings.restart_window)
-        self._budget_before_failure = self._restart_budget
-        self._assignment: TaskAssignment = ()
-        self._committed_offsets: Mapping[TopicPartition, int] = {}
-        self._discovery: PartitionDiscovery | None = None
+        self._budget_before_failure = self._restart_budget  # applies if changed partitions explain the last failure
+        self._assignment: TaskAssignment = ()  # of the last run
+        self._committed_offsets: Mapping[TopicPartition, int] = {}  # of the run's last epoch, at first of its start
+        self._discovery: PartitionDiscovery | None = None  # of the run
         self._epoch_started_at = 0.0
         info = state.query_info
         self._reporter = QueryReporter(info.id, info.run_id, info.name, session_id(spark))
         self._any_run_started = False  # all tasks of a run have connected
         self._is_waiting_for_brokers = False
         self._starting_status = _STARTING_TASKS
-        self._epoch_being_committed: int | None = None
+        self._epoch_being_committed: int | None = None  # by the committer's thread, which may hang
 
     def run(self) -> None:
         """Run the query until it ends, and report its end to the state."""
         error: KafkaDirectError | None = None
         try:
-            self._inherit_properties()
-            self._reporter.started()
-            for warning in self._definition.read_settings.warnings:
-                self._offset_reader.warn(warning)
-            while not self._state.stopping:
-                try:
-                    self._run_once()
-                except Exception as failure:
-                    self._handle_failure(failure)
+            self._run_until_stopped()
         except KafkaDirectError as failure:
             error = failure
         except BaseException as failure:
@@ -145,12 +138,23 @@ class ContinuousExecution:
             self._reporter.ended()
             self._state.end(error)
 
+    def _run_until_stopped(self) -> None:
+        self._inherit_properties()
+        self._reporter.started()
+        for warning in self._definition.read_settings.warnings:
+            self._offset_reader.warn(warning)
+        while not self._state.stopping:
+            try:
+                self._run_once()
+            except Exception as failure:
+                self._handle_failure(failure)
+
     def _handle_failure(self, failure: Exception) -> None:
         """Wait before the next run, or raise the error that ends the query."""
         final_failure = final_error(failure)
         if final_failure is not None:
             raise final_failure
-        if self._state.stopping:
+        if self._state.stopping:  # there is no next run
             raise failure
         if self._epoch_being_committed is not None:
             # The pending commit could interleave with the commits of the next run.
@@ -160,21 +164,27 @@ class ContinuousExecution:
             )
             raise failure
         if isinstance(failure, TaskStartTimeoutError | TopicNotFoundError) and not self._any_run_started:
-            raise failure
+            raise failure  # too few cores, or a mistake in a topic's name: the user has to change that
         if _is_fenced(failure):
             self._check_control(failure)
         if self._context._jsc is None or self._context._jsc.sc().isStopped():
             raise QueryRunError("The query ended because the SparkContext was stopped.") from failure
         if isinstance(failure, TaskStartTimeoutError):
             # Other jobs have taken the cores during a restart. That is no failure of the query, and nothing was fenced.
-            _log.warning("The query waits for cores: %s", failure)
-            self._starting_status = f"Waiting for cores: {failure}"
-            self._state.set_status(self._starting_status, active=False)
-            self._state.wait_for_stop(_CORES_RETRY_SECONDS)
-            return
-        now = self._system.monotonic()
+            self._wait_for_cores(failure)
+        else:
+            self._wait_to_restart(failure)
+
+    def _wait_for_cores(self, failure: TaskStartTimeoutError) -> None:
+        _log.warning("The query waits for cores: %s", failure)
+        self._starting_status = f"Waiting for cores: {failure}"
+        self._state.set_status(self._starting_status, active=False)
+        self._state.wait_for_stop(_CORES_RETRY_SECONDS)
+
+    def _wait_to_restart(self, failure: Exception) -> None:
+        """Wait before a restart, or raise the failure if it exceeds ``maxRestarts``."""
         self._budget_before_failure = self._restart_budget
-        remaining_budget = self._restart_budget.after_failure(now)
+        remaining_budget = self._restart_budget.after_failure(self._system.monotonic())
         if remaining_budget is None:
             raise failure
         self._restart_budget = remaining_budget
@@ -191,7 +201,7 @@ class ContinuousExecution:
         self._state.wait_for_stop(pause)
 
     def _check_control(self, failure: Exception) -> None:
-        """Raise an error that says so if another driver has taken control of the query, and fenced the tasks."""
+        """Raise ``CheckpointFencedError`` if it was another driver of this query that fenced the tasks."""
         try:
             self._logs.fencing_log.check_newest()
         except CheckpointFencedError as error:
@@ -200,33 +210,39 @@ class ContinuousExecution:
             _log.info("Cannot read which driver controls the query: %s", error)
 
     def _run_once(self) -> None:
+        """Run tasks until one fails, partitions change or the query is stopped; wait if there is nothing to run."""
         if not self._is_waiting_for_brokers:  # otherwise the status shows the broker error
             self._state.set_status("Initializing the run", active=False)
         try:
             partitions = self._offset_reader.assigned(strict=False).partitions
             tasks = self._task_count(len(partitions))
             self._definition.delivery.check(self._state.query_info.id)
-            committed = self._logs.state().committed  # read last, because another driver may run since
+            # Read this last: if another driver has started the query during the requests above, it is not new any more.
+            # Planning its start would fence that driver.
+            committed = self._logs.state().committed
             committed_offsets = None if committed is None else self._logs.offset_entry(committed).offsets
             self._is_waiting_for_brokers = False
             if tasks:
                 self._run_tasks(tasks)
             else:
-                if committed_offsets is None:
-                    self._plan_run(0)  # commits the start of a new query
-                else:  # only report lost partitions: another driver may be allowed to read the topics
-                    self._planner.resume_offsets(committed_offsets)
-                self._state.set_status("Waiting for topic-partitions", active=False)
-                self._state.wait_for_stop(self._settings.discovery_interval)
+                self._wait_for_partitions(committed_offsets)
         except TransientBrokerError as error:
             if not self._any_run_started:
-                raise
+                raise  # the address may be wrong, so the number of attempts is limited
             # No task is reading, so waiting replaces a restart. Running tasks also wait for brokers.
             self._wait_for_brokers(error)
 
+    def _wait_for_partitions(self, committed_offsets: Mapping[TopicPartition, int] | None) -> None:
+        if committed_offsets is None:
+            self._plan_run(tasks=0)  # commits the start of a new query
+        else:  # only report lost partitions: another driver may be allowed to read the topics
+            self._planner.resume_offsets(committed_offsets)
+        self._state.set_status("Waiting for topic-partitions", active=False)
+        self._state.wait_for_stop(self._settings.discovery_interval)
+
     def _run_tasks(self, tasks: int) -> None:
         run = self._create_run(tasks)
-        self._discovery = None
+        self._discovery = None  # until `_prepare_run`
         try:
             with self._state.calling_on_stop(run.stop):
                 self._state.set_status(self._starting_status, active=False)
@@ -234,7 +250,7 @@ class ContinuousExecution:
                     run.run()
                 finally:
                     self._state.set_status("Waiting for the end of the tasks", active=False)
-                    run.wait_for_tasks(lambda: self._state.stopping)
+                    run.wait_until_tasks_end(lambda: self._state.stopping)
         finally:
             self._any_run_started = self._any_run_started or run.started
             if self._discovery is not None:
@@ -270,29 +286,28 @@ class ContinuousExecution:
 
     def _create_run(self, tasks: int) -> QueryRun:
         run_plan = RunPlan(
-            new_id(self._system),
-            Secret(self._system.nonce()),
-            tasks,
-            lambda end_run: self._prepare_run(tasks, end_run),
-            self._definition.delivery.coalesces_epochs,
+            run=new_id(self._system),
+            secret=Secret(self._system.nonce()),
+            tasks=tasks,
+            prepare=lambda end_run: self._prepare_run(tasks, end_run),
+            coalesces_epochs=self._definition.delivery.coalesces_epochs,
         )
         query_info = self._state.query_info
         description = f"continuous query {query_info.name or query_info.id}"
-        create_task_plan = partial(self._task_plan, tasks)
         try:
             return QueryRun(
                 self._spark,
                 run_plan,
                 self._settings,
-                create_task_plan=create_task_plan,
+                create_task_plan=partial(self._create_task_plan, tasks),
                 description=description,
                 on_epoch=self._on_epoch,
                 system=self._system,
             )
-        except OptionError as error:
+        except OptionError as error:  # the driver cannot listen on `controlPort`
             if not self._any_run_started:
                 raise
-            # The driver used the port before, so another process may release it again.
+            # The driver used the port before, so another process may release it again: restart.
             raise QueryRunError(error.message) from error
 
     def _plan_run(self, tasks: int) -> tuple[RunStart, Collection[TopicPartition]] | None:
@@ -307,10 +322,7 @@ class ContinuousExecution:
             return None  # they were created just now, and a run needs cores before it fences others
         for _ in range(_MAX_PREPARE_ATTEMPTS):
             self._definition.delivery.prepare(self._state.query_info.id, partitions, tasks)
-            state, delivery = self._logs.state(), self._definition.delivery
-            offsets_ahead = delivery.offsets_ahead(state)
-            self._planner.replace_topic_ids({tp: delivery.topic_ids.get(tp.topic) for tp in offsets_ahead or ()})
-            recovery = self._logs.recover(offsets_ahead, self._now_ms(), state)
+            recovery = self._recover_logs()
             epoch, committed_offsets = recovery.next_epoch, recovery.start
             if committed_offsets is None:
                 offsets = self._planner.initial_offsets()
@@ -318,7 +330,7 @@ class ContinuousExecution:
                 offsets = self._planner.resume_offsets(committed_offsets)
             if offsets.keys() != set(partitions):
                 partitions = frozenset(offsets)
-                continue
+                continue  # transactions may have committed offsets of the other partitions: prepare with these
             if recovery.planned_end is None or not tasks:
                 break
             start = self._replan_epoch(tasks, epoch, offsets, recovery.planned_end)
@@ -330,7 +342,7 @@ class ContinuousExecution:
         if committed_offsets is None:
             self._logs.commit_start(offsets, self._now_ms())
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
-            epoch = 1
+            epoch = 1  # the start is epoch 0
         if not offsets or not tasks:
             # An entry without partitions is not written because it would lose the offsets of the deleted ones
             # (SPARK-41375).
@@ -338,6 +350,13 @@ class ContinuousExecution:
         if committed_offsets is not None:
             epoch = self._commit_partition_changes(epoch, committed_offsets, offsets)
         return self._start_at(tasks, epoch, offsets), offsets.keys()
+
+    def _recover_logs(self) -> RecoveryPlan:
+        """Complete the logs of the last run; for offsets of its transactions, use the topic ids of these."""
+        state, delivery = self._logs.state(), self._definition.delivery
+        offsets_ahead = delivery.offsets_ahead(state)
+        self._planner.replace_topic_ids({tp: delivery.topic_ids.get(tp.topic) for tp in offsets_ahead or ()})
+        return self._logs.recover(offsets_ahead, self._now_ms(), state)
 
     def _commit_partition_changes(
         self, epoch: int, committed_offsets: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
@@ -361,11 +380,18 @@ class ContinuousExecution:
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> RunStart:
         assignment = assign_partitions(offsets.keys(), tasks, self._assignment)
-        self._assignment = (*assignment, *((),) * (tasks - len(assignment)))
+        idle_tasks = ((),) * (tasks - len(assignment))
+        self._assignment = (*assignment, *idle_tasks)
         self._committed_offsets = offsets
         self._state.set_offsets(offsets)
-        topic_ids, producers = self._planner.current_topic_ids, self._definition.delivery.producers
-        return RunStart(self._assignment, offsets, epoch, end_offsets, topic_ids, producers)
+        return RunStart(
+            assignment=self._assignment,
+            offsets=offsets,
+            epoch=epoch,
+            end_offsets=end_offsets,
+            topic_ids=self._planner.current_topic_ids,
+            producers=self._definition.delivery.producers,
+        )
 
     def _replan_epoch(
         self,
@@ -392,15 +418,16 @@ class ContinuousExecution:
             return None
         return self._start_at(tasks, epoch, from_offsets, end_offsets)
 
-    def _task_count(self, partitions: int) -> int:
+    def _task_count(self, partition_count: int) -> int:
         """Return how many tasks to run: not more than the application can ever run at once, if that is known."""
         jvm = self._context._jvm
         processors = int(jvm.java.lang.Runtime.getRuntime().availableProcessors()) if jvm is not None else 1
         slots = max_concurrent_tasks(self._context.master or "", self._context.getConf().get, processors)
+        # Without a slot, a run still tries to start a task: its error says what is missing.
         limits = (self._settings.tasks_max, None if slots is None else max(slots, 1))
-        return min([partitions, *(each for each in limits if each is not None)])
+        return min([partition_count, *(each for each in limits if each is not None)])
 
-    def _task_plan(self, tasks: int, address: ControlAddress) -> TaskPlan:
+    def _create_task_plan(self, tasks: int, address: ControlAddress) -> TaskPlan:
         settings, definition, rate = self._settings, self._definition, self._settings.max_records_per_second
         return TaskPlan(
             address=address,

@@ -127,7 +127,7 @@ class SinkWriterFactory(Protocol):
 
 def custom_writer_factory(sink: Sink | SinkFactory) -> SinkWriterFactory:
     """Return the writer factory for a user's sink or sink factory."""
-    if isinstance(sink, type) or (callable(sink) and not _is_sink(sink)):
+    if isinstance(sink, type) or (callable(sink) and not _is_sink(sink)):  # the class of a sink is a factory
         return _CustomWriterFactory(sink)
     if _is_sink(sink):
         return _CustomWriterFactory(copied_sink=sink)  # type: ignore[arg-type]
@@ -169,12 +169,14 @@ class _CustomSinkWriter(SinkWriter):
 
 @dataclass(frozen=True, slots=True)
 class _CustomWriterFactory:
+    """Makes writers to a user's sinks; has either a factory or a sink."""
+
     factory: SinkFactory | None = None
-    copied_sink: Sink | None = None  # each task has a copy of it
+    copied_sink: Sink | None = None  # pickled with this object, so each task has a copy of it
 
     def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
         sink = self.copied_sink if self.factory is None else self.factory(task)
-        if sink is None or not _is_sink(sink):
+        if sink is None or not _is_sink(sink):  # a factory can return anything
             raise OptionError(
                 f"The query's sink factory returned {_type_name(sink)}, which is not a sink: it needs the methods "
                 "write(batch), flush(positions) and close()"

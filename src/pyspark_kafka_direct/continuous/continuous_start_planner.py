@@ -50,20 +50,20 @@ class ContinuousStartPlanner:
             max_attempts=settings.source.confirmations,
             read_committed=settings.fetch.read_committed,
         )
-        self._known_topic_ids: Mapping[TopicPartition, UUID] = {}
+        self._known_topic_ids: Mapping[TopicPartition, UUID] = {}  # of committed offsets
         self.current_topic_ids: Mapping[TopicPartition, UUID] = {}  # of the offsets that were returned last
         self.latest: Mapping[TopicPartition, int] = {}  # the end offsets at that time
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Return where a new query starts."""
-        max_attempts = self._source.confirmations
+        remaining_attempts = self._source.confirmations
         while True:
             try:
                 assigned, offsets = self._resolve_initial_offsets()
             except TopicNotFoundError:
                 # A broker may not have the metadata of a new topic yet.
-                max_attempts -= 1
-                if max_attempts <= 0:
+                remaining_attempts -= 1
+                if remaining_attempts <= 0:
                     raise
                 self._offset_reader.wait()
             else:
@@ -78,19 +78,21 @@ class ContinuousStartPlanner:
         """
         self._losses.begin_batch(end_offsets)
         known_ids = {tp: self._known_topic_ids[tp] for tp in end_offsets if tp in self._known_topic_ids}
+        # `fetch_latest` finds these ids there, and returns other ids only if several brokers confirm them.
         self._history.put(end_offsets, OffsetMetadata({tp.topic: topic_id for tp, topic_id in known_ids.items()}))
         snapshot = self._snapshots.fetch_latest(end_offsets)
+
         lost = find_lost_partitions(end_offsets, known_ids, snapshot.latest, snapshot.topic_ids)
         self._losses.report_lost(lost, known_ids)
         start_offsets = {tp: offset for tp, offset in end_offsets.items() if tp not in lost.partitions}
-        lower_ends = lower_end_offsets(start_offsets, snapshot.latest)
+
+        lower_ends = lower_end_offsets(start_offsets, snapshot.latest)  # the logs were truncated
         self._losses.report_offsets_changed(start_offsets, lower_ends)
         start_offsets.update(lower_ends)
+
         start_offsets.update(self._starts_of_new_partitions(snapshot.latest, end_offsets, start_offsets))
-        self.current_topic_ids, self.latest = (
-            {**known_ids, **topic_ids_by_partition(start_offsets, snapshot.topic_ids)},
-            snapshot.latest,
-        )
+        self.current_topic_ids = {**known_ids, **topic_ids_by_partition(start_offsets, snapshot.topic_ids)}
+        self.latest = snapshot.latest
         return dict(sorted(start_offsets.items()))
 
     def retain_topic_ids(self, topic_ids: Mapping[TopicPartition, UUID]) -> None:
@@ -110,6 +112,7 @@ class ContinuousStartPlanner:
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=True)
             offsets = resolve_start_offsets(self._source.start, assigned.partitions, self._offset_reader)
+            # Otherwise ids and offsets may be those of different topics of the same name.
             if are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
                 return assigned, offsets
             self._offset_reader.wait()

@@ -123,7 +123,8 @@ class TaskLoop:
         system: System,
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
         batch_size: BatchSize | None = None,
-        stored_ahead: Mapping[TopicPartition, int] = MappingProxyType({}),  # not read: the sink is beyond the end
+        # Positions that the sink has stored at or after the end offset, so the consumer does not read these partitions.
+        stored_ahead: Mapping[TopicPartition, int] = MappingProxyType({}),
         decoder: PayloadDecoder | None = None,
     ) -> None:
         self._decoder = decoder
@@ -139,8 +140,8 @@ class TaskLoop:
         self._system = system
         self._batch_size = batch_size or BatchSize(_MAX_ROWS)
         self._unprocessed: deque[PolledBatch] = deque()  # polled, but not passed to the function yet
-        self._positions = {**consumer.positions, **stored_ahead}
-        self._written_rows = self._read_rows = self._read_bytes = 0
+        self._positions = {**consumer.positions, **stored_ahead}  # a report needs all partitions of the task
+        self._written_rows = self._read_rows = self._read_bytes = 0  # since the last report
         self._last_check_at = system.monotonic()
         self._has_stopped = False
 
@@ -148,23 +149,30 @@ class TaskLoop:
         """Process batches until a request ends the run."""
         while not self._has_stopped:
             try:
-                polled = self._consumer.poll(_MAX_POLL_SECONDS, [self._channel.fileno(), *self._sink.descriptors()])
+                polled = self._consumer.poll(_MAX_POLL_SECONDS, self._descriptors())
             except (DataLossError, TopicNotFoundError) as error:
                 self._data_loss_handler.handle(error)
-                self._positions.update(self._consumer.positions)
+                self._positions.update(self._consumer.positions)  # the handler may have moved the consumer
             else:
                 self._unprocessed.extend(polled)
-            while self._unprocessed and not self._has_stopped:
-                if (pause := self._batch_size.next_at - self._system.monotonic()) > 0:
-                    descriptors = [self._channel.fileno(), *self._sink.descriptors()]
-                    self._system.wait_ready(descriptors, [], min(pause, _MAX_POLL_SECONDS))
-                    self._check_sink_and_driver()
-                    continue
-                self._process_rows(*self._next_rows())
-                if self._unprocessed and self._system.monotonic() >= self._last_check_at + _CHECK_INTERVAL:
-                    self._check_sink_and_driver()
+            self._process_polled()
             if not self._has_stopped:
                 self._check_sink_and_driver()
+
+    def _process_polled(self) -> None:
+        """Process what was polled; meanwhile, check the sink and the driver."""
+        while self._unprocessed and not self._has_stopped:
+            if (pause := self._batch_size.next_at - self._system.monotonic()) > 0:  # maxRecordsPerSecond
+                self._system.wait_ready(self._descriptors(), [], min(pause, _MAX_POLL_SECONDS))
+                self._check_sink_and_driver()
+                continue
+            self._process_rows(*self._next_rows())
+            if self._unprocessed and self._system.monotonic() >= self._last_check_at + _CHECK_INTERVAL:
+                self._check_sink_and_driver()
+
+    def _descriptors(self) -> list[int]:
+        """Return the descriptors of the driver and the sink, for which the task waits."""
+        return [self._channel.fileno(), *self._sink.descriptors()]
 
     def _next_rows(self) -> PolledBatch:
         """Return as many polled rows as may be processed at once."""
@@ -178,21 +186,16 @@ class TaskLoop:
         if partition in self._end_offsets:
             end = self._end_offsets[partition]
             rows = rows.slice(0, bisect_left(rows.column(_OFFSET_COLUMN), end, key=lambda offset: offset.as_py()))
-            if not rows.num_rows:
+            if not rows.num_rows:  # all are after the end
                 self._positions[partition] = end
                 return
         read_rows = rows.num_rows
         self._read_rows += read_rows
         self._read_bytes += rows.nbytes
-        next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1
+        next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1  # also after records that are dropped below
         started_at = self._system.monotonic()
-        batches: Iterable[pa.RecordBatch]
-        if self._decoder is not None:
-            batches = self._decoder.decode([rows], partition)  # none if malformed records are dropped
-        else:
-            batches = [rows if _OFFSET_COLUMN in self._columns else rows.select(self._columns)]
-        for batch in batches:
-            result = batch if self._function is None else self._check_result(self._function(batch))
+        for batch in self._input_batches(partition, rows):
+            result = batch if self._function is None else _check_result(self._function(batch))
             if result is not None and result.num_rows:
                 self._channel.check_lease()
                 self._sink.write(result)
@@ -200,16 +203,12 @@ class TaskLoop:
         self._positions[partition] = next_offset
         self._batch_size.adapt(read_rows, started_at, self._system.monotonic())
 
-    def _check_result(self, result: object) -> pa.RecordBatch | None:
-        import pyarrow as pa
-
-        if result is None or isinstance(result, pa.RecordBatch):
-            return result
-        result_type = type(result)
-        raise OptionError(
-            f"The query's function returned a {result_type.__module__}.{result_type.__qualname__}. It must return a "
-            "pyarrow.RecordBatch, or None to drop the rows."
-        )
+    def _input_batches(self, partition: TopicPartition, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return what the user's function receives; no batch if malformed records are dropped."""
+        if self._decoder is not None:
+            return self._decoder.decode([rows], partition)
+        # The offset may have been read only for the positions.
+        return [rows if _OFFSET_COLUMN in self._columns else rows.select(self._columns)]
 
     def _check_sink_and_driver(self) -> None:
         self._channel.check_lease()
@@ -221,25 +220,27 @@ class TaskLoop:
     def _end_epoch(self, request: EpochRequest) -> None:
         if not self._unprocessed:
             self._positions.update(self._consumer.positions)
+        # The consumer may be after the end of a planned epoch.
         positions = {tp: min(offset, self._end_offsets.get(tp, offset)) for tp, offset in self._positions.items()}
         started_at = self._system.monotonic()
         losses = self._data_loss_handler.take_losses()
         self._channel.check_lease()
         if request.stop or not self._end_offsets:  # otherwise the rows so far are a part of an epoch
+            # A sink that is ahead must not store the end offset, which may be lower.
             self._sink.end_epoch(request.epoch, {**positions, **self._stored_ahead}, losses.recreated_topic_ids)
         flush_ms = (self._system.monotonic() - started_at) * 1000
         report = EpochReport(
-            request.epoch,
-            positions,
-            self._written_rows,
-            self._read_bytes,
-            flush_ms,
-            self._read_rows,
-            losses.reset_positions,
-            losses.recreated_topic_ids,
-            losses.skipped_offsets,
-            {} if self._decoder is None else self._decoder.take_malformed(),
-            {} if self._decoder is None else self._decoder.take_schema_errors(),
+            epoch=request.epoch,
+            offsets=positions,
+            rows=self._written_rows,
+            bytes=self._read_bytes,
+            flush_ms=flush_ms,
+            rows_read=self._read_rows,
+            reset_positions=losses.reset_positions,
+            recreated_topic_ids=losses.recreated_topic_ids,
+            skipped_offsets=losses.skipped_offsets,
+            malformed_records={} if self._decoder is None else self._decoder.take_malformed(),
+            schema_errors={} if self._decoder is None else self._decoder.take_schema_errors(),
         )
         self._channel.report(
             report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)
@@ -287,7 +288,7 @@ class DataLossHandler:
         self._losses = Losses(dict(reset_positions))
 
     def handle(self, error: DataLossError | TopicNotFoundError) -> None:
-        """Handle an error of the consumer. If the brokers are unreachable, the consumer raises it again later."""
+        """Raise the error as data loss, or move the consumer to where it resumes, and record what is lost."""
         if self._fail_on_data_loss or error.topic is None or error.partition is None:
             raise DataLossError(
                 f"data loss: {error.message} {_DATA_LOSS_ADVICE}",
@@ -296,26 +297,26 @@ class DataLossHandler:
                 offset=error.offset,
             ) from error
         partition = TopicPartition(error.topic, error.partition)
-        if not isinstance(error, DataLossError | TopicRecreatedError):
+        if not isinstance(error, DataLossError | TopicRecreatedError):  # the topic or partition was deleted
             self._warn_of_missing(partition, error)
             return
         try:
             deadline = self._cluster.deadline(_LOG_BOUNDS_TIMEOUT)
             start, end = self._cluster.log_bounds([partition], deadline)[partition]
         except (TransientBrokerError, TopicNotFoundError):
-            return  # the consumer raises the same error again
+            return  # the consumer raises the same error again later
         position = self._consumer.positions[partition]
         offset = resume_offset(error, position, start, end)
         _log.warning(
             "data loss: %s Reading resumes at offset %d of %s (failOnDataLoss=false)", error.message, offset, partition
         )
         self._consumer.seek(partition, offset)
-        cause = loss_cause(error, position, start, end)
-        if cause is not None:
-            is_same_topic = cause is not DataLossCause.RECREATED
-            self._count_skipped(cause, partition, max(offset - position, 0) if is_same_topic else 0)
         self._missing_partitions.discard(partition)
-        if offset < position:
+        cause = loss_cause(error, position, start, end)
+        if cause is not None:  # otherwise the log has the position by now
+            is_same_topic = cause is not DataLossCause.RECREATED  # offsets of two topics cannot be compared
+            self._count_skipped(cause, partition, max(offset - position, 0) if is_same_topic else 0)
+        if offset < position:  # without this, the driver would reject the report
             lowest = self._losses.reset_positions.get(partition, offset)
             self._losses.reset_positions[partition] = min(offset, lowest)
         if isinstance(error, TopicRecreatedError) and error.topic_id is not None:
@@ -331,6 +332,7 @@ class DataLossHandler:
         counts[partition] = counts.get(partition, 0) + offsets
 
     def _warn_of_missing(self, partition: TopicPartition, error: TopicNotFoundError) -> None:
+        """Warn once: the consumer raises the error again at later polls."""
         if partition not in self._missing_partitions:
             self._missing_partitions.add(partition)
             self._count_skipped(DataLossCause.DELETED, partition, 0)
@@ -357,24 +359,19 @@ def _run_task_loop(
         read_columns.append(_OFFSET_COLUMN)
     max_rows = min([_MAX_ROWS, *(each.max_rows for each in plan.functions if each.max_rows is not None)])
     with _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
-        # A sink that stores positions itself resumes there. It may even be beyond the end of a planned epoch.
-        stored = {tp: offset for tp, offset in sink.stored_positions().items() if tp in start_message.offsets}
-        end_offsets = start_message.end_offsets
-        stored_ahead = {tp: offset for tp, offset in stored.items() if tp in end_offsets and offset >= end_offsets[tp]}
-        starts = {**start_message.offsets, **stored}
+        start = _start_positions(start_message, sink.stored_positions())
         consumer = PartitionConsumer(
             cluster,
             plan.fetch,
-            {tp: offset for tp, offset in starts.items() if tp not in stored_ahead},
+            start.to_read,
             columns=read_columns,
             max_rows=max_rows,
             max_bytes=_MAX_BYTES,
             max_batch_bytes=plan.fetch.max_record_batch_bytes,
             topic_ids=start_message.topic_ids,
         )
-        moved_back = {tp: offset for tp, offset in stored.items() if offset < start_message.offsets[tp]}
         data_loss_handler = DataLossHandler(
-            consumer, cluster, moved_back, fail_on_data_loss=plan.fetch.fail_on_data_loss
+            consumer, cluster, start.moved_back, fail_on_data_loss=plan.fetch.fail_on_data_loss
         )
         with consumer:
             TaskLoop(
@@ -386,11 +383,41 @@ def _run_task_loop(
                 data_loss_handler=data_loss_handler,
                 heartbeat_timeout=plan.heartbeat_timeout,
                 system=pool.system,
-                end_offsets=end_offsets,
+                end_offsets=start_message.end_offsets,
                 batch_size=BatchSize(max_rows, plan.max_records_per_second),
-                stored_ahead=stored_ahead,
+                stored_ahead=start.stored_ahead,
                 decoder=decoder,
             ).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _StartPositions:
+    to_read: Mapping[TopicPartition, int]  # where the consumer starts
+    stored_ahead: Mapping[TopicPartition, int]  # of the sink, at or after the end offsets
+    moved_back: Mapping[TopicPartition, int]  # of the sink, lower than those of the driver
+
+
+def _start_positions(start: StartTask, stored_positions: Mapping[TopicPartition, int]) -> _StartPositions:
+    """Return where a task starts: a sink that stores positions resumes there, and not at the offsets of the driver."""
+    stored = {tp: offset for tp, offset in stored_positions.items() if tp in start.offsets}
+    end_offsets = start.end_offsets
+    stored_ahead = {tp: offset for tp, offset in stored.items() if tp in end_offsets and offset >= end_offsets[tp]}
+    to_read = {tp: offset for tp, offset in {**start.offsets, **stored}.items() if tp not in stored_ahead}
+    moved_back = {tp: offset for tp, offset in stored.items() if offset < start.offsets[tp]}
+    return _StartPositions(to_read, stored_ahead, moved_back)
+
+
+def _check_result(result: object) -> pa.RecordBatch | None:
+    """Return the result of the user's function if it is valid; ``None`` drops the rows."""
+    import pyarrow as pa
+
+    if result is None or isinstance(result, pa.RecordBatch):
+        return result
+    result_type = type(result)
+    raise OptionError(
+        f"The query's function returned a {result_type.__module__}.{result_type.__qualname__}. It must return a "
+        "pyarrow.RecordBatch, or None to drop the rows."
+    )
 
 
 @contextmanager

@@ -106,6 +106,7 @@ class TaskFailure:
         message = _error_message(error)
         if error.__traceback__ is not None and not is_package_error(error):
             stack_trace = "".join(traceback.format_exception(error))
+            # Half of the space for the beginning of the message, half for the end of the trace, where the error is.
             message = f"{message[: MAX_FAILURE_CHARS // 2]}\n\n{stack_trace[2 - MAX_FAILURE_CHARS // 2 :]}"
         return cls(_error_class(error), message[:MAX_FAILURE_CHARS])
 
@@ -128,8 +129,9 @@ def encode_message(message: ControlMessage) -> bytes:
     """Return the message as a line that ends with a line feed."""
     values: dict[str, Any] = {"type": type(message).__name__}
     for message_field in fields(message):
-        value, field_type = getattr(message, message_field.name), str(message_field.type)
-        values[message_field.name] = _FIELD_WRITERS[field_type](value) if field_type in _FIELD_WRITERS else value
+        value = getattr(message, message_field.name)
+        write = _FIELD_WRITERS.get(str(message_field.type))
+        values[message_field.name] = value if write is None else write(value)
     return json.dumps(values, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -166,7 +168,7 @@ def _decode_values(values: object) -> ControlMessage:
 
 
 def _error_class(error: BaseException) -> str:
-    """Return the class name of an error, qualified for user classes: some errors of this package end a query."""
+    """Return the class name of an error; a user's is qualified, so that the driver does not take it for one of ours."""
     kind = type(error)
     if kind.__module__ in ("builtins", KafkaDirectError.__module__):
         return kind.__name__
@@ -180,7 +182,10 @@ def _error_message(error: BaseException) -> str:
         return "its message is not available"
 
 
-def _by_topic(values: Mapping[TopicPartition, _T], to_json: Callable[[_T], object]) -> dict[str, dict[str, object]]:
+def _write_by_topic(
+    values: Mapping[TopicPartition, _T], to_json: Callable[[_T], object]
+) -> dict[str, dict[str, object]]:
+    """Return ``{"topic":{"0":value}}``; ``_read_by_topic`` is the inverse."""
     topics: dict[str, dict[str, object]] = {}
     for (topic, partition), value in values.items():
         topics.setdefault(topic, {})[str(partition)] = to_json(value)
@@ -188,11 +193,11 @@ def _by_topic(values: Mapping[TopicPartition, _T], to_json: Callable[[_T], objec
 
 
 def _offsets_to_json(offsets: Mapping[TopicPartition, int]) -> object:
-    return _by_topic(offsets, int)
+    return _write_by_topic(offsets, int)
 
 
 def _topic_ids_to_json(topic_ids: Mapping[TopicPartition, UUID]) -> object:
-    return _by_topic(topic_ids, lambda topic_id: topic_id.hex)
+    return _write_by_topic(topic_ids, lambda topic_id: topic_id.hex)
 
 
 def _skipped_offsets_to_json(skipped: Mapping[DataLossCause, Mapping[TopicPartition, int]]) -> object:

@@ -76,7 +76,7 @@ class ControlSocket:
 
     def receive(self) -> list[bytes]:
         """Return the complete lines received so far, without line feeds; a line that is too long is an error."""
-        searched_bytes = len(self._received)
+        searched_bytes = len(self._received)  # without a line feed, because complete lines were returned before
         received_bytes = 0
         max_bytes = min(_MAX_RECEIVE_BYTES_PER_CALL, self.max_line_bytes + 1)
         while received_bytes < max_bytes and not self.closed_by_peer:
@@ -89,7 +89,7 @@ class ControlSocket:
             self.closed_by_peer = not chunk
             self._received += chunk
             received_bytes += len(chunk)
-            if len(chunk) < _RECEIVE_BYTES and chunk:
+            if 0 < len(chunk) < _RECEIVE_BYTES:
                 break  # no more data for now
         if self._received.find(b"\n", searched_bytes) < 0:
             self._check_length(len(self._received))
@@ -148,8 +148,8 @@ class TaskChannel:
         self._received_lines: list[bytes] = []
         self._messages: list[ControlMessage] = []  # received after the handshake, without heartbeats
         self._session: MessageSession | None = None  # None until the driver is authenticated
-        self._sending = system.condition()  # the thread of the heartbeats sends, too
-        self._lease: TaskLease | None = None
+        self._sending = system.condition()  # a lock: the thread of the heartbeats sends, too
+        self._lease: TaskLease | None = None  # None until the task is ready
 
     @classmethod
     def connect(cls, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> TaskChannel:
@@ -199,13 +199,13 @@ class TaskChannel:
     def check_lease(self) -> None:
         """Raise if the driver has not responded to a heartbeat for too long: it may have started another run."""
         if self._lease is not None and self._lease.expired:
-            self._read()  # the response may have arrived while the user's function ran
+            self._receive_messages()  # the response may have arrived while the user's function ran
             if self._lease.expired:
                 raise self._lease.expired_error()
 
     def wait_for_start(self) -> StartTask:
         """Wait until all tasks have connected and the driver has prepared the run."""
-        self._read()
+        self._receive_messages()
         while not self._messages:
             if self._connection.closed_by_peer:
                 raise self._disconnected_error()
@@ -213,7 +213,7 @@ class TaskChannel:
             expires_at = math.inf if self._lease is None else self._lease.expires_at
             timeout = min(expires_at - self._system.monotonic(), _MAX_WAIT_SECONDS)
             self._system.wait_ready((self.fileno(),), (), max(timeout, 0.0))
-            self._read()
+            self._receive_messages()
         message = self._messages.pop(0)
         if not isinstance(message, StartTask):
             raise self._unexpected_message_error(message)
@@ -221,14 +221,14 @@ class TaskChannel:
 
     def receive(self) -> list[EpochRequest]:
         """Return the epoch requests that have arrived; raise if the driver has closed the connection."""
-        self._read()
+        self._receive_messages()
         requests = []
         messages, self._messages = self._messages, []
         for message in messages:
             if not isinstance(message, EpochRequest):
                 raise self._unexpected_message_error(message)
             requests.append(message)
-        if not requests and self._connection.closed_by_peer:
+        if not requests and self._connection.closed_by_peer:  # requests that were received before come first
             raise self._disconnected_error()
         return requests
 
@@ -286,7 +286,7 @@ class TaskChannel:
             self._receive_lines()
         return True
 
-    def _read(self) -> None:
+    def _receive_messages(self) -> None:
         """Receive messages of the driver, and handle its responses to heartbeats."""
         self._receive_lines()
         while self._received_lines:
@@ -344,8 +344,9 @@ def _connect(address: ControlAddress, driver: str, deadline: Deadline) -> socket
     except OSError as error:
         addresses, error_text = [], str(error)
     for index, socket_address in enumerate(addresses):
+        seconds = deadline.remaining() / (len(addresses) - index)  # an equal share for this and each later address
         try:
-            return system.connect_tcp(socket_address, max(deadline.remaining() / (len(addresses) - index), 0.001), 0, 0)
+            return system.connect_tcp(socket_address, max(seconds, 0.001), receive_buffer=0, send_buffer=0)
         except OSError as error:
             error_text = str(error)
     raise QueryRunError(

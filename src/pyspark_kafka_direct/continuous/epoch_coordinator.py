@@ -120,11 +120,11 @@ class EpochCoordinator:
         except BaseException:
             self._handshake_server.close()
             raise
-        self._tasks: dict[int, _Task] = {}
-        self._tasks_by_descriptor: dict[int, _Task] = {}
+        self._tasks: dict[int, _Task] = {}  # that have connected
+        self._tasks_by_descriptor: dict[int, _Task] = {}  # whose connections may still have messages
         self._ready_tasks: set[int] = set()
         self._assignment: TaskAssignment = ()
-        self._offsets: Mapping[TopicPartition, int] = {}
+        self._offsets: Mapping[TopicPartition, int] = {}  # start of the run, then those of the last reports
         self._epoch = 0
         self._is_fenced = False  # the next run fences the tasks of this one
         self._unreported_tasks: set[int] = set()  # tasks that have not reported the current epoch
@@ -133,7 +133,8 @@ class EpochCoordinator:
         self._committer = EpochCommitter(self._signal.set, settings.epoch_timeout, system)
         self.started = False  # whether all tasks were sent their `StartTask`
         self._lease_renewed_at: dict[int, float] = {}  # by task: at its `TaskReady` or the last response to a heartbeat
-        self._is_last_epoch = self._is_disconnected = False
+        self._is_last_epoch = False  # the tasks end after their next report
+        self._is_disconnected = False  # the run has ended: leases are not renewed any more
         self._ended_tasks: set[int] = set()  # tasks that do not write any more
         self._is_stopping = False
         self._abort_error: BaseException | None = None
@@ -151,36 +152,41 @@ class EpochCoordinator:
     def run(self) -> EpochResult | None:
         """Run epochs until ``stop``; return the last one, or ``None`` if not all tasks had started."""
         try:
-            start = self._wait_for_preparation() if self._wait_for_tasks() else None
+            start = self._wait_for_preparation() if self._wait_until_ready() else None
             if start is None:
                 return None
             self._start_tasks(start)
             if start.end_offsets:
                 return self._run_planned_epoch(start.end_offsets)
-            due = self._system.monotonic() + self._settings.epoch_interval
-            committed_offsets, uncommitted_result = self._offsets, None
-            while True:
-                result = self._collect_reports(last=self._wait_for_epoch_end(due))
-                uncommitted_result = result if uncommitted_result is None else uncommitted_result.merged_with(result)
-                self._offsets = result.offsets
-                if result.last or not (self._plan.coalesces_epochs and self._committer.is_busy):
-                    self._wait_until_committed(last=result.last)
-                    self._submit_commit(uncommitted_result)
-                    if result.last:
-                        self._wait_until_committed(last=True)
-                        return uncommitted_result
-                    if uncommitted_result.offsets != committed_offsets:
-                        self._epoch += 1  # an epoch without progress is not committed, and its id is reused
-                    committed_offsets, uncommitted_result = uncommitted_result.offsets, None
-                due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
+            return self._run_epochs()
         finally:
             self.disconnect()
+
+    def _run_epochs(self) -> EpochResult:
+        """Run and commit epochs until ``stop``; return the last one."""
+        due = self._system.monotonic() + self._settings.epoch_interval
+        committed_offsets, uncommitted_result = self._offsets, None
+        while True:
+            result = self._collect_reports(last=self._wait_for_epoch_end(due))
+            uncommitted_result = result if uncommitted_result is None else uncommitted_result.merged_with(result)
+            self._offsets = result.offsets
+            # While the previous commit is in flight, the next reports are merged into this result.
+            if result.last or not (self._plan.coalesces_epochs and self._committer.is_busy):
+                self._wait_until_committed(may_disconnect=result.last)  # the previous epoch
+                self._submit_commit(uncommitted_result)
+                if result.last:
+                    self._wait_until_committed(may_disconnect=True)
+                    return uncommitted_result
+                if uncommitted_result.offsets != committed_offsets:
+                    self._epoch += 1  # an epoch without progress is not committed, and its id is reused
+                committed_offsets, uncommitted_result = uncommitted_result.offsets, None
+            due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
 
     def _wait_for_preparation(self) -> RunStart | None:
         """Call ``RunPlan.prepare`` in the committer's thread; return ``None`` if the run is stopped meanwhile."""
         starts: list[RunStart | None] = []
         self._committer.submit(lambda: starts.append(self._plan.prepare(self.stop)))
-        self._wait_until_committed(last=False)
+        self._wait_until_committed(may_disconnect=False)
         return None if self._is_stopping else starts[0]
 
     def _start_tasks(self, start: RunStart) -> None:
@@ -190,31 +196,31 @@ class EpochCoordinator:
             partitions = start.assignment[task_index]
             task.send(
                 StartTask(
-                    start.epoch,
-                    {each: start.offsets[each] for each in partitions},
-                    {each: start.end_offsets[each] for each in partitions if start.end_offsets},
-                    {each: start.topic_ids[each] for each in partitions if each in start.topic_ids},
-                    start.producers[task_index] if start.producers else None,
+                    epoch=start.epoch,
+                    offsets={tp: start.offsets[tp] for tp in partitions},
+                    end_offsets={tp: start.end_offsets[tp] for tp in partitions} if start.end_offsets else {},
+                    topic_ids={tp: start.topic_ids[tp] for tp in partitions if tp in start.topic_ids},
+                    producer=start.producers[task_index] if start.producers else None,
                 )
             )
         self.started = True
 
     def _submit_commit(self, result: EpochResult) -> None:
-        self._committer.submit(lambda: self._on_epoch(result), result.epoch)
+        self._committer.submit(lambda: self._on_epoch(result), epoch=result.epoch)
 
     def _run_planned_epoch(self, end_offsets: Mapping[TopicPartition, int]) -> EpochResult:
         """Run until the tasks have reached the end of the epoch, and commit it; return what was read until then."""
         result: EpochResult | None = None
         due = self._system.monotonic()
-        while result is None or not result.last:
+        while result is None or not result.last:  # tasks report their progress, and flush at the end
             due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
             is_last = self._wait_for_epoch_end(due) or self._offsets == end_offsets
             progress = self._collect_reports(last=is_last)
             result = progress if result is None else result.merged_with(progress)
             self._offsets = result.offsets
-        if result.offsets == end_offsets:
+        if result.offsets == end_offsets:  # otherwise the run was stopped before, and the next one reads it again
             self._submit_commit(result)
-            self._wait_until_committed(last=True)
+            self._wait_until_committed(may_disconnect=True)
         return result
 
     def stop(self) -> None:
@@ -227,7 +233,7 @@ class EpochCoordinator:
         self._abort_error = error
         self._signal.set()
 
-    def wait_for_tasks(self, is_interrupted: Callable[[], bool]) -> None:
+    def wait_until_tasks_end(self, is_interrupted: Callable[[], bool]) -> None:
         """Wait after ``run`` until another run may start: each task has ended, or its lease is over.
 
         Transactions need no wait, because the next run fences the tasks. ``stop`` wakes this method.
@@ -240,14 +246,13 @@ class EpochCoordinator:
             for descriptor in ready & self._tasks_by_descriptor.keys():
                 with suppress(QueryRunError):  # its failure, or its lost connection
                     self._receive_messages(descriptor, may_disconnect=True)
-                if self._tasks_by_descriptor.get(descriptor) is not None:
-                    task = self._tasks_by_descriptor[descriptor]
-                    if task.connection.closed_by_peer or task.handshake.task in self._ended_tasks:
-                        del self._tasks_by_descriptor[descriptor]
+                task = self._tasks_by_descriptor.get(descriptor)  # None if `_receive_messages` has removed it
+                if task is not None and (task.connection.closed_by_peer or task.handshake.task in self._ended_tasks):
+                    del self._tasks_by_descriptor[descriptor]  # it sends nothing any more
 
     def _leases_expire_at(self) -> float:
         """Return until when a task of this run may write, by the monotonic clock."""
-        if not self.started or self._is_fenced:
+        if not self.started or self._is_fenced:  # no task may write, or the next run prevents that
             return 0.0
         renewed_at = [at for task, at in self._lease_renewed_at.items() if task not in self._ended_tasks]
         return max(renewed_at, default=-math.inf) + self._settings.heartbeat_timeout + LEASE_MARGIN_SECONDS
@@ -268,15 +273,17 @@ class EpochCoordinator:
         self._tasks_by_descriptor.clear()
         self._signal.close()
 
-    def _wait_for_tasks(self) -> bool:
-        """Return false if the run is stopped before all tasks are ready."""
+    def _wait_until_ready(self) -> bool:
+        """Wait until all tasks have connected and run their setups; return false if the run is stopped before."""
+
+        def are_connected() -> bool:
+            return self._is_stopping or self._all_connected
 
         def are_ready() -> bool:
             return self._is_stopping or len(self._ready_tasks) == len(self._tasks)
 
-        timeouts = self._settings.task_start_timeout, self._settings.task_setup_timeout
-        self._poll_until(lambda: self._is_stopping or self._all_connected, timeouts[0], self._start_timeout_error)
-        self._poll_until(are_ready, timeouts[1], self._setup_timeout_error)
+        self._poll_until(are_connected, self._settings.task_start_timeout, self._start_timeout_error)
+        self._poll_until(are_ready, self._settings.task_setup_timeout, self._setup_timeout_error)
         return not self._is_stopping
 
     def _wait_for_epoch_end(self, due: float) -> bool:
@@ -285,9 +292,10 @@ class EpochCoordinator:
             self._poll(due)
         return self._is_stopping
 
-    def _wait_until_committed(self, *, last: bool) -> None:
+    def _wait_until_committed(self, *, may_disconnect: bool) -> None:
+        """Wait for the end of the call in flight, and raise its error; see ``_poll`` for ``may_disconnect``."""
         while self._committer.is_busy:
-            self._poll(self._system.monotonic() + _MAX_POLL_SECONDS, may_disconnect=last)
+            self._poll(self._system.monotonic() + _MAX_POLL_SECONDS, may_disconnect=may_disconnect)
         self._committer.raise_if_failed()
 
     def _collect_reports(self, *, last: bool) -> EpochResult:
@@ -310,7 +318,7 @@ class EpochCoordinator:
         self,
         is_done: Callable[[], bool],
         seconds: float,
-        error: Callable[[], Exception],
+        create_error: Callable[[], Exception],
         *,
         may_disconnect: bool = False,
     ) -> None:
@@ -320,15 +328,15 @@ class EpochCoordinator:
             expired = self._system.monotonic() >= deadline
             self._poll(deadline, may_disconnect=may_disconnect)
             if expired and not is_done():
-                raise error()
+                raise create_error()
 
     def _poll(self, until: float, *, may_disconnect: bool = False) -> None:
         """Wait for an event until the given time, and handle the received messages.
 
         With ``may_disconnect``, tasks that have reported may close their connections, because the run ends.
         """
-        deadlines = (self._handshake_server.next_deadline(), self._committer.due_at)
-        timeout = min([until, *(each for each in deadlines if each is not None)]) - self._system.monotonic()
+        deadlines = (until, self._handshake_server.next_deadline(), self._committer.due_at)
+        timeout = min(each for each in deadlines if each is not None) - self._system.monotonic()
         ready = self._system.wait_ready(
             [self._signal.fileno(), *self._handshake_server.descriptors(), *self._tasks_by_descriptor],
             [descriptor for descriptor, task in self._tasks_by_descriptor.items() if task.connection.has_unsent],
@@ -446,13 +454,13 @@ class EpochCommitter:
         self._timeout = timeout
         self._system = system
         self._changed = system.condition()
-        self._pending: Callable[[], None] | None = None
-        self._epoch: int | None = None  # that is being committed
-        self._error: BaseException | None = None
+        self._pending: Callable[[], None] | None = None  # the call in flight
+        self._epoch: int | None = None  # that the call commits; None if it prepares a run
+        self._error: BaseException | None = None  # of the last call, which ends the run
         self._is_thread_running = False
         self._is_closing = False
         self._deadline: Deadline | None = None
-        self._abandon_at = 0.0
+        self._abandon_at = 0.0  # until when `close` waits; set by its first call
 
     @property
     def is_busy(self) -> bool:
@@ -482,6 +490,7 @@ class EpochCommitter:
         """
         assert not self.is_busy, "one call at a time"
         with self._changed:
+            assert self._error is None, "a failed call ends the run"
             self._epoch, self._deadline = epoch, None
             if epoch is not None:
                 self._deadline = Deadline.after(self._timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
@@ -498,29 +507,29 @@ class EpochCommitter:
                 self._is_closing = True
                 self._abandon_at = max(self.due_at or 0.0, self._system.monotonic() + _MIN_CLOSE_SECONDS)
                 if self.is_busy and self._deadline is None:
-                    self._abandon_at = math.inf
+                    self._abandon_at = math.inf  # the preparation ends by itself, after the deadlines of its requests
             self._changed.notify_all()
             while self._is_thread_running and (remaining := self._abandon_at - self._system.monotonic()) > 0:
                 self._system.wait(self._changed, min(remaining, _MAX_POLL_SECONDS))
 
     def _run(self) -> None:
-        while (call := self._next_call()) is not None:
+        """Run calls until one of them fails, or the committer is closed."""
+        while self._error is None and (call := self._next_call()) is not None:
             try:
                 call()
             except BaseException as error:
-                self._error = error
+                self._error = error  # the coordinator raises it
             self._pending = None
             self._on_done()
+        with self._changed:
+            self._is_thread_running = False
+            self._changed.notify_all()
 
     def _next_call(self) -> Callable[[], None] | None:
-        """Wait for a call; return ``None`` to end the thread, after an error or if the committer is closed."""
+        """Wait for a call; return ``None`` if the committer is closed and has no call left."""
         with self._changed:
-            while self._pending is None and not self._is_closing and self._error is None:
+            while self._pending is None and not self._is_closing:
                 self._system.wait(self._changed, None)
-            if self._pending is None or self._error is not None:
-                self._is_thread_running = False
-                self._changed.notify_all()
-                return None
             return self._pending
 
 

@@ -53,7 +53,7 @@ class FencingLog:
     def __init__(self, files: CheckpointFileManager, driver: str) -> None:
         self._files = files
         self._driver = driver
-        self._own_entry_number: int | None = None
+        self._own_entry_number: int | None = None  # of the newest entry of this driver
 
     def append(self, cluster: str | None = None, prefix: str | None = None, tasks: int = 0) -> FencingEntry:
         """Append an entry for a new run; its ``tasks`` are all transactional ids to acquire.
@@ -63,25 +63,30 @@ class FencingLog:
         newest_number = self._newest_number()
         self._check_own_entry_is_newest(newest_number)
         previous = None if newest_number is None else self._read(newest_number)
-        if prefix is None:
-            entry = FencingEntry(driver="", recovered=True) if previous is None else previous
-        else:
+        if prefix is not None:
             if previous is not None and not previous.recovered:
                 path = self._files.path(f"{FENCING_LOG_FOLDER}/{newest_number}")
                 _check_prefix_unchanged(previous, cluster, prefix, path)
                 tasks = max(tasks, previous.tasks)
             entry = FencingEntry(driver="", cluster=cluster, prefix=prefix, tasks=tasks)
+        elif previous is not None:
+            entry = previous
+        else:
+            entry = FencingEntry(driver="", recovered=True)  # without transactions, any prefix may follow
         entry = replace(entry, driver=self._driver, host=socket.gethostname(), process=os.getpid())
         self._write(entry, 0 if newest_number is None else newest_number + 1)
         return entry
 
     def check_newest(self) -> None:
-        """Check that no other driver has appended an entry after this one."""
+        """Check that no other driver has appended an entry after this one, at the cost of listing a folder."""
         if self._own_entry_number is not None:
             self._check_own_entry_is_newest(self._newest_number())
 
     def check_not_fenced(self) -> None:
-        """Check this also by the content of the file. Call it after ``append``, when the ids are acquired."""
+        """Check this also by the content of the file, because two drivers may both have created it.
+
+        Call it after ``append``, when the ids are acquired.
+        """
         assert self._own_entry_number is not None, "call append first"
         self.check_newest()
         if self._read(self._own_entry_number).driver != self._driver:
@@ -111,9 +116,9 @@ class FencingLog:
         if not is_created or self._newest_number() != entry_number:
             raise self._fenced_error(self._newest_number())
         self._own_entry_number = entry_number
-        for other_number in self._entry_numbers():
-            if other_number <= entry_number - _RETAINED_ENTRIES:
-                self._files.delete(f"{FENCING_LOG_FOLDER}/{other_number}")
+        for earlier_number in self._entry_numbers():
+            if earlier_number <= entry_number - _RETAINED_ENTRIES:
+                self._files.delete(f"{FENCING_LOG_FOLDER}/{earlier_number}")
 
     def _read(self, entry_number: int) -> FencingEntry:
         path = self._files.path(f"{FENCING_LOG_FOLDER}/{entry_number}")
@@ -131,7 +136,7 @@ class FencingLog:
     def _fenced_error(self, newest_number: int | None) -> CheckpointFencedError:
         text = None if newest_number is None else self._files.read(f"{FENCING_LOG_FOLDER}/{newest_number}")
         other_driver = "another driver"
-        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):  # the file cannot be parsed
             other = _from_json(text or "")
             other_driver = f"process {other.process} on host {other.host}"
         return CheckpointFencedError(
@@ -141,7 +146,7 @@ class FencingLog:
 
 
 def _check_prefix_unchanged(previous: FencingEntry, cluster: str | None, prefix: str, path: str) -> None:
-    """Reject another group, because the committed offsets are in the previous one."""
+    """Reject another prefix or cluster, because the committed offsets are in the group of the previous ones."""
     advice = (
         "Use the previous options; or call recover_checkpoint with the previous options, and then start the query with "
         "the new ones."
@@ -164,6 +169,7 @@ def _to_json(entry: FencingEntry) -> str:
 
 
 def _from_json(text: str) -> FencingEntry:
+    """Parse an entry; the errors for other text have no messages, because callers replace them."""
     fields: dict[str, Any] = json.loads(text)
     if fields.pop("v") != _FENCING_ENTRY_VERSION:
         raise ValueError

@@ -107,23 +107,7 @@ def offsets_ahead(
     last_logged_epoch = BEFORE_FIRST_EPOCH if last_epoch is None else last_epoch
     ahead = {}
     for tp, (offset, metadata) in _current_offsets(committed, query, topic_ids).items():
-        problem = None
-        if metadata.epoch > last_logged_epoch + _MAX_EPOCHS_AHEAD and offset < logged_offsets.get(tp, offset):
-            problem = (
-                f"the higher offset {logged_offsets[tp]} for the earlier epoch {last_logged_epoch}: the checkpoint was "
-                "restored from a backup, and a micro-batch query has run since then. Neither offset can be confirmed, "
-                "and some records could be written twice. Start with a new checkpoint, startingOffsets and another "
-                "transactionalIdPrefix."
-            )
-        is_read_again = tp in partitions and tp not in logged_offsets and metadata.epoch > BEFORE_FIRST_EPOCH
-        if metadata.epoch > last_logged_epoch or is_read_again:
-            ahead[tp] = offset
-        elif metadata.epoch > BEFORE_FIRST_EPOCH and offset > logged_offsets.get(tp, offset):
-            problem = (
-                f"the lower offset {logged_offsets[tp]} for epoch {last_logged_epoch}. Either two queries have resumed "
-                "from copies of one checkpoint, or its logs were changed, and some records would be written twice. "
-                "Resume from the other copy, or start with a new checkpoint and another transactionalIdPrefix."
-            )
+        problem = _contradiction(offset, metadata.epoch, logged_offsets.get(tp), last_logged_epoch)
         if problem is not None:
             raise TransactionStateError(
                 f"A transaction committed offset {offset} of {tp} for epoch {metadata.epoch} of query {query}, but the "
@@ -132,7 +116,31 @@ def offsets_ahead(
                 partition=tp.partition,
                 offset=offset,
             )
+        is_read_again = tp in partitions and tp not in logged_offsets and metadata.epoch > BEFORE_FIRST_EPOCH
+        if metadata.epoch > last_logged_epoch or is_read_again:
+            ahead[tp] = offset
     return ahead
+
+
+def _contradiction(offset: int, epoch: int, logged_offset: int | None, last_logged_epoch: int) -> str | None:
+    """Return how the logs contradict an offset that a transaction committed for an epoch; ``None`` if they do not."""
+    if logged_offset is None:
+        return None
+    # An epoch whose commit was in flight may have a lower offset, because the log of the partition was truncated.
+    if epoch > last_logged_epoch + _MAX_EPOCHS_AHEAD and offset < logged_offset:
+        return (
+            f"the higher offset {logged_offset} for the earlier epoch {last_logged_epoch}: the checkpoint was "
+            "restored from a backup, and a micro-batch query has run since then. Neither offset can be confirmed, "
+            "and some records could be written twice. Start with a new checkpoint, startingOffsets and another "
+            "transactionalIdPrefix."
+        )
+    if BEFORE_FIRST_EPOCH < epoch <= last_logged_epoch and offset > logged_offset:
+        return (
+            f"the lower offset {logged_offset} for epoch {last_logged_epoch}. Either two queries have resumed "
+            "from copies of one checkpoint, or its logs were changed, and some records would be written twice. "
+            "Resume from the other copy, or start with a new checkpoint and another transactionalIdPrefix."
+        )
+    return None
 
 
 def reset_token(foreign: Mapping[TopicPartition, EpochOffset], query: str) -> str:
@@ -143,14 +151,15 @@ def reset_token(foreign: Mapping[TopicPartition, EpochOffset], query: str) -> st
     rows = [
         (*tp, offset, None if metadata is None else metadata.to_json()) for tp, (offset, metadata) in foreign.items()
     ]
-    return hashlib.sha256(json.dumps([query, sorted(rows, key=repr)]).encode()).hexdigest()[:16]
+    rows.sort(key=repr)  # None and strings cannot be compared
+    return hashlib.sha256(json.dumps([query, rows]).encode()).hexdigest()[:16]
 
 
 def prefix_in_use_error(
     foreign: Mapping[TopicPartition, EpochOffset], query: str, prefix: str
 ) -> TransactionStateError:
     """Return the error for a prefix with offsets of another query."""
-    tp, first = next(iter(sorted(foreign.items())))
+    tp, first = min(foreign.items())
     if first.metadata is None:
         owner = (
             f"it has offset {first.offset} of {tp}, which was not committed by a continuous query: another application "

@@ -80,7 +80,7 @@ class HandshakeServer:
         self._max_pending = tasks + _MAX_EXTRA_CONNECTIONS
         self._system = system
         self._pending: dict[int, _PendingConnection] = {}  # by descriptor, the oldest first
-        self._accept_resumes_at: float | None = None  # after an error
+        self._accept_resumes_at: float | None = None  # after an error; None: it accepts connections
         self._next_warning_at = 0.0
         self.last_problem: str | None = None  # with a connection, as a sentence
 
@@ -91,6 +91,7 @@ class HandshakeServer:
 
     def next_deadline(self) -> float | None:
         """Return when ``poll`` is due if no descriptor is ready."""
+        # The oldest connection expires first.
         due = [pending.expires_at for pending in self._pending.values()][:1]
         if self._accept_resumes_at is not None:
             due.append(self._accept_resumes_at)
@@ -105,7 +106,7 @@ class HandshakeServer:
         for descriptor in [each for each in self._pending if each in ready]:
             accepted = self._read_handshake(self._pending[descriptor])
             if accepted is not None:
-                del self._pending[descriptor]
+                del self._pending[descriptor]  # `close` must not close the caller's connection
                 yield accepted
         if self._listener.fileno() in ready:
             self._accept_connections()
@@ -156,6 +157,7 @@ class HandshakeServer:
         connection.send(encode_message(HandshakeChallenge(pending.nonce)))
 
     def _read_handshake(self, pending: _PendingConnection) -> AcceptedTask | None:
+        """Return the task of a connection; ``None`` if it was rejected, or has not sent a whole line yet."""
         try:
             lines = pending.connection.receive()
             if not lines and not pending.connection.closed_by_peer:
@@ -203,7 +205,10 @@ class HandshakeServer:
 
 
 def _newest_of_busiest_address(connections: Sequence[_PendingConnection]) -> _PendingConnection:
-    """Return the newest connection of the network and address with most; ``connections`` begins with the newest."""
+    """Return the newest connection of the network and address with most, so that no host can displace others.
+
+    ``connections`` begins with the newest.
+    """
     [(network, _)] = Counter(each.network for each in connections).most_common(1)  # the newest one if several
     of_network = [each for each in connections if each.network == network]
     [(address, _)] = Counter(each.address for each in of_network).most_common(1)

@@ -50,8 +50,8 @@ class KafkaWriterFactory:
 
     connection: ConnectionSettings
     produce: ProducerSettings
-    topic: str | None
-    stamp: bool
+    topic: str | None  # None: the rows have a column `topic`
+    stamp: bool  # whether records have headers with query, epoch and task (stampBatch)
     transactional_id_prefix: str | None  # None: at-least-once
     transaction_timeout_ms: int
     encoders: Mapping[str, EncoderSettings]  # of keys and values that have a schema
@@ -60,13 +60,14 @@ class KafkaWriterFactory:
     def of(cls, settings: WriteSettings) -> KafkaWriterFactory:
         is_exactly_once = settings.delivery_guarantee == "exactly-once"
         return cls(
-            settings.connection,
-            settings.produce,
-            settings.topic,
-            settings.stamp_batch,
-            settings.transactional_id_prefix if is_exactly_once else None,
-            settings.transaction_timeout_ms,
-            resolve_writer_schemas(settings.payloads, None, settings.topic),
+            connection=settings.connection,
+            produce=settings.produce,
+            topic=settings.topic,
+            stamp=settings.stamp_batch,
+            transactional_id_prefix=settings.transactional_id_prefix if is_exactly_once else None,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            # Without columns: their types are known only when the query's function has returned its first batch.
+            encoders=resolve_writer_schemas(settings.payloads, None, settings.topic),
         )
 
     def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
@@ -75,7 +76,7 @@ class KafkaWriterFactory:
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
 
         cluster = ClusterClient(self.connection, pool=pool)
-        produce = with_half_buffer(self.produce)
+        producer_settings = with_half_buffer(self.produce)
         create_rows = functools.partial(
             RowWriter, cluster, self.produce, topic=self.topic, first_sticky_partition=task.task
         )
@@ -89,13 +90,16 @@ class KafkaWriterFactory:
             encoders=encoders,
         )
         if self.transactional_id_prefix is None:
-            producer = BatchProducer(cluster, produce)
+            producer = BatchProducer(cluster, producer_settings)
+            # The end of the epoch flushes, so until then small batches may wait to share a request.
             return KafkaWriter(producer, create_rows(functools.partial(producer.send, more_follows=True)), output)
         from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
         assert start.producer is not None, "the driver assigns the producer id"
         task_transactional_id = transactional_id(self.transactional_id_prefix, task.task)
-        transactional = TransactionalProducer(cluster, task_transactional_id, self.transaction_timeout_ms, produce)
+        transactional = TransactionalProducer(
+            cluster, task_transactional_id, self.transaction_timeout_ms, producer_settings
+        )
         transactional.resume_transaction(start.producer, in_progress=False)
         return ExactlyOnceKafkaWriter(
             transactional,
@@ -119,7 +123,7 @@ class KafkaWriter(SinkWriter):
         self._producer = producer
         self._rows = rows
         self._output = output
-        self._has_open_batches = False
+        self._has_open_batches = False  # `_rows` may have record batches that are not full
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
@@ -190,12 +194,12 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         self._query_id = query_id
         # By partition: the recreation of a topic may be detected at different times in its partitions.
         self._topic_ids: dict[TopicPartition, UUID | None] = dict(topic_ids)
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}  # offsets, by this writer
         self._next_full_commit_at = 0.0  # by the monotonic clock
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
-        with self._detect_timeout():
+        with self._explain_fencing():
             super().write(batch)
 
     def end_epoch(
@@ -212,7 +216,7 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
             offsets_to_commit = dict(positions)
             self._next_full_commit_at = now + _OFFSET_REFRESH_SECONDS
         if offsets_to_commit or self._has_open_batches or self._producer.in_transaction:
-            with self._detect_timeout():
+            with self._explain_fencing():
                 self._send_open_batches()
                 self._producer.flush()
                 if offsets_to_commit:
@@ -225,7 +229,7 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
 
     def run_once(self) -> None:
         """Handle received responses, and send what can be sent: it need not be sent at the end of the epoch."""
-        with self._detect_timeout():
+        with self._explain_fencing():
             super().run_once()
 
     def close(self) -> None:
@@ -242,7 +246,8 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
             for tp, offset in offsets_to_commit.items()
             if offset < self._committed.get(tp, 0) and tp not in recreated
         ]:
-            # The log was truncated or the topic recreated, and the query continues (failOnDataLoss=false).
+            # The log was truncated, or the topic recreated without a report of its id, and the query continues
+            # (failOnDataLoss=false). A recovery ignores offsets that have the id of a deleted topic.
             topics = self._cluster.topics({tp.topic for tp in moved_back})
             self._topic_ids.update({tp: topics[tp.topic].topic_id for tp in moved_back if tp.topic in topics})
         return {
@@ -251,17 +256,17 @@ class ExactlyOnceKafkaWriter(KafkaWriter):
         }
 
     @contextmanager
-    def _detect_timeout(self) -> Iterator[None]:
-        """Raise a fencing error as a timeout if the broker has probably aborted the transaction."""
+    def _explain_fencing(self) -> Iterator[None]:
+        """Raise a fencing error as what it probably is, if no other producer is the reason."""
         try:
             yield
         except ProducerFencedError as error:
-            if error.may_be_expired:
+            if error.may_be_expired:  # the brokers have deleted the unused transactional id
                 raise BrokerError(
                     f"The transaction of the epoch was not committed: {error.message}", broker=error.broker
                 ) from error
             producer = self._producer
-            if not producer.may_have_timed_out:
+            if not producer.may_have_timed_out:  # another producer has acquired the id
                 raise
             raise BrokerTimeoutError(
                 f"The transaction of {producer.transactional_id!r} was open for {producer.open_seconds:.1f} s, so it "

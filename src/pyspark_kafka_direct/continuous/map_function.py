@@ -24,14 +24,15 @@ def open_functions(functions: Sequence[MapFunction]) -> Callable[[pa.RecordBatch
     """Run the setups, and return the composed function; ``None`` if there is none."""
     if not functions:
         return None
+    # Each function with its second argument, if it has one.
     steps = [(each.function, () if each.setup is None else (each.setup(),)) for each in functions]
 
-    def compose(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def apply_all(batch: pa.RecordBatch) -> pa.RecordBatch | None:
         result: pa.RecordBatch | None = batch
-        for function, resources in steps:
-            result = function(result, *resources)
-            if result is None:
+        for function, setup_result in steps:
+            result = function(result, *setup_result)
+            if result is None:  # the function has dropped all rows
                 return None
         return result
 
-    return compose
+    return apply_all

@@ -70,15 +70,16 @@ class PartitionDiscovery:
                 self.error = error
                 continue
             self.error = None
-            previous_changes = detect_partition_changes(self._partitions, current_partitions, previous_changes)
-            if previous_changes.end_run and not self._closed:
+            changes = detect_partition_changes(self._partitions, current_partitions, previous_changes)
+            if changes.end_run and not self._closed:
                 _log.info(
                     "The query restarts because its partitions changed. New: %s. Missing: %s.",
-                    listed(sorted(previous_changes.new)),
-                    listed(sorted(previous_changes.missing)),
+                    listed(sorted(changes.new)),
+                    listed(sorted(changes.missing)),
                 )
                 self._end_run()
                 return
+            previous_changes = changes
 
     def _wait(self) -> bool:
         """Wait until the next check is due; return ``False`` if this object was closed."""

@@ -59,7 +59,7 @@ def continuous_query(spark: SparkSession) -> ContinuousQueryBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _QueryOutput:
-    description: str
+    description: str  # of the sink, in progress reports
     create_delivery: Callable[[ReadSettings, CheckpointLogs, ContinuousSettings, ConnectionPool], SinkDelivery]
 
 
@@ -102,7 +102,7 @@ class ContinuousQueryBuilder:
         if self._output is not None:
             raise OptionError("call read(...) before the output, because the output may use the input's connection")
         read_options = options_as_strings(options, keywords)
-        parse_continuous_options(read_options)
+        parse_continuous_options(read_options)  # only to raise errors here; `start` parses them again
         return replace(self, _read_options=read_options)
 
     def select(self, *columns: str) -> ContinuousQueryBuilder:
@@ -184,15 +184,15 @@ class ContinuousQueryBuilder:
         if self._read_options is None:
             raise OptionError("call read(...) before to_kafka(...), which uses the connection of the input")
         sink_options = options_as_strings(options, keywords)
-        if topic is not None:
+        if topic is not None:  # the argument overrides the option, however its name is written
             sink_options = {name: value for name, value in sink_options.items() if name.lower() != "topic"}
             sink_options["topic"] = topic
         parsed = parse_sink_options(with_input_connection(self._read_options, sink_options), streaming=True)
         for warning in parsed.warnings:
             warn_once(warning)
         has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
-        target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
         create_delivery = partial(kafka_delivery, parsed, has_timeout_option=has_timeout_option)
+        target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
         return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
 
     def foreach_batch(self, function: Callable[[pa.RecordBatch], None]) -> ContinuousQueryBuilder:
@@ -281,15 +281,18 @@ class ContinuousQueryBuilder:
             OptionError: An option is invalid or missing.
             KafkaDirectError: The checkpoint cannot be used.
         """
+        # Before there are other local variables.
         parameters = {name: value for name, value in locals().items() if name in START_PARAMETERS}
-        return self._start(
-            parse_start_options({**parameters, **unknown}, _conf_value(self._spark, _CHECKPOINT_LOCATION_CONF))
-        )
+        default_checkpoint = _conf_value(self._spark, _CHECKPOINT_LOCATION_CONF)
+        return self._start(parse_start_options({**parameters, **unknown}, default_checkpoint))
 
     def _with_custom_writers(self, description: str, factory: SinkWriterFactory) -> ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
 
-        return replace(self, _output=_QueryOutput(description, lambda _, logs, *__: AtLeastOnceDelivery(factory, logs)))
+        def create_delivery(_: ReadSettings, logs: CheckpointLogs, *__: object) -> SinkDelivery:
+            return AtLeastOnceDelivery(factory, logs)
+
+        return replace(self, _output=_QueryOutput(description, create_delivery))
 
     def _start(self, settings: ContinuousSettings) -> ContinuousQuery:
         from pyspark_kafka_direct.client.connection_pool import POOL
@@ -300,8 +303,9 @@ class ContinuousQueryBuilder:
     def _start_with(
         self, settings: ContinuousSettings, open_logs: Callable[[], CheckpointLogs], pool: ConnectionPool
     ) -> ContinuousQuery:
+        """Start the query with these logs and connections, which the simulation replaces."""
         from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution, QueryDefinition
-        from pyspark_kafka_direct.continuous.query import ContinuousQuery, active
+        from pyspark_kafka_direct.continuous.query import ContinuousQuery
         from pyspark_kafka_direct.continuous.query_run import new_id
         from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
         from pyspark_kafka_direct.options.read_options import parse_continuous_options
@@ -329,8 +333,7 @@ class ContinuousQueryBuilder:
         )
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
         _check_picklable(definition.functions, "the function of map_batches()")
-        if settings.name is not None and any(each.name == settings.name for each in active()):
-            raise OptionError(f"queryName: a continuous query named {settings.name!r} is running; stop it first")
+        _check_unused_name(settings.name)
         query_info = QueryInfo(
             id=logs.query_id(new_id(pool.system)),
             run_id=new_id(pool.system),
@@ -338,19 +341,28 @@ class ContinuousQueryBuilder:
             source=f"KafkaDirect[{_describe(read_settings.source.selection)}]",
             sink=self._output.description,
         )
-        state = QueryState(query_info, int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100), pool.system)
+        max_progress = int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100)
+        state = QueryState(query_info, max_progress, pool.system)
         return ContinuousQuery(
             state,
             ContinuousExecution(self._spark, definition, settings, logs, state=state, pool=pool),
-            lambda: _end_offsets(read_settings, pool),
-            2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,  # one timeout to flush, one to commit
-            pool.system,
+            end_offsets=lambda: _end_offsets(read_settings, pool),
+            # One epoch timeout to flush, one to commit.
+            stop_timeout=2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,
+            system=pool.system,
         )
 
 
 def _check_callable(function: object, where: str) -> None:
     if not callable(function):
         raise OptionError(f"{where} needs a function, got {type(function).__name__}")
+
+
+def _check_unused_name(name: str | None) -> None:
+    from pyspark_kafka_direct.continuous.query import active
+
+    if name is not None and any(query.name == name for query in active()):
+        raise OptionError(f"queryName: a continuous query named {name!r} is running; stop it first")
 
 
 def _check_speculation(speculation: str | None) -> None:

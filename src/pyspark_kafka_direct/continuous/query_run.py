@@ -93,16 +93,17 @@ class QueryRun:
             return result
         finally:
             self._coordinator.disconnect()
-            if not (has_completed and self._job.wait(_JOB_END_SECONDS)) and not self._job.cancel(_JOB_CANCEL_SECONDS):
+            has_ended = has_completed and self._job.wait(_JOB_END_SECONDS)  # after a failure, cancel at once
+            if not has_ended and not self._job.cancel(_JOB_CANCEL_SECONDS):
                 _log.warning("The Spark job %s did not end within %g s.", self._id, _JOB_CANCEL_SECONDS)
 
     def stop(self) -> None:
         """End the run with a final epoch."""
         self._coordinator.stop()
 
-    def wait_for_tasks(self, is_interrupted: Callable[[], bool]) -> None:
+    def wait_until_tasks_end(self, is_interrupted: Callable[[], bool]) -> None:
         """Wait after ``run`` until no task can write any more."""
-        self._coordinator.wait_for_tasks(is_interrupted)
+        self._coordinator.wait_until_tasks_end(is_interrupted)
 
     def close(self) -> None:
         """Release all resources."""
@@ -151,6 +152,7 @@ class SparkJob:
     def start(self) -> None:
         """Submit the job. It inherits the local properties of this thread, such as the scheduler pool."""
         try:
+            # Called in the job's thread, it copies the local properties that this thread has now.
             inherit_properties = inheritable_thread_target(self._spark)(lambda: None)
             self._system.start_thread(lambda: self._run(inherit_properties), f"pyspark-kafka-direct-job-{self._group}")
         except BaseException:
@@ -187,7 +189,7 @@ class SparkJob:
         except BaseException as error:
             if not self._cancelled:
                 failure = _job_failed_error(error)
-                if failure.cause_class != JOB_CANCELLED:
+                if failure.cause_class != JOB_CANCELLED:  # a failed task reports its error first
                     self._system.sleep(_TASK_REPORT_GRACE_SECONDS)
                 self._on_failure(failure)
         finally:

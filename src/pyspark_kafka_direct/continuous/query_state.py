@@ -119,6 +119,7 @@ def epoch_progress(
     """Return a progress report with the keys of Spark's ``StreamingQueryProgress``."""
     rows = result.rows_read
     rate = rows / seconds if seconds > 0 else 0.0
+    # The last check may be older than the epoch: an end below the offset that was read would be a negative lag.
     latest = {tp: max(end, result.offsets.get(tp, end)) for tp, end in latest.items()}
     rates = {"numInputRows": rows, "inputRowsPerSecond": rate, "processedRowsPerSecond": rate}
     return {

@@ -153,10 +153,11 @@ class ExactlyOnceDelivery(SinkDelivery):
         self._fencing_log = logs.fencing_log
         self._cluster_checked = False
         self._query_id = ""
+        # Set by `prepare` for each run:
         self._partitions: Collection[TopicPartition] = ()  # that the run reads
-        self._producer_ids: list[ProducerIdAndEpoch] = []
+        self._producer_ids: list[ProducerIdAndEpoch] = []  # of all ids that were fenced, the run's tasks first
         self._tasks = 0
-        self._committed: Mapping[TopicPartition, EpochOffset] = {}
+        self._committed: Mapping[TopicPartition, EpochOffset] = {}  # of the group
         self._topic_ids: Mapping[str, UUID | None] = {}
 
     def check(self, query_id: str) -> None:
@@ -237,7 +238,7 @@ class ExactlyOnceDelivery(SinkDelivery):
     def _init_producer_ids(self, tasks: int) -> list[ProducerIdAndEpoch]:
         """Acquire the ids concurrently: a coordinator needs a while to abort an open transaction."""
         system = self._cluster.pool.system
-        remaining = iter(range(tasks))
+        remaining = iter(range(tasks))  # shared by the threads, each of which takes the next task
         acquired: dict[int, ProducerIdAndEpoch] = {}
 
         def acquire() -> None:
@@ -258,7 +259,7 @@ class ExactlyOnceDelivery(SinkDelivery):
             for done in others:
                 system.wait_for_future(done, None)
         for done in others:
-            done.result()
+            done.result()  # raises the error of the thread
         return [acquired[task] for task in range(tasks)]
 
     def _init_producer_id(self, task: int) -> ProducerIdAndEpoch:

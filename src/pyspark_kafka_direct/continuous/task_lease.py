@@ -1,8 +1,8 @@
 """The lease of a task, which may write until it ends. It begins with the last heartbeat that the driver responded to.
 
-The driver starts another run when each task has ended, or its lease is over (``EpochCoordinator.wait_for_tasks``). The
-driver counts from its response, which is later, so both sides need no common clock. A process that is suspended between
-the check of its lease and a write can still write.
+The driver starts another run when each task has ended, or its lease is over
+(``EpochCoordinator.wait_until_tasks_end``). The driver counts from its response, which is later, so both sides need no
+common clock. A process that is suspended between the check of its lease and a write can still write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class TaskLease:
         self._send = send
         self._seconds = seconds
         self._system = system
-        self._sent: deque[tuple[int, float]] = deque()  # numbers and times of heartbeats without a response
+        # Numbers and times of heartbeats without a response. The thread appends, and `extend` removes.
+        self._sent: deque[tuple[int, float]] = deque()
         self._close_condition = system.condition()
         self._closed = False
         self.expires_at = started_at + seconds
@@ -51,7 +52,7 @@ class TaskLease:
         return self._system.monotonic() >= self.expires_at
 
     def extend(self, number: int) -> None:
-        """Extend the lease after the response to a heartbeat."""
+        """Extend the lease after the response to a heartbeat: it counts from the time when that was sent."""
         while self._sent and self._sent[0][0] <= number:
             sent_number, sent_at = self._sent.popleft()
             if sent_number == number:

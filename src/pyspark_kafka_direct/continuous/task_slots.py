@@ -26,10 +26,10 @@ def max_concurrent_tasks(master: str, conf: Callable[[str], str | None], process
     if (max_cores := _parse_count(conf("spark.cores.max"))) is not None and master.startswith("spark://"):
         return int(max_cores // cpus_per_task)
     if not master.startswith(_ONE_CORE_EXECUTORS):
-        return None
+        return None  # for example a standalone cluster without a limit: the number of its cores is not known here
     cores = _parse_count(conf("spark.executor.cores")) or 1
     if (conf("spark.dynamicAllocation.enabled") or "").lower() == "true":
-        executors = _parse_count(conf("spark.dynamicAllocation.maxExecutors"))
+        executors = _parse_count(conf("spark.dynamicAllocation.maxExecutors"))  # None: no limit
     else:
         executors = _parse_count(conf("spark.executor.instances")) or 2
     return None if executors is None else executors * int(cores // cpus_per_task)

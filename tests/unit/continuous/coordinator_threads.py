@@ -159,7 +159,7 @@ class CoordinatorThread:
         except BaseException as error:
             self.error = error
         finally:
-            self.coordinator.wait_for_tasks(lambda: not self.waits_for_tasks)
+            self.coordinator.wait_until_tasks_end(lambda: not self.waits_for_tasks)
             self.coordinator.close()
 
 
