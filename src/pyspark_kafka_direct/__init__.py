@@ -114,6 +114,7 @@ __all__ = [
 ]
 
 
+# Imported when they are first used: the module and the name in it.
 _LAZY = {
     "DefaultSource": ("datasource.source_provider", "KafkaSourceProvider"),
     "dead_letters": ("datasource.dead_letters", "dead_letters"),
@@ -124,6 +125,7 @@ _LAZY = {
 }
 
 
+# What the error names if PySpark is missing.
 _NEEDS_SPARK = {
     "DefaultSource": "The data source kafka-direct",
     "dead_letters": "The function dead_letters",
@@ -136,7 +138,7 @@ def __getattr__(name: str) -> Any:
     # Spark finds `DefaultSource` with hasattr; PySpark's data source classes are imported only then.
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _NEEDS_SPARK:
+    if name in _NEEDS_SPARK:  # otherwise the import below would fail with PySpark's error, which gives no advice
         import_module(f"{__name__}.spark.spark_versions").require_spark(_NEEDS_SPARK[name])
     module, attribute = _LAZY[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -55,10 +55,10 @@ def main() -> None:
     clear_zip_importers()
     os.register_at_fork(after_in_child=reseed_numpy)
     # Workers share the memory of these objects with the daemon, until a garbage collection writes to its pages. Frozen
-    # objects are not collected, so their pages are not copied.
+    # objects are not collected, so their pages are not copied. Collect first: frozen garbage would never be freed.
     gc.collect()
     gc.freeze()
-    from pyspark.daemon import manager
+    from pyspark.daemon import manager  # its own imports are preloaded, so the order hardly matters
 
     manager()
 
@@ -69,14 +69,14 @@ def preload_modules() -> None:
     This version of Spark may not have a module, or its import may fail. A worker that needs the module then raises the
     import error. If this function raised it, Spark would have no worker at all.
     """
-    disable_thread = _JEMALLOC not in os.environ
-    if disable_thread:
-        os.environ[_JEMALLOC] = "background_thread:false"
+    is_jemalloc_configured = _JEMALLOC in os.environ  # by the user, whose options take precedence
+    if not is_jemalloc_configured:
+        os.environ[_JEMALLOC] = "background_thread:false"  # a forked worker would not have the thread
     for name in PRELOADED_MODULES:
         with suppress(Exception):
             import_module(name)
-    if disable_thread:
-        del os.environ[_JEMALLOC]
+    if not is_jemalloc_configured:
+        del os.environ[_JEMALLOC]  # Arrow has read it; programs that a worker starts need not inherit it
 
 
 def clear_zip_importers() -> None:

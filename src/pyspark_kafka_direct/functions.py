@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrameReader, SparkSession
 
     from pyspark_kafka_direct.options.payload_settings import MalformedMode
+    from pyspark_kafka_direct.payloads.framing import ConfluentFraming
     from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 
 __all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro", "to_protobuf"]
@@ -59,11 +60,11 @@ def from_json(col: Column | str, schema: StructType | str, options: Mapping[str,
         OptionError: The schema has a type that is not decoded from JSON, or an option is not known.
         SparkVersionError: PySpark is older than 4.1.
     """
-    mode, corrupt_record = _parse_options(options or {})
+    mode, corrupt_record_field = _parse_options(options or {})
     struct = _struct_type(schema)
     fields = arrow_schema_in_utc(struct)
-    _check_fields(fields, corrupt_record)
-    function = _decode_function(fields, corrupt_record, session_time_zone(), failing=mode == "FAILFAST")
+    _check_fields(fields, corrupt_record_field)
+    function = _decode_function(fields, corrupt_record_field, session_time_zone(), failing=mode == "FAILFAST")
     return arrow_udf(function, struct)(col)
 
 
@@ -226,32 +227,16 @@ def infer_schema(
     Raises:
         OptionError: No sampled value is a JSON object with a field, or a framing is not one of JSON.
     """
-    from pyspark_kafka_direct.payloads.framing import id_framing
-    from pyspark_kafka_direct.payloads.json.json_column import without_header
-
     if sample < 1:
         raise OptionError(f"infer_schema: sample must be at least 1, got {sample}")
-    framings = {f"{column}Framing": value for name, value in options.items() if name.lower() == f"{column}framing"}
-    payload = parse_payload_arguments({f"{column}Format": "json", **framings}).side(column)
-    framing = None if payload is None or payload.framing == "none" else id_framing(payload)
+    framing = _schema_id_framing(options, column)
     needs_headers = framing is not None and framing.needs_headers
-    reader = spark.read.format("kafka-direct").schema(f"{column} binary" + (f", {_HEADERS}" if needs_headers else ""))
-    for name, value in options.items():
-        is_of_registry = REGISTRY_TABLE.find(ConfigSource.OPTION, name).option is not None
-        if name.lower() not in _PAYLOAD_OPTIONS and not is_of_registry:
-            reader = reader.option(name, value)
-    if needs_headers:
-        reader = reader.option("includeHeaders", "true")
+    reader = _sample_reader(spark, options, column, needs_headers=needs_headers)
     rows = [row for row in reader.load().limit(sample).collect() if row[0] is not None]
     values = [bytes(row[0]) for row in rows]
     if framing is not None:
-        import pyarrow as pa
-
-        headers = None
-        if needs_headers:
-            dicts = [[header.asDict() for header in row[1] or ()] for row in rows]
-            headers = pa.array(dicts, arrow_schema(["headers"]).field(0).type)
-        values = without_header(framing.split(pa.array(values, pa.binary()), headers)).to_pylist()
+        headers = [[header.asDict() for header in row[1] or ()] for row in rows] if needs_headers else None
+        values = _without_schema_ids(values, headers, framing)
     inferred = infer_fields(values, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true")
     if not inferred.fields:
         raise OptionError(
@@ -261,7 +246,42 @@ def infer_schema(
     return inferred
 
 
+def _schema_id_framing(options: Mapping[str, str], column: Literal["key", "value"]) -> ConfluentFraming | None:
+    """Return where the schema ids of the column are; ``None`` if its values have none."""
+    from pyspark_kafka_direct.payloads.framing import id_framing
+
+    framings = {f"{column}Framing": value for name, value in options.items() if name.lower() == f"{column}framing"}
+    payload = parse_payload_arguments({f"{column}Format": "json", **framings}).side(column)
+    return None if payload is None or payload.framing == "none" else id_framing(payload)
+
+
+def _sample_reader(
+    spark: SparkSession, options: Mapping[str, str], column: Literal["key", "value"], *, needs_headers: bool
+) -> DataFrameReader:
+    """Return a reader of the column as bytes, that is without the options that decode keys and values."""
+    reader = spark.read.format("kafka-direct").schema(f"{column} binary" + (f", {_HEADERS}" if needs_headers else ""))
+    for name, value in options.items():
+        is_of_registry = REGISTRY_TABLE.find(ConfigSource.OPTION, name).option is not None
+        if name.lower() not in _PAYLOAD_OPTIONS and not is_of_registry:
+            reader = reader.option(name, value)
+    return reader.option("includeHeaders", "true") if needs_headers else reader
+
+
+def _without_schema_ids(
+    values: list[bytes], headers: list[list[dict[str, Any]]] | None, framing: ConfluentFraming
+) -> list[bytes]:
+    """Return the values without the ids in front; ``headers``, of each value's record, may have the ids instead."""
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.payloads.json.json_column import without_header
+
+    header_arrays = None if headers is None else pa.array(headers, arrow_schema(["headers"]).field(0).type)
+    without_ids: list[bytes] = without_header(framing.split(pa.array(values, pa.binary()), header_arrays)).to_pylist()
+    return without_ids
+
+
 def _parse_options(options: Mapping[str, str]) -> tuple[str, str]:
+    """Return the mode of ``from_json``, and the name of the field for the text of malformed JSON."""
     unsupported = [name for name in options if name.lower() not in _FROM_JSON_OPTIONS]
     if unsupported:
         advice = "; use mode and columnNameOfCorruptRecord, or Spark's from_json"
@@ -283,27 +303,27 @@ def _struct_type(schema: StructType | str) -> StructType:
     return struct
 
 
-def _check_fields(fields: pa.Schema, corrupt_record: str) -> None:
+def _check_fields(fields: pa.Schema, corrupt_record_field: str) -> None:
     from pyspark_kafka_direct.payloads.json.json_values import check_json_fields
 
     try:
-        check_json_fields(fields, corrupt_record)
+        check_json_fields(fields, corrupt_record_field)
     except ValueError as error:
         raise OptionError(f"from_json: {error}. Read a field of another type as string, and cast it.") from None
 
 
 def _decode_function(
-    fields: pa.Schema, corrupt_record: str, time_zone: str, *, failing: bool
+    fields: pa.Schema, corrupt_record_field: str, time_zone: str, *, failing: bool
 ) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
-    decoder: JsonDecoder | None = None  # of one task, because it cannot be pickled
+    decoder: JsonDecoder | None = None  # created in the task, because it cannot be pickled
 
     def from_json(values: pa.Array) -> pa.Array:
         nonlocal decoder
         from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
         from pyspark_kafka_direct.payloads.whole_column import decode_all
 
-        decoder = decoder or JsonDecoder(fields, corrupt_record, time_zone)
+        decoder = decoder or JsonDecoder(fields, corrupt_record_field, time_zone)
         return decode_all(decoder, values, "JSON", failing=failing)
 
     return from_json

@@ -172,7 +172,7 @@ def record_first_start(
 ) -> dict[str, dict[str, int]]:
     """Return the end of the first batch as a JSON object that also records the start of the batch."""
     topics: dict[str, dict[str, int]] = json.loads(partition_offsets_to_json(end))
-    if start == end:
+    if start == end:  # the offsets themselves are the start, and need no second copy
         return {**topics, EMPTY_FIRST_BATCH: {}}
     partitions = sorted(start)
     for index in range(0, max(len(partitions), 1), _PARTITIONS_PER_START_KEY):  # a key also if there was no partition
@@ -187,14 +187,14 @@ def recorded_first_start(topics: Mapping[str, Any]) -> dict[TopicPartition, int]
     Raises:
         InvalidOffsetsError: The recorded start is damaged.
     """
-    if EMPTY_FIRST_BATCH in topics:
+    if EMPTY_FIRST_BATCH in topics:  # the batch starts at its own end
         return partition_offsets_from_json(json.dumps(topics))
-    keys = [key for key in topics if key.startswith(EMPTY_FIRST_BATCH)]
-    if not keys:
+    start_keys = [key for key in topics if key.startswith(EMPTY_FIRST_BATCH)]
+    if not start_keys:
         return None
     return {
         tp: offset
-        for key in keys
+        for key in start_keys
         for tp, offset in partition_offsets_from_json(key.removeprefix(EMPTY_FIRST_BATCH)).items()
     }
 
@@ -231,7 +231,7 @@ def offset_ranges_from_json(text: str) -> tuple[OffsetRange, ...]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(entries, list):
         raise ValueError("not a JSON list")
-    return tuple(_offset_range(index, entry) for index, entry in enumerate(entries))
+    return tuple(_parse_offset_range(index, entry) for index, entry in enumerate(entries))
 
 
 def _offset_range_entry(offset_range: OffsetRange) -> dict[str, object]:
@@ -239,7 +239,7 @@ def _offset_range_entry(offset_range: OffsetRange) -> dict[str, object]:
     return entry if offset_range.topic_id is None else entry | {_TOPIC_ID_KEY: str(offset_range.topic_id)}
 
 
-def _offset_range(index: int, entry: object) -> OffsetRange:
+def _parse_offset_range(index: int, entry: object) -> OffsetRange:
     if not isinstance(entry, dict) or set(entry) - {_TOPIC_ID_KEY} != set(_RANGE_KEYS):
         raise ValueError(f"entry {index} must have exactly the keys {', '.join(_RANGE_KEYS)}, and may have topicId")
     try:
@@ -303,7 +303,7 @@ def partition_values_from_json(topic: str, entry: object) -> dict[int, int]:
     return integers
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # int() accepts more than Spark, such as "1_000"
 
 
 def _parse_integer(value: object) -> int | None:

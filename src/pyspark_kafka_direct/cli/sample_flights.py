@@ -20,6 +20,7 @@ FLIGHTS_TOPIC: Final = NewTopic("flights", 2)  # a continuous query needs a core
 INITIAL_RECORDS: Final = 10_000
 RECORDS_PER_SECOND: Final = 20
 
+_MAX_RECORDS_PER_CALL: Final = 10_000
 _CARRIERS: Final = {"UA": 58, "B6": 55, "EV": 54, "DL": 48, "AA": 33, "MQ": 26, "US": 21, "9E": 18, "WN": 12, "VX": 5}
 _ORIGINS: Final = {"EWR": 121, "JFK": 111, "LGA": 105}
 _DISTANCES: Final = {
@@ -33,8 +34,8 @@ def flight_record(number: int) -> dict[str, Any]:
     rng = random.Random(number)  # noqa: S311
     carrier, origin = _pick_weighted(rng, _CARRIERS), _pick_weighted(rng, _ORIGINS)
     dest = rng.choice(list(_DISTANCES))
-    delayed = rng.random() < 0.35
-    delay = round(rng.expovariate(1 / 35)) if delayed else -rng.randrange(0, 12)
+    is_late = rng.random() < 0.35
+    delay = round(rng.expovariate(1 / 35)) if is_late else -rng.randrange(0, 12)  # in minutes
     return {
         "number": number,
         "carrier": carrier,
@@ -42,7 +43,7 @@ def flight_record(number: int) -> dict[str, Any]:
         "origin": origin,
         "dest": dest,
         "distance": _DISTANCES[dest],
-        "dep_delay": None if rng.random() < 0.02 else delay,  # cancelled
+        "dep_delay": None if rng.random() < 0.02 else delay,  # None: the flight is cancelled
     }
 
 
@@ -75,7 +76,7 @@ class FlightsProducer:
         """
         due_count = self.backlog + int((time.time() - self._started_at) * self.rate)
         if due_count > self.written:
-            self._write(range(self.written, min(due_count, self.written + INITIAL_RECORDS)))
+            self._write(range(self.written, min(due_count, self.written + _MAX_RECORDS_PER_CALL)))
 
     def reconnect(self) -> None:
         """Replace the writer, which cannot be used after an error."""

@@ -19,19 +19,17 @@ class TopicWriter:
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
 
-        # If the broker has exited, a short timeout makes the program report it soon.
         sink_options = {
             "kafka.bootstrap.servers": servers,
             "topic": topic,
-            "kafka.delivery.timeout.ms": "30000",
+            "kafka.delivery.timeout.ms": "30000",  # so that the program soon reports a broker that has exited
             "kafka.compression.type": codec,
         }
         options = parse_sink_options(sink_options, streaming=False)
         cluster = ClusterClient(options.connection)
         self._producer = BatchProducer(cluster, with_half_buffer(options.produce))
-        self._rows = RowWriter(
-            cluster, options.produce, functools.partial(self._producer.send, more_follows=True), topic=topic
-        )
+        send = functools.partial(self._producer.send, more_follows=True)  # `write` flushes, so small batches may wait
+        self._rows = RowWriter(cluster, options.produce, send, topic=topic)
 
     def __enter__(self) -> Self:
         return self

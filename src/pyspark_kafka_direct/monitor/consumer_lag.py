@@ -166,7 +166,8 @@ class SourceBatch:
     def records(self) -> int:
         """The number of offsets in the batch, even if the sink read them several times."""
         if self.end.keys() - self.start.keys():
-            return self.rows  # the first batch, or new partitions, whose start offsets are not reported
+            # The first batch, or new partitions, whose start offsets are not reported: the rows are the best estimate.
+            return self.rows
         return sum(max(offset - self.start[tp], 0) for tp, offset in self.end.items())
 
 
@@ -186,17 +187,18 @@ class LagTracker:
                 continue  # the partition was deleted, or an earlier run planned the batch: its lag is unknown
             history = self._histories.setdefault(tp, EndOffsetHistory())
             history.add(latest, as_of)
+            # Without a reported start, the rate is unknown, and 0: the rows of the source are those of all partitions.
             read_count = max(offset - source.start[tp], 0) if tp in source.start else 0
             partitions.append(
                 PartitionLag(
-                    tp.topic,
-                    tp.partition,
-                    offset,
-                    latest,
-                    max(latest - offset, 0),
-                    history.seconds_behind(offset, max(ended, as_of)),
-                    read_count / max(ended - began, 0.001),
-                    source.last_stable_offsets.get(tp),
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    offset=offset,
+                    latest=latest,
+                    lag=max(latest - offset, 0),
+                    seconds=history.seconds_behind(offset, max(ended, as_of)),
+                    rate=read_count / max(ended - began, 0.001),
+                    last_stable_offset=source.last_stable_offsets.get(tp),
                 )
             )
         for deleted in self._histories.keys() - source.end.keys():
@@ -216,9 +218,9 @@ class EndOffsetHistory:
     def add(self, offset: int, time: float) -> None:
         """Add the end offset at this time."""
         points = self._points
-        if points and (time <= points[-1].time or offset < points[-1].offset):
-            if time <= points[-1].time:
-                return
+        if points and time <= points[-1].time:  # a newer end offset is known
+            return
+        if points and offset < points[-1].offset:
             points.clear()  # the topic was recreated, so earlier points do not apply
         if len(points) > 1 and points[-2].offset == points[-1].offset == offset:
             points.pop()  # while the offset does not change, only the first and the last point are needed
@@ -236,7 +238,9 @@ class EndOffsetHistory:
             if earlier.offset <= offset:
                 return max(now - _interpolate(earlier, later, offset), 0.0)
         first, last = points[0], points[-1]
-        return None if first.offset == last.offset else max(now - _interpolate(first, last, offset), 0.0)
+        if first.offset == last.offset:  # no line through them
+            return None
+        return max(now - _interpolate(first, last, offset), 0.0)
 
 
 def parse_source_progress(
@@ -248,16 +252,16 @@ def parse_source_progress(
         end = _parse_offsets(source["endOffset"])
         if not end:
             return None
-        began = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() * 1000
+        began_ms = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() * 1000
         latest = _parse_offsets(source["latestOffset"]) if reports_latest_offset(source["description"]) else {}
         return SourceBatch(
-            source["description"],
-            began,
-            began + progress["durationMs"].get("triggerExecution", progress["batchDuration"]),
-            int(source["numInputRows"]),
-            _parse_offsets(source["startOffset"]),
-            end,
-            {} if read_committed else latest,
+            description=source["description"],
+            began_ms=began_ms,
+            ended_ms=began_ms + progress["durationMs"].get("triggerExecution", progress["batchDuration"]),
+            rows=int(source["numInputRows"]),
+            start=_parse_offsets(source["startOffset"]),
+            end=end,
+            latest={} if read_committed else latest,
             last_stable_offsets=latest if read_committed else {},
         )
     except (KeyError, TypeError, ValueError):

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
-from pyspark_kafka_direct.monitor.query_monitor import MeasurementWriter, Monitor
+from pyspark_kafka_direct.monitor.measurement_writer import MeasurementWriter
+from pyspark_kafka_direct.monitor.query_monitor import Monitor
 from pyspark_kafka_direct.monitor.query_status import WriteTracker
 from pyspark_kafka_direct.spark.listener_files import create_shared_folder
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
@@ -58,7 +59,7 @@ def enable(spark: SparkSession) -> Monitor:
     with _lock:
         session = session_id(spark)
         if session not in _monitors:
-            folder = create_shared_folder(spark)
+            folder = create_shared_folder(spark)  # None with Spark Connect: then nothing is shared with planners
             committer = None if folder is None else GroupCommitter(folder, groups=_group_commits)
             measurement_writer = None if folder is None else MeasurementWriter(folder)
             observers = () if committer is None else (committer,)

@@ -48,7 +48,7 @@ class GroupCommitter:
         # is referenced by its runs, and by the thread that commits.
         self._all_groups = WeakValueDictionary() if groups is None else groups
         self._groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()  # of this session
-        self._runs: dict[tuple[str, CommitGroup], _CommittedRun] = {}  # by run id
+        self._runs: dict[tuple[str, CommitGroup], _CommittedRun] = {}  # by run id and group
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
         """Offer to commit, before the planner of the query runs."""
@@ -57,15 +57,15 @@ class GroupCommitter:
             if group is None:
                 continue
             with self._lock:
-                if (run_id, group) not in self._runs:
-                    commits = self._all_groups.setdefault(group, GroupOffsetCommitter(group.group_id, _log))
-                    self._groups[group] = commits
-                    run = commits.for_run(partial(self._connect, options, group.group_id))
-                    self._runs[run_id, group] = _CommittedRun(CommitOffer(self._folder, group, run_id), run)
+                if (run_id, group) not in self._runs:  # else another source of the query commits for it
+                    committer = self._all_groups.setdefault(group, GroupOffsetCommitter(group.group_id, _log))
+                    self._groups[group] = committer
+                    commits = committer.for_run(partial(self._connect, options, group.group_id))
+                    self._runs[run_id, group] = _CommittedRun(CommitOffer(self._folder, group, run_id), commits)
 
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         """Start to commit the end offsets of this batch."""
-        runs = self._groups_of_run(run_id)
+        runs = self._committed_runs(run_id)
         if not runs:
             return
         batches: dict[CommitGroup, list[SourceBatch]] = {}
@@ -74,21 +74,24 @@ class GroupCommitter:
             if group in runs:
                 batches.setdefault(group, []).append(batch)
         for group, group_batches in batches.items():
-            runs[group].count_report()
-            if runs[group].listener_commits:
-                self._warn_before_first_commit(group, runs[group])
-                ends, starts = [batch.end for batch in group_batches], [batch.start for batch in group_batches]
-                runs[group].commits.commit_async(min_offsets(ends), resumed_from=min_offsets(starts))
+            run = runs[group]
+            run.count_report()
+            if run.listener_commits:
+                self._warn_before_first_commit(group, run)
+                # Several sources may read a partition: the lowest offset has been read by all.
+                end = min_offsets([batch.end for batch in group_batches])
+                start = min_offsets([batch.start for batch in group_batches])
+                run.commits.commit_async(end, resumed_from=start)
 
     def query_idle(self, run_id: str) -> None:
         """Commit the start offsets of a resumed query that has found nothing to read yet."""
-        for run in self._groups_of_run(run_id).values():
-            run.offer.withdraw()
+        for run in self._committed_runs(run_id).values():
+            run.offer.withdraw()  # all planners of an idle query have started
             run.commit_start()
 
     def query_ended(self, run_id: str) -> None:
         """Commit the start offsets of a query that had no batch, and close its offer."""
-        for group, run in self._groups_of_run(run_id).items():
+        for group, run in self._committed_runs(run_id).items():
             run.commit_start()
             run.offer.close()
             with self._lock:
@@ -101,7 +104,8 @@ class GroupCommitter:
             groups = list(self._groups.values())
         return all(group.wait(max(deadline - time.monotonic(), 0)) for group in groups)
 
-    def _groups_of_run(self, run_id: str) -> dict[CommitGroup, _CommittedRun]:
+    def _committed_runs(self, run_id: str) -> dict[CommitGroup, _CommittedRun]:
+        """Return the commits of a run by group: its sources may commit for different ones."""
         with self._lock:
             return {group: run for (each_run_id, group), run in self._runs.items() if each_run_id == run_id}
 

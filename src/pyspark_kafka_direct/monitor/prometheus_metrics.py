@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    from pyspark_kafka_direct.monitor.consumer_lag import QueryLag
+    from pyspark_kafka_direct.monitor.consumer_lag import PartitionLag, QueryLag, SourceLag
     from pyspark_kafka_direct.monitor.query_status import QueryHealth, SinkTotal
 
 _CLIENT_MISSING = (
@@ -88,7 +88,7 @@ class LagCollector:
         yield from self._health(queries)
         yield from self._lag({query.query_id for query in queries if query.is_running})
         yield from self._written()
-        yield from self._skipped()
+        yield from self._skipped_and_malformed()
 
     def _health(self, queries: Sequence[QueryHealth]) -> Iterator[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
@@ -121,7 +121,7 @@ class LagCollector:
             size.add_metric(label_values, byte_sum)
         yield from (records, size)
 
-    def _skipped(self) -> Iterator[CounterMetricFamily]:
+    def _skipped_and_malformed(self) -> Iterator[CounterMetricFamily]:
         from prometheus_client.core import CounterMetricFamily
 
         labels = ["topic", "partition", "cause"]
@@ -132,6 +132,7 @@ class LagCollector:
         malformed = CounterMetricFamily(
             "kafka_direct_malformed_records", "Malformed records", labels=["topic", "partition", "mode"]
         )
+        # Of other records than those that `malformed` counts.
         schema_errors = CounterMetricFamily(
             "kafka_direct_schema_error_records",
             "Records that may be valid, because their schema could not be used",
@@ -163,27 +164,19 @@ class LagCollector:
         max_seconds = GaugeMetricFamily(
             "kafka_consumergroup_group_max_lag_seconds", "Largest lag of a partition in seconds", labels=["group"]
         )
+        partition_labels = ["topic", "partition"]
         latest = GaugeMetricFamily(
-            "kafka_partition_latest_offset", "End of the log (high watermark)", labels=labels[1:]
+            "kafka_partition_latest_offset", "End of the log (high watermark)", labels=partition_labels
         )
         last_stable = GaugeMetricFamily(
-            "kafka_partition_last_stable_offset", "Offset up to which read_committed reads", labels=labels[1:]
+            "kafka_partition_last_stable_offset", "Offset up to which read_committed reads", labels=partition_labels
         )
 
-        lags = [lag for monitor in self._monitors for lag in monitor.lags if lag.query_id in running]
-        sources = [source for lag in lags for source in lag.sources]
-        partitions = sorted(
-            ((source.group, partition_lag) for source in sources for partition_lag in source.partitions),
-            key=lambda pair: pair[1].lag,
-        )
-        # The partitions are sorted by lag, so the dict keeps the largest lag of each partition.
-        largest_lags = {
-            (group, partition_lag.topic, str(partition_lag.partition)): partition_lag
-            for group, partition_lag in partitions
-        }
-        ends: dict[tuple[str, str], int] = {}
+        query_lags = [each for monitor in self._monitors for each in monitor.lags if each.query_id in running]
+        sources = [source for query_lag in query_lags for source in query_lag.sources]
+        ends: dict[tuple[str, str], int] = {}  # by topic and partition, which several groups may read
         stable_ends: dict[tuple[str, str], int] = {}
-        for (group, topic, partition), partition_lag in largest_lags.items():
+        for (group, topic, partition), partition_lag in _largest_lags(sources).items():
             label_values = [group, topic, partition]
             offset.add_metric(label_values, partition_lag.offset)
             lag.add_metric(label_values, partition_lag.lag)
@@ -203,3 +196,11 @@ class LagCollector:
             if known_seconds:
                 max_seconds.add_metric([group], max(known_seconds))
         yield from (offset, lag, seconds, max_lag, max_seconds, latest, last_stable)
+
+
+def _largest_lags(sources: Sequence[SourceLag]) -> dict[tuple[str, str, str], PartitionLag]:
+    """Return the largest lag of each partition, by group, topic and partition."""
+    lags = [(source.group, partition_lag) for source in sources for partition_lag in source.partitions]
+    lags.sort(key=lambda group_and_lag: group_and_lag[1].lag)
+    # The largest lag of a partition is the last one, so it replaces the others in the dict.
+    return {(group, each.topic, str(each.partition)): each for group, each in lags}

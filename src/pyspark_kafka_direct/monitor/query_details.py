@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FORMAT = "kafka-direct"
-_ANY_PYTHON_SOURCE = "PythonMicroBatchStream"
+_ANY_PYTHON_SOURCE = "PythonMicroBatchStream"  # in Spark's description of any source that is written in Python
 _INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 
 
@@ -58,7 +58,7 @@ def read_query_details(query: Any) -> QueryDetails:
         return QueryDetails()
     execution = query.streamingQuery()
     match = _INTERVAL.search(execution.trigger().toString())
-    interval_ms = float(match[1]) if match is not None else 0.0
+    interval_ms = float(match[1]) if match is not None else 0.0  # 0 without a trigger, or if it has no interval
     options: dict[str, Mapping[str, str]] = {}
     for leaf in _leaves(execution.logicalPlan(), "StreamingDataSourceV2ScanRelation"):
         relation = leaf.relation()

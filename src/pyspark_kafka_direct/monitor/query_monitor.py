@@ -1,8 +1,7 @@
-"""``Monitor``, the state of a session's queries, and ``MeasurementWriter``, which writes backpressure measurements."""
+"""``Monitor``, the state of a session's queries."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import threading
@@ -13,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.monitor.consumer_lag import (
     LagTracker,
     QueryLag,
@@ -21,7 +19,6 @@ from pyspark_kafka_direct.monitor.consumer_lag import (
     parse_source_progress,
 )
 from pyspark_kafka_direct.monitor.query_status import QueryHealth, QueryHealthTracker, SinkTotal, WriteTracker
-from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
 from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal, load_totals
 
 if TYPE_CHECKING:
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from pyspark_kafka_direct.monitor.measurement_writer import MeasurementWriter
     from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
     from pyspark_kafka_direct.monitor.query_details import QueryDetails
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -44,7 +42,6 @@ _MAX_QUERIES = 100
 _STALE_AFTER_SECONDS = 15.0  # a usual scrape interval of Prometheus
 _MIN_REFRESH_INTERVAL_SECONDS = 1.0
 _IDLE_REFRESH_INTERVAL_SECONDS = 10.0  # Spark reports an idle query so often
-_MAX_MEASUREMENT_FILES = 64
 
 
 class BatchObserver(Protocol):
@@ -117,8 +114,8 @@ class Monitor:
         self._fetch_end_offsets = fetch_end_offsets or _fetch_end_offsets
         self._write_tracker = write_tracker or WriteTracker(None)
         self._lock = threading.Lock()
-        self._lags: OrderedDict[str, QueryLag] = OrderedDict()
-        self._runs: dict[str, _MonitoredRun] = {}
+        self._lags: OrderedDict[str, QueryLag] = OrderedDict()  # by query id
+        self._runs: dict[str, _MonitoredRun] = {}  # by run id
         self._health = QueryHealthTracker()
         self._is_spark_alive = is_spark_alive
         self._collectors = WeakKeyDictionary() if collectors is None else collectors
@@ -241,19 +238,7 @@ class Monitor:
         run_id, query_id, name = str(progress["runId"]), str(progress["id"]), progress["name"]
         self._write_tracker.batch_ended(query_id, name, int(progress["batchId"]))
         self._health.batch_ended(query_id, run_id, name, time.time())
-        sources: dict[int, _MonitoredSource] = {}
-        for index, source in enumerate(progress["sources"]):
-            description = str(source["description"])
-            if not details.is_kafka_direct(description):
-                continue
-            isolation_level = details.option(description, "isolation.level") or ""
-            read_committed = isolation_level.lower() == "read_committed"
-            batch = parse_source_progress(progress, source, read_committed=read_committed)
-            if batch is not None:
-                options = (details.options or {}).get(batch.description, {})
-                group = details.option(batch.description, "commitGroupId") or name or query_id
-                fetch_end_offsets = partial(self._fetch_end_offsets, options) if options else None
-                sources[index] = _MonitoredSource(batch, group, options, fetch_end_offsets)
+        sources = self._parse_sources(progress, details, default_group=name or query_id)
         self._update_run(_MonitoredRun(query_id, run_id, name), int(progress["batchId"]), sources)
         # Run the steps that can fail last: observers, and then the disk.
         if sources:
@@ -264,13 +249,40 @@ class Monitor:
             if self._measurement_writer is not None:
                 self._measurement_writer.batch_ended(f"{run_id} {index}", source.batch, details.interval_ms)
 
+    def _parse_sources(
+        self, progress: Mapping[str, Any], details: QueryDetails, default_group: str
+    ) -> dict[int, _MonitoredSource]:
+        """Return the sources of this package by their index in a progress report."""
+        sources: dict[int, _MonitoredSource] = {}
+        for index, source in enumerate(progress["sources"]):
+            description = str(source["description"])
+            if not details.is_kafka_direct(description):
+                continue
+            isolation_level = details.option(description, "isolation.level") or ""
+            read_committed = isolation_level.lower() == "read_committed"
+            batch = parse_source_progress(progress, source, read_committed=read_committed)
+            if batch is not None:
+                options = (details.options or {}).get(description, {})
+                group = details.option(description, "commitGroupId") or default_group
+                fetch_end_offsets = partial(self._fetch_end_offsets, options) if options else None
+                sources[index] = _MonitoredSource(batch, group, options, fetch_end_offsets)
+        return sources
+
     def report_batch(self, query_id: str, run_id: str, name: str | None, report: BatchReport) -> None:
         """Handle a batch of a query that Spark's listeners do not hear of; the query calls this."""
         self._health.batch_ended(query_id, run_id, name, time.time())
         batch = SourceBatch(
-            report.source, report.began_ms, report.ended_ms, report.rows, report.start, report.end, latest={}
+            description=report.source,
+            began_ms=report.began_ms,
+            ended_ms=report.ended_ms,
+            rows=report.rows,
+            start=report.start,
+            end=report.end,
+            latest={},  # `fetch_end_offsets` fetches them
         )
-        source = _MonitoredSource(batch, report.group or name or query_id, {}, report.fetch_end_offsets)
+        source = _MonitoredSource(
+            batch, report.group or name or query_id, options={}, fetch_end_offsets=report.fetch_end_offsets
+        )
         self._update_run(_MonitoredRun(query_id, run_id, name), report.batch_id, {0: source})
 
     def report_idle(self, run_id: str) -> None:
@@ -283,11 +295,12 @@ class Monitor:
         if time.monotonic() - run.last_refresh_at >= interval:
             self._start_refresh(run)
 
-    def _update_run(self, new: _MonitoredRun, batch_id: int, sources: Mapping[int, _MonitoredSource]) -> None:
+    def _update_run(self, new_run: _MonitoredRun, batch_id: int, sources: Mapping[int, _MonitoredSource]) -> None:
+        """Compute the lag after a batch; ``new_run`` is used if the run is not known yet."""
         with self._lock:
-            run = self._runs.setdefault(new.run_id, new)
+            run = self._runs.setdefault(new_run.run_id, new_run)
             is_refresh_due = time.monotonic() - run.last_refresh_at >= _MIN_REFRESH_INTERVAL_SECONDS
-            if not is_refresh_due:
+            if not is_refresh_due:  # compute the lag with the end offsets that were fetched last
                 sources = {
                     index: source.with_known_end_offsets(run.sources.get(index)) for index, source in sources.items()
                 }
@@ -314,7 +327,7 @@ class Monitor:
             if run.is_refreshing or not any(source.fetch_end_offsets for source in run.sources.values()):
                 return
             now = time.monotonic()
-            delay = max(run.last_refresh_at + _MIN_REFRESH_INTERVAL_SECONDS - now, 0.0)
+            delay = max(run.last_refresh_at + _MIN_REFRESH_INTERVAL_SECONDS - now, 0.0)  # spares the brokers
             run.is_refreshing, run.last_refresh_at = True, now + delay
         try:
             threading.Thread(
@@ -331,7 +344,7 @@ class Monitor:
             run = self._runs.pop(run_id, None)
         for index in run.trackers if run is not None else ():
             if self._measurement_writer is not None:
-                self._measurement_writer.forget(f"{run_id} {index}")
+                self._measurement_writer.forget(f"{run_id} {index}")  # the key of `batch_ended`
         for observer in self._observers:
             observer.query_ended(run_id)
 
@@ -340,38 +353,34 @@ class Monitor:
         if delay > 0:
             time.sleep(delay)
         sources = run.sources
-        all_are_known = not run.lacks_end_offsets
         try:
-            end_offsets = {
-                index: source.fetch_end_offsets(source.batch.end)
-                for index, source in sources.items()
-                if source.fetch_end_offsets is not None
-                and source.batch.end
-                and (all_are_known or source.lacks_end_offsets)
-            }
+            end_offsets = _fetch_source_ends(sources)
         except Exception as error:
             _log.debug("could not refresh the lag of the query %s: %s", run.name or run.query_id, error)
         else:
             with self._lock:
                 if self._is_current(run, sources):
-                    is_first = run.lacks_end_offsets  # since the batch
-                    run.sources = {
-                        index: source.with_end_offsets(end_offsets[index], time.time() * 1000)
-                        if index in end_offsets
-                        else source
-                        for index, source in run.sources.items()
-                    }
-                    lag = run.lag()
-                    if lag is not None:
-                        self._store_lag(lag)
-                        if is_first:
-                            _log.info("%s", lag.summary)
+                    self._update_end_offsets(run, end_offsets)
         finally:
             run.is_refreshing = False
 
+    def _update_end_offsets(self, run: _MonitoredRun, end_offsets: Mapping[int, Mapping[TopicPartition, int]]) -> None:
+        """Compute the lag of a run with the end offsets of its sources; requires the lock."""
+        is_first_lag = run.lacks_end_offsets  # since the batch; later ones are not logged
+        now_ms = time.time() * 1000
+        run.sources = {
+            index: source.with_end_offsets(end_offsets[index], now_ms) if index in end_offsets else source
+            for index, source in run.sources.items()
+        }
+        lag = run.lag()
+        if lag is not None:
+            self._store_lag(lag)
+            if is_first_lag:
+                _log.info("%s", lag.summary)
+
     def _is_current(self, run: _MonitoredRun, sources: Mapping[int, _MonitoredSource]) -> bool:
         """Return whether end offsets that were fetched for these sources are newer than all known ones."""
-        if run.lacks_end_offsets:
+        if run.lacks_end_offsets:  # any end offsets are newer, unless the query was restarted
             return not any(other.query_id == run.query_id for other in self._runs.values() if other is not run)
         # If a batch has ended since the request, its report contains newer end offsets.
         return run.sources is sources and self._runs.get(run.run_id) is run
@@ -382,47 +391,6 @@ class Monitor:
         self._lags.move_to_end(lag.query_id)
         while len(self._lags) > _MAX_QUERIES:
             self._lags.popitem(last=False)
-
-
-class MeasurementWriter:
-    """Writes the measurements of batches to the shared folder, where the planner reads them; not thread-safe."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._previous_batches: dict[str, SourceBatch] = {}
-        self._written: OrderedDict[str, tuple[str, BatchMeasurement]] = OrderedDict()
-
-    def batch_ended(self, key: str, batch: SourceBatch, interval_ms: float) -> None:
-        """Write the measurement of a batch with records; ``key`` identifies a source of a run."""
-        previous = self._previous_batches.get(key)
-        self._previous_batches[key] = batch
-        if batch.records <= 0:
-            return
-        scheduling_delay_ms = 0.0
-        if previous is not None and batch.began_ms - previous.ended_ms < interval_ms:
-            scheduling_delay_ms = max(previous.ended_ms - previous.began_ms - interval_ms, 0.0)
-        processing_ms = batch.ended_ms - batch.began_ms
-        self._write(
-            key,
-            measurement_file_name(batch.end),
-            BatchMeasurement(batch.ended_ms, batch.records, processing_ms, scheduling_delay_ms, interval_ms),
-        )
-
-    def forget(self, key: str) -> None:
-        """Drop the state of a source whose run has ended."""
-        self._previous_batches.pop(key, None)
-
-    def _write(self, key: str, file_name: str, measurement: BatchMeasurement) -> None:
-        # If two sources end at the same offsets, they share a file, and both get the lower rate.
-        written_key, written_measurement = self._written.get(file_name, (key, measurement))
-        if written_key != key and written_measurement.rate < measurement.rate:
-            return
-        write_atomically(self._folder / file_name, measurement.to_json())
-        self._written[file_name] = (key, measurement)
-        self._written.move_to_end(file_name)
-        while len(self._written) > _MAX_MEASUREMENT_FILES:
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / self._written.popitem(last=False)[0]).unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +420,7 @@ class _MonitoredSource:
     def with_end_offsets(self, end_offsets: Mapping[TopicPartition, int], now_ms: float) -> _MonitoredSource:
         """Return the source with newly fetched end offsets."""
         batch = dataclasses.replace(self.batch, latest=end_offsets, latest_fetched_ms=now_ms)
-        if not self.lacks_end_offsets:  # the lag after the batch was already reported: the query is idle since then
+        if not self.lacks_end_offsets:  # the lag after the batch was already reported: the query has been idle since
             batch = dataclasses.replace(batch, began_ms=now_ms, ended_ms=now_ms, rows=0, start=self.batch.end)
         return dataclasses.replace(self, batch=batch, has_earlier_end_offsets=False)
 
@@ -488,6 +456,16 @@ class _MonitoredRun:
 
 def _names(lags: tuple[QueryLag, ...]) -> list[str]:
     return [lag.name or lag.query_id for lag in lags]
+
+
+def _fetch_source_ends(sources: Mapping[int, _MonitoredSource]) -> dict[int, Mapping[TopicPartition, int]]:
+    """Request the end offsets of sources: of those that lack them, or else of all."""
+    lacking = {index: source for index, source in sources.items() if source.lacks_end_offsets}
+    return {
+        index: source.fetch_end_offsets(source.batch.end)
+        for index, source in (lacking or sources).items()
+        if source.fetch_end_offsets is not None and source.batch.end
+    }
 
 
 def _fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -63,7 +63,7 @@ class QueryHealthTracker:
     def started(self, query_id: str, run_id: str, name: str | None) -> None:
         """Record the start of a query."""
         with self._lock:
-            previous_run = self._queries.pop(query_id, None)
+            previous_run = self._queries.pop(query_id, None)  # to add the query at the end, as the newest
             last_batch = None if previous_run is None else previous_run.last_batch
             self._queries[query_id] = QueryHealth(name or query_id, query_id, run_id, last_batch=last_batch)
             ended_ids = [each_id for each_id, query in self._queries.items() if not query.is_running]
@@ -103,7 +103,7 @@ class WriteTracker:
         """Return the write report of the last batch of a query, given as a ``StreamingQuery``, an id or a name."""
         if self._folder is None:
             return None
-        id_or_name = "" if query is None else str(getattr(query, "id", query))
+        id_or_name = "" if query is None else str(getattr(query, "id", query))  # "": a batch query without a job group
         with self._lock:
             ids = (query_id for query_id, each in reversed(self._queries.items()) if each.name == id_or_name)
             query_id = next(ids, id_or_name)

@@ -34,7 +34,8 @@ _Event = TypeVar("_Event")
 
 
 def _log_exceptions(handle: Callable[[Any, _Event], None]) -> Callable[[Any, _Event], None]:
-    # If a listener raises an exception, Spark logs a stack trace at every batch.
+    # If a listener raises an exception, Spark logs a stack trace at every batch. Warn once, because an error that does
+    # not depend on the batch occurs at every batch.
     @functools.wraps(handle)
     def guarded(self: Any, event: _Event) -> None:
         try:
@@ -54,6 +55,7 @@ class MonitorQueryListener(StreamingQueryListener):
         self._session = spark
         self._monitor = monitor
         self._warned = False
+        # By run id: the JVM's query until its first batch ends, and then its details.
         self._queries: dict[str, Any] = {}
         self._details: dict[str, QueryDetails] = {}
 
@@ -87,6 +89,7 @@ class MonitorQueryListener(StreamingQueryListener):
     def _details_of(self, run_id: str, query_id: str) -> QueryDetails:
         details = self._details.get(run_id)
         if details is None:
+            # The listener may have been added after the query had started.
             query = self._queries.pop(run_id, None) or find_query(self._session, query_id)
             try:
                 details = read_query_details(query)

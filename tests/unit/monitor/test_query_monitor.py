@@ -20,8 +20,8 @@ from tests.unit.monitor.progress_reports import (
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor import Monitor, query_monitor
 from pyspark_kafka_direct.monitor.enable_monitor import _is_spark_alive
+from pyspark_kafka_direct.monitor.measurement_writer import MeasurementWriter
 from pyspark_kafka_direct.monitor.query_details import QueryDetails
-from pyspark_kafka_direct.monitor.query_monitor import MeasurementWriter
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
 
