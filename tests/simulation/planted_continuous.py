@@ -307,7 +307,7 @@ def _older_group_offsets() -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous import sink_delivery
 
     def ahead(_: Any) -> Any:
-        def changed(committed: Any, query: str, topic_ids: Any, *_: Any) -> Any:
+        def changed(committed: Any, query: str, topic_ids: Any, **_: Any) -> Any:
             return {
                 tp: each.offset
                 for tp, each in committed.items()

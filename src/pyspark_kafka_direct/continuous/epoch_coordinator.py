@@ -239,9 +239,9 @@ class EpochCoordinator:
         Transactions need no wait, because the next run fences the tasks. ``stop`` wakes this method.
         """
         while not is_interrupted() and (until := self._leases_expire_at()) > self._system.monotonic():
-            ready = self._system.wait_ready(
-                [self._signal.fileno(), *self._tasks_by_descriptor], [], until - self._system.monotonic()
-            )
+            # If the process was suspended since the check, the time is over; a negative timeout would never end.
+            timeout = max(until - self._system.monotonic(), 0.0)
+            ready = self._system.wait_ready([self._signal.fileno(), *self._tasks_by_descriptor], [], timeout)
             self._signal.clear()
             for descriptor in ready & self._tasks_by_descriptor.keys():
                 with suppress(QueryRunError):  # its failure, or its lost connection

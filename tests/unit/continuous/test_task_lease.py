@@ -12,17 +12,19 @@ from tests.unit.continuous.coordinator_threads import (
     LONG_EPOCHS,
     PLAN,
     START,
+    AdvancingSystem,
     CoordinatorThread,
     deadline_in,
 )
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator
 from pyspark_kafka_direct.continuous.task_lease import TaskLease
 from pyspark_kafka_direct.errors import QueryRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark_kafka_direct.continuous.control_socket import TaskChannel
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
@@ -138,6 +140,27 @@ def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., Co
     channels = driver.start_tasks()
     channels[0].report_failure(ValueError("on purpose"), deadline_in())
     driver.failure()
+
+
+class SuspendedSystem(AdvancingSystem):
+    """The process is suspended for 25 seconds before each look at the clock."""
+
+    def monotonic(self) -> float:
+        self.advanced_by += 25
+        return super().monotonic()
+
+    def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        assert seconds >= 0, "a negative timeout never ends"
+        return set()
+
+
+def test_a_driver_that_is_suspended_while_it_waits_restarts() -> None:
+    coordinator = EpochCoordinator(PLAN, LEASES, lambda _: None, "127.0.0.1", SuspendedSystem())
+    try:
+        coordinator.started, coordinator._lease_renewed_at = True, {0: coordinator._system.monotonic()}
+        coordinator.wait_until_tasks_end(lambda: False)
+    finally:
+        coordinator.close()
 
 
 def test_a_stop_interrupts_the_wait(drivers: Callable[..., CoordinatorThread]) -> None:
