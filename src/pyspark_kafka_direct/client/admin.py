@@ -52,21 +52,15 @@ def create_topic(
             )
             break
         except _InvalidReplicationFactorError as error:
-            if factor > max(1, len(cluster.nodes)):
+            if factor > max(1, len(cluster.nodes)):  # the cluster has too few brokers, which no retry changes
                 raise
             if factor != _DEFAULT_REPLICATION_FACTOR:  # the controller has fenced a broker, for a moment or longer
                 retry.wait_or_raise(TransientBrokerError(error.message, topic=name, broker=error.broker))
                 cluster.refresh_brokers(deadline=deadline)
+            # Without `replicas`, the cluster's default is too high for its brokers: use as many as there are, up to 3.
             factor = replicas or max(1, min(_MAX_REPLICATION_FACTOR, len(cluster.nodes)))
-    retry = _retry(cluster, deadline)
     # An existing topic may have fewer partitions, so only its first one is checked.
-    for index in range(partitions if is_new else 1):
-        while True:  # the metadata of other brokers lags behind the controller
-            try:
-                cluster.leader(TopicPartition(name, index), deadline=deadline)
-                break
-            except TopicNotFoundError as error:
-                retry.wait_or_raise(error)
+    _wait_for_leaders(cluster, name, partitions if is_new else 1, deadline)
 
 
 def describe_topic_config(
@@ -105,6 +99,17 @@ def describe_broker_config(
 
 class _InvalidReplicationFactorError(BrokerError):
     """The controller has fewer usable brokers than a topic needs."""
+
+
+def _wait_for_leaders(cluster: ClusterClient, topic: str, partitions: int, deadline: Deadline) -> None:
+    retry = _retry(cluster, deadline)
+    for index in range(partitions):
+        while True:  # the metadata of other brokers lags behind the controller
+            try:
+                cluster.leader(TopicPartition(topic, index), deadline=deadline)
+                break
+            except TopicNotFoundError as error:
+                retry.wait_or_raise(error)
 
 
 def _create_topic(
@@ -147,7 +152,7 @@ def _describe_configs(
         raise ProtocolError("The response to DescribeConfigs lacks the requested resource.", broker=connection.broker)
     (result,) = response.results
     if result.error_code:
-        topic = resource if resource_type == _TOPIC_RESOURCE else None
+        topic = resource if resource_type == _TOPIC_RESOURCE else None  # for the error's location
         raise _response_error(
             result.error_code, "fetching the configuration", topic, connection.broker, result.error_message
         )

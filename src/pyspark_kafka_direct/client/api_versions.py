@@ -58,13 +58,14 @@ def negotiate_version(
     """Return the highest of the ``client_versions`` (lowest, highest) that the broker supports too."""
     if api_key not in api_versions:
         raise UnsupportedBrokerError(f"The broker does not support the request {name}.", broker=broker)
-    lowest, highest = api_versions[api_key]
-    version = min(client_versions[1], highest)
-    if version < max(client_versions[0], lowest):
+    client_lowest, client_highest = client_versions
+    broker_lowest, broker_highest = api_versions[api_key]
+    version = min(client_highest, broker_highest)
+    if version < max(client_lowest, broker_lowest):
         raise UnsupportedBrokerError(
             f"This package and the broker have no version of {name} in common: this package supports "
-            f"{client_versions[0]} to {client_versions[1]}, the broker {lowest} to {highest}; it appears to be Kafka "
-            f"{kafka_release(api_versions)}.",
+            f"{client_lowest} to {client_highest}, the broker {broker_lowest} to {broker_highest}; it appears to be "
+            f"Kafka {kafka_release(api_versions)}.",
             broker=broker,
         )
     return version
@@ -95,7 +96,7 @@ def check_supported_broker(api_versions: Mapping[int, tuple[int, int]], broker: 
 def kafka_release(api_versions: Mapping[int, tuple[int, int]]) -> str:
     """Return the newest Kafka release that introduced one of these versions, such as ``"4.3"``; for messages only."""
     for release, api_key, version in _RELEASES:
-        lowest, highest = api_versions.get(api_key, (0, -1))
+        lowest, highest = api_versions.get(api_key, (0, -1))  # without the API, an empty range
         if lowest <= version <= highest:
             return release
     return "0.10.0"

@@ -83,11 +83,11 @@ class ClusterClient:
         self._nodes: dict[int, Node] = {}
         self._cached_topics: dict[str, _CachedTopic] = {}  # by name
         self._epoch_floors = EpochFloors()
-        self._epoch_witnesses = Witnesses(self)
-        self._replica_witnesses = ReplicaWitnesses(self)
-        self._witnessed_topics: frozenset[str] = frozenset()
+        self._epoch_witnesses = Witnesses(self)  # confirm that the cluster has lost its epochs
+        self._replica_witnesses = ReplicaWitnesses(self)  # find later leaders; see `_replica_witnesses_of`
+        self._witnessed_topics: frozenset[str] = frozenset()  # of the last requests to the replica witnesses
         self._witnessed_at = 0.0  # the monotonic time of their last responses
-        self._was_reached = False
+        self._was_reached = False  # whether any broker has responded
         self._needs_bootstrap = False  # a broker required it (KIP-1102): the known ones no longer return metadata
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
         self._was_called = False  # whether a broker was called with this shift
@@ -225,9 +225,11 @@ class ClusterClient:
         if error.topic is None or error.partition is None:
             return seconds
         with self._lock:
-            is_deposed = self._epoch_floors.has_only_stale(TopicPartition(error.topic, error.partition))
-        # Without a leader of a known epoch, the cluster may have lost its epochs.
-        return max(seconds, lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000)) if is_deposed else seconds
+            has_lower_epoch = self._epoch_floors.has_only_stale(TopicPartition(error.topic, error.partition))
+        if not has_lower_epoch:
+            return seconds
+        # The cluster may have lost its epochs, which takes longer to confirm.
+        return max(seconds, lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000))
 
     def check_metadata(self, metadata: ClusterMetadata, broker: str) -> None:
         """Raise the error of a response that has no metadata; it may require to start with the bootstrap servers."""
@@ -429,10 +431,7 @@ class ClusterClient:
     def _partition_or_raise(self, partition: TopicPartition, topics: Mapping[str, TopicMetadata]) -> PartitionMetadata:
         topic = topics.get(partition.topic)
         if topic is None:
-            raise TopicNotFoundError(
-                "The topic does not exist.",
-                topic=partition.topic,
-            )
+            raise TopicNotFoundError("The topic does not exist.", topic=partition.topic)
         metadata = topic.partitions.get(partition.partition)
         if metadata is None:
             raise TopicNotFoundError(
@@ -453,10 +452,8 @@ class ClusterClient:
         """Fetch metadata of topics (None: all), and retry until the deadline; missing topics are omitted."""
         is_own_retry = retry is None
         if retry is None:
-            retry_deadline = (
-                deadline if self._was_reached else deadline.limited_to(self.settings.connect_timeout_ms / 1000)
-            )
-            retry = self._retry(retry_deadline)
+            connect_timeout = self.settings.connect_timeout_ms / 1000
+            retry = self._retry(deadline if self._was_reached else deadline.limited_to(connect_timeout))
         rounds = 0
         while True:
             rounds += 1
@@ -466,10 +463,10 @@ class ClusterClient:
                 retry.wait_or_raise(transient_error)
                 continue
             if is_own_retry:
-                retry.deadline = deadline
+                retry.deadline = deadline  # the cluster was reached, so errors of topics are retried for longer
             topics = self._update_cache(metadata, names)
             if names is not None and self._drop_lost_epochs(metadata.topics.values(), deadline):
-                topics = self._update_cache(metadata, names)
+                topics = self._update_cache(metadata, names)  # again, because it removed leaders of lower epochs
             for topic, error in metadata.topic_errors.items():
                 if required is not None and (error.internal or not required(topic)):
                     continue
@@ -505,7 +502,7 @@ class ClusterClient:
         known = {(node.host, node.port): self._identity() for node in self._nodes.values()}
         metadata, broker = self._call_any_broker(known, call, deadline, tries)
         if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            self._needs_bootstrap = True
+            self._needs_bootstrap = True  # so that the second call ignores the known brokers
             metadata, broker = self._call_any_broker(known, call, deadline, tries)
         self.check_metadata(metadata, broker)
         return metadata
@@ -515,17 +512,16 @@ class ClusterClient:
         now = self.pool.system.monotonic()
         with self._lock:
             previous_topics = self._cached_topics
+            known_topics = {name: previous_topics[name].metadata for name in metadata.topics if name in previous_topics}
             topics = {
-                name: merge_by_leader_epoch(
-                    previous_topics[name].metadata if name in previous_topics else None, received, self._epoch_floors
-                )
+                name: merge_by_leader_epoch(known_topics.get(name), received, self._epoch_floors)
                 for name, received in metadata.topics.items()
             }
             self._was_reached = True
             self._needs_bootstrap = False
             self.cluster_id = self.cluster_id or metadata.cluster_id
             self._nodes = metadata.nodes
-            requested_names = previous_topics.keys() if names is None else set(names)
+            requested_names = previous_topics.keys() if names is None else set(names)  # removed if they are missing now
             self._cached_topics = {
                 name: topic for name, topic in previous_topics.items() if name not in requested_names
             }
@@ -539,28 +535,21 @@ class ClusterClient:
     def _drop_lost_epochs(self, received_topics: Iterable[TopicMetadata], deadline: Deadline) -> bool:
         """Use another broker if metadata is stale, or accept its epochs if all brokers report them for long enough."""
         now = self.pool.system.monotonic()
-        stale_since: dict[tuple[TopicPartition, UUID], float] = {}
-        with self._lock:
-            for topic in received_topics:
-                for index, partition in topic.partitions.items():
-                    tp = TopicPartition(topic.name, index)
-                    since = self._epoch_floors.track_stale(tp, topic.topic_id, partition.leader_epoch, now)
-                    if since is not None and topic.topic_id is not None:
-                        stale_since[tp, topic.topic_id] = since
+        stale_since = self._note_received_epochs(received_topics, now)
         if not stale_since:
             return False
         self.use_next_broker()
         confirmed_before = now - lost_epochs_seconds(self.settings.default_api_timeout_ms / 1000)
         suspects = [suspect for suspect, since in stale_since.items() if since <= confirmed_before]
-        if not suspects:
+        if not suspects:  # the broker may only lag behind: the next request goes to another one
             return False
         try:
             replicas = self.known_replicas([tp for tp, _ in suspects])
             names = {tp.topic for tp, _ in suspects}
             reports, unresolved = self._epoch_witnesses.request_reports(names, replicas, deadline)
-        except TransientBrokerError:
+        except TransientBrokerError:  # nothing is confirmed; the next metadata leads here again
             return False
-        if self._epoch_witnesses.track_unresolved(unresolved) is not None:
+        if self._epoch_witnesses.track_unresolved(unresolved) is not None:  # that broker may have the later epochs
             return False
         are_dropped = False
         with self._lock:
@@ -577,6 +566,20 @@ class ClusterClient:
                         epoch,
                     )
         return are_dropped
+
+    def _note_received_epochs(
+        self, received_topics: Iterable[TopicMetadata], now: float
+    ) -> dict[tuple[TopicPartition, UUID], float]:
+        """Return since when metadata of partitions has only had lower epochs than before."""
+        stale_since: dict[tuple[TopicPartition, UUID], float] = {}
+        with self._lock:
+            for topic in received_topics:
+                for index, partition in topic.partitions.items():
+                    tp = TopicPartition(topic.name, index)
+                    since = self._epoch_floors.track_stale(tp, topic.topic_id, partition.leader_epoch, now)
+                    if since is not None and topic.topic_id is not None:
+                        stale_since[tp, topic.topic_id] = since
+        return stale_since
 
     def _replica_witnesses_of(self, names: Collection[str]) -> ReplicaWitnesses:
         """Return those of a call about these topics shortly before, which know since when a broker does not respond."""

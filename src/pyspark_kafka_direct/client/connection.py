@@ -175,7 +175,7 @@ class Connection:
     ) -> None:
         """Send a request; ``complete`` is then called once for each request, in the same order."""
         self._submit(api, self.version(api) if version is None else version, values, deadline)
-        if not expects_response:
+        if not expects_response:  # such as Produce with acks=0
             self._outstanding_requests.pop()
 
     def complete(self, api: ApiMessageType, deadline: Deadline, *, version: int | None = None) -> Any:
@@ -198,7 +198,7 @@ class Connection:
         correlation_id = self._next_correlation_id()
         header = _HEADER.pack(api_key, api_version, correlation_id, len(self._client_id)) + self._client_id
         if flexible:
-            header += b"\0"
+            header += b"\0"  # an empty TAG_BUFFER
         self._write(name, [_SIZE.pack(len(header) + len(body)) + header + body], deadline)
         self._outstanding_requests.append((correlation_id, name))
 
@@ -210,7 +210,7 @@ class Connection:
         if not self._outstanding_requests:
             raise ProtocolError("No request is outstanding, so no response can be received.", broker=self.broker)
         sock = self._open_socket()
-        api_name = self._outstanding_requests[0][1]
+        _, api_name = self._outstanding_requests[0]
         # A throttled client's requests wait at the broker (KIP-219): this time does not count against the timeout.
         throttle_seconds = max(0.0, self._throttled_until - self.system.monotonic())
         limit = deadline.limited_to(self.settings.request_timeout_ms / 1000 + throttle_seconds)
@@ -221,7 +221,7 @@ class Connection:
         self._completed_apis.add(api_name)
         self.last_response_at = self.system.monotonic()
         size = self._body_size
-        self._body_size = None
+        self._body_size = None  # the next frame begins with its prefix
         self._filled_size = 0
         return memoryview(self._buffer)[:size].toreadonly()
 
@@ -229,9 +229,10 @@ class Connection:
         """Read the received part of the oldest response without waiting; return whether it is complete."""
         sock = self._open_socket()
         deadline = Deadline.after(self.settings.request_timeout_ms / 1000, system=self.system)
-        with self._closed_on_failure(self._outstanding_requests[0][1], deadline):
+        _, api_name = self._outstanding_requests[0]
+        with self._closed_on_failure(api_name, deadline):
             sock.settimeout(0.0)
-            return self._read_frame(sock, None)
+            return self._read_frame(sock, limit=None)
 
     @property
     def received_bytes(self) -> int:
@@ -258,17 +259,18 @@ class Connection:
     def expect(self, identity: BrokerIdentity, deadline: Deadline) -> None:
         """Check that the broker is the expected one, if it can tell (Kafka 4.4); metadata is checked in any case."""
         self.expected = identity
-        if None in identity or self._verified == identity:
+        if None in identity or self._verified == identity:  # the request below needs both ids
             return
+        # Before Kafka 4.4, only metadata shows another cluster: see `check_cluster`.
         if newest_version(self.api_versions, messages.API_VERSIONS.key) < _FIRST_VERSION_WITH_IDENTITY:
             return
-        response = self._call_api_versions(_FIRST_VERSION_WITH_IDENTITY, deadline)
+        response = self._call_api_versions(_FIRST_VERSION_WITH_IDENTITY, deadline)  # has the expected identity
         self.close_if_rebootstrap_required(response.error_code)
         if response.error_code:
             self.close()
             error = error_for(response.error_code, f"connecting to broker {identity.node_id}", broker=self.broker)
             if isinstance(error, BrokerUnreachableError):
-                error.connected = False  # the expected broker is not there
+                error.connected = False  # so that `Witnesses` do not wait for it: the expected broker is not there
             raise error
         self._verified = identity
 
@@ -302,8 +304,8 @@ class Connection:
         self.close()
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
-        # A broker that does not support this version responds with an error in version 0, and names the versions that
-        # it supports (KIP-511).
+        # A broker that does not support this version responds with an error in version 0, and names the versions of
+        # ApiVersions that it supports (KIP-511).
         response = self._call_api_versions(_FIRST_VERSION_OF_HANDSHAKE, deadline)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             supported = {api.api_key: api.max_version for api in response.api_keys}.get(messages.API_VERSIONS.key, 0)
@@ -380,7 +382,12 @@ class Connection:
 
     def _request_context(self, name: str) -> RequestContext:
         return RequestContext(
-            self.broker, self.settings, self.host, name, frozenset(self._completed_apis), self._connecting
+            broker=self.broker,
+            settings=self.settings,
+            host=self.host,
+            operation=name,
+            answered_requests=frozenset(self._completed_apis),
+            is_connecting=self._connecting,
         )
 
     def _open_socket(self) -> socket.socket:
@@ -431,7 +438,7 @@ class Connection:
             if self._filled_size < _PREFIX.size:
                 return False
             self._body_size = self._check_prefix()
-            self._filled_size = 0
+            self._filled_size = 0  # from now on, of the body
             if self._body_size <= self._retained_buffer_size < len(self._buffer):
                 self._buffer = bytearray(self._retained_buffer_size)  # release the memory of an oversized record
         while True:
@@ -452,7 +459,7 @@ class Connection:
         size, received_id = _PREFIX.unpack(self._prefix)
         correlation_id, name = self._outstanding_requests[0]
         is_valid_size = _CORRELATION_ID_SIZE <= size < max_response_size(name)
-        is_first_response = not self._completed_apis
+        is_first_response = not self._completed_apis  # later, the size of a Fetch response may look like TLS
         if not is_valid_size or (is_first_response and looks_like_tls(self._prefix)):
             raise not_kafka_error(self._request_context(name), bytes(self._prefix))
         if received_id != correlation_id:
@@ -476,12 +483,12 @@ class Connection:
                 wait_condition = self._wait_condition(error)
                 if wait_condition is None:
                     raise
-                if limit is None:
+                if limit is None:  # the caller does not wait
                     return
                 to_read, to_write = wait_condition
                 self.system.wait_ready((*to_read, *limit.wakeup_fds), to_write, limit.remaining())
                 continue
-            if count == 0:
+            if count == 0:  # the broker closed the connection within a frame or before one
                 raise ConnectionResetError
             self._filled_size += count
             view = view[count:]

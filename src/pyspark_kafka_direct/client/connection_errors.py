@@ -23,15 +23,15 @@ class RequestContext(NamedTuple):
     is_connecting: bool  # whether the connection is still being set up
 
 
-def another_cluster_error(cluster_id: str, expected: str, broker: str) -> BrokerUnreachableError:
+def another_cluster_error(found_cluster_id: str, expected_cluster_id: str, broker: str) -> BrokerUnreachableError:
     """Return the error for a broker of another cluster than the one that the client has reached first."""
     error = BrokerUnreachableError(
-        f"The broker belongs to the cluster {cluster_id}, and this client to {expected}. If the cluster was replaced, "
-        "offsets and transactions of the old one do not apply: restart with a new checkpoint or group. Otherwise check "
-        "kafka.bootstrap.servers: all of them have to be of one cluster.",
+        f"The broker belongs to the cluster {found_cluster_id}, and this client to {expected_cluster_id}. "
+        "If the cluster was replaced, offsets and transactions of the old one do not apply: restart with a new "
+        "checkpoint or group. Otherwise check kafka.bootstrap.servers: all of them have to be of one cluster.",
         broker=broker,
     )
-    error.connected = False  # a broker of the expected cluster is not there
+    error.connected = False  # so that `Witnesses` do not wait for it: the broker of this cluster is not there
     return error
 
 
@@ -43,7 +43,7 @@ def request_timeout_error(context: RequestContext, deadline: Deadline, throttle_
         likely_cause = "The listener is probably not a Kafka broker, or it requires another security protocol"
     else:
         likely_cause = "The broker is overloaded or stuck, or the network drops packets"
-    if not deadline.expired:
+    if not deadline.expired:  # the limit of a single request came first
         setting = "kafka.request.timeout.ms"
     elif context.is_connecting:
         setting = "kafka.socket.connection.setup.timeout.ms"
@@ -108,6 +108,7 @@ def _hint(context: RequestContext) -> str:
             " The broker has not responded to any request: if it requires a client certificate, set "
             "kafka.ssl.keystore.*; otherwise check that a Kafka broker listens there."
         )
+    # A broker responds to ApiVersions before the login, and closes the connection after any other request.
     if context.answered_requests == {"ApiVersions"} and context.settings.security.sasl is None:
         return (
             " The broker responded to ApiVersions only: if the listener requires a login, set kafka.security.protocol "

@@ -71,7 +71,7 @@ class ConnectionPool:
         self.idle_producers = IdleProducerPool(system)
         self._lock = system.lock()
         self._idle: OrderedDict[int, _IdleConnection] = OrderedDict()  # by id(connection), longest idle first
-        self._failures: dict[tuple[str, int], _BrokerFailures] = {}
+        self._failures: dict[tuple[str, int], _BrokerFailures] = {}  # by address, the earliest failure first
         self._closed = False
         _pools.add(self)
 
@@ -104,7 +104,7 @@ class ConnectionPool:
         address = (connection.host, connection.port)
         # Close all idle connections to the broker: they look open, but would fail one by one.
         if connection.timed_out or connection.is_foreign:
-            self._add_failure(address, self._failures_of(address).failed_connects)
+            self._add_failure(address, self._failures_of(address).failed_connects)  # connecting did not fail
             self._close_idle(address)
         if not connection.idle:
             connection.close()
@@ -171,7 +171,7 @@ class ConnectionPool:
 
     def _add_failure(self, address: tuple[str, int], failed_connects: int) -> None:
         with self._lock:
-            self._failures.pop(address, None)
+            self._failures.pop(address, None)  # so that it becomes the latest
             self._failures[address] = _BrokerFailures(failed_connects, self.system.monotonic())
             if len(self._failures) > _MAX_FAILED_BROKERS:
                 del self._failures[next(iter(self._failures))]  # the earliest
@@ -181,11 +181,11 @@ class ConnectionPool:
             self._failures.pop(address, None)
 
     def _close_idle(self, address: tuple[str, int]) -> None:
-        """Close the idle connections to a broker that has timed out."""
+        """Close the idle connections to a broker that has timed out, or that belongs to another cluster."""
         with self._lock:
             idle_ids = [idle_id for idle_id, idle in self._idle.items() if (idle.key.host, idle.key.port) == address]
-            unresponsive = [self._idle.pop(idle_id).connection for idle_id in idle_ids]
-        for connection in unresponsive:
+            connections = [self._idle.pop(idle_id).connection for idle_id in idle_ids]
+        for connection in connections:
             connection.close()
 
     def _take_expired(self) -> list[Connection]:

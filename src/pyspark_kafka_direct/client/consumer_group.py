@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _FIRST_REQUIRE_STABLE_VERSION = 7
 _NO_OFFSET = -1
-_TXN_OFFSET_COMMIT_V1: Final = TXN_OFFSET_COMMIT.with_max_version(4)
+_TXN_OFFSET_COMMIT_BEFORE_V2: Final = TXN_OFFSET_COMMIT.with_max_version(4)  # below transaction.version 2
 
 # A coordinator rejects commits of other clients while the group has members.
 _ACTIVE_GROUP_ERRORS = frozenset(
@@ -71,14 +71,14 @@ class ConsumerGroup:
         deadline: Deadline | None = None,
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return committed offsets with their metadata; partitions without one are omitted."""
-
-        def call(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
-            return self._fetch_committed(connection, partitions, require_stable, limit)
-
         if partitions is not None and not partitions:
             return {}
-        partitions = None if partitions is None else sorted(partitions)
-        return self._coordinator.call(call, {tp.topic for tp in partitions or ()}, deadline)
+        requested = None if partitions is None else sorted(partitions)
+
+        def call(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
+            return self._fetch_committed(connection, requested, require_stable, limit)
+
+        return self._coordinator.call(call, {tp.topic for tp in requested or ()}, deadline)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
         """Commit the next offset to read of each partition; on an error, some may have been committed."""
@@ -99,7 +99,7 @@ class ConsumerGroup:
         deadline: Deadline | None = None,
     ) -> bool:
         """Commit offsets in a transaction; return whether an earlier request without a response may still arrive."""
-        api = TXN_OFFSET_COMMIT if transaction_v2 else _TXN_OFFSET_COMMIT_V1
+        api = TXN_OFFSET_COMMIT if transaction_v2 else _TXN_OFFSET_COMMIT_BEFORE_V2
         request = {
             "transactional_id": transactional_id,
             "group_id": self.group_id,
@@ -108,7 +108,7 @@ class ConsumerGroup:
             "topics": _offsets_to_commit(offsets),
         }
 
-        unconfirmed_requests = 0
+        unconfirmed_requests = 0  # sent without a successful response
 
         def call(connection: Connection, limit: Deadline) -> None:
             nonlocal unconfirmed_requests

@@ -72,7 +72,8 @@ class CoordinatorClient:
     ) -> _T:
         """Call the coordinator, and retry until the deadline, looking the coordinator up again after errors."""
         settings = self._cluster.settings
-        confirmation_deadline, deadline = deadline, deadline or self._cluster.deadline()
+        callers_deadline = deadline  # None: the confirmation of a loss may last longer than the default deadline
+        deadline = deadline or self._cluster.deadline()
         retry = Retry(deadline, None, Backoff.of(settings))
         short_retry = Retry(deadline, None, Backoff(_SHORT_PAUSE, settings.retry_backoff_ms / 1000))
         if self._node is None and not self._cluster.nodes:
@@ -89,17 +90,17 @@ class CoordinatorClient:
                     short_retry.wait_or_raise(retriable.error)
                     continue
                 if isinstance(retriable.error, TopicNotFoundError) and self._confirm_missing(
-                    retriable.error, confirmation_deadline
+                    retriable.error, callers_deadline
                 ):
                     raise retriable.error from None
-                self._node = None
+                self._node = None  # the coordinator may have moved
                 retry.wait_or_raise(retriable.error)
             except TransientBrokerError as error:
                 self._node = None
                 retry.wait_or_raise(error)
 
     def _confirm_missing(self, error: TopicNotFoundError, deadline: Deadline | None) -> bool:
-        if error.topic is None:
+        if error.topic is None:  # no topic to request from other brokers
             return True
         suspects = {TopicPartition(error.topic, error.partition or 0): None}
         return bool(self._cluster.confirm_missing(suspects, deadline=deadline))

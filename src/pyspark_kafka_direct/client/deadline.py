@@ -95,8 +95,8 @@ class LossConfirmation:
     def is_over(self, now: float) -> bool:
         return now >= self._since + self._timeout
 
-    def add_evidence(self, seconds: float, now: float) -> None:
-        """Add evidence of a loss whose confirmation takes so many seconds; 0: it is no evidence."""
+    def reserve(self, seconds: float, now: float) -> None:
+        """Reserve so much time, from the first evidence on, to confirm a loss; 0: there is no evidence."""
         if seconds:
             self._since = self._since if self.is_running else now
             self._timeout = max(self._timeout, confirmation_timeout(seconds))
@@ -108,7 +108,7 @@ class LossConfirmation:
         return replace(deadline, at=self._since + self._timeout)
 
     def limit_pause(self, seconds: float) -> float:
-        """Return a pause that leaves time for several requests for evidence."""
+        """Return a backoff pause that leaves time for several requests while a confirmation is running."""
         return min(seconds, CONFIRMATION_STEP_SECONDS) if self.is_running else seconds
 
     @property
@@ -192,13 +192,13 @@ class Retry(ConfirmedDeadline):
         if self._error_to_raise is None or not isinstance(error, BrokerTimeoutError):
             self._error_to_raise = error
         system = self.deadline.system
-        seconds = 0.0 if self._confirmation_seconds is None else self._confirmation_seconds(error)
-        self._confirmation.add_evidence(seconds, system.monotonic())
+        confirmation_seconds = 0.0 if self._confirmation_seconds is None else self._confirmation_seconds(error)
+        self._confirmation.reserve(confirmation_seconds, system.monotonic())
         pause = self._confirmation.limit_pause(self._backoff.pause(self.tries - 1, system))
-        if seconds:
+        if confirmation_seconds:
             pause = max(pause, _MIN_CONFIRMATION_PAUSE)
             if self._retries is not None and not self._confirmation.is_over(system.monotonic()):
-                self._retries += 1
+                self._retries += 1  # evidence of a loss does not use up the user's retries
         if self.is_last_try or pause >= self.deadline.remaining():
             if self.tries > 1:
                 self._error_to_raise.add_note(f"Tried {self.tries} times.")

@@ -97,7 +97,7 @@ def call_leaders(
         results.update(received)
         pending_values = {partition: value for partition, value in pending_values.items() if partition not in received}
         if pending_values:
-            retry.wait_or_raise(next(iter(failures.values())))
+            retry.wait_or_raise(next(iter(failures.values())))  # one error stands for all
             leaders = cluster.leaders(pending_values, retry.deadline, refresh_retry=retry)
     return {partition: results[partition] for partition in values}
 
@@ -132,7 +132,7 @@ class ListOffsetsRequest:
         offsets, error_codes = receive_list_offsets(connection, [entry.partition for entry in entries], deadline)
         results: dict[TopicPartition, int] = {}
         for partition, position, _ in entries:
-            if partition in offsets and offsets[partition] < 0 and position < 0:
+            if partition in offsets and offsets[partition] < 0 and position < 0:  # no start or end yet: retry
                 error_codes[partition] = ErrorCode.OFFSET_NOT_AVAILABLE
             elif partition in offsets:
                 results[partition] = offsets[partition]
@@ -198,16 +198,12 @@ def _call_each_leader(
 ) -> tuple[dict[TopicPartition, _R], dict[TopicPartition, KafkaDirectError]]:
     """Send a request to every leader, then wait for the responses; return results, and errors of other partitions."""
     results: dict[TopicPartition, _R] = {}
-    failures: dict[TopicPartition, KafkaDirectError] = {}
-    by_leader: dict[Node, list[LeaderRequestEntry[_V]]] = {}
-    for partition, value in values.items():
-        leader = leaders[partition]
-        if leader is None:
-            failures[partition] = _error_for_partition(
-                ErrorCode.LEADER_NOT_AVAILABLE, request.operation, partition, None
-            )
-        else:
-            by_leader.setdefault(leader.node, []).append(LeaderRequestEntry(partition, value, leader.epoch))
+    failures: dict[TopicPartition, KafkaDirectError] = {
+        partition: _error_for_partition(ErrorCode.LEADER_NOT_AVAILABLE, request.operation, partition)
+        for partition in values
+        if leaders[partition] is None
+    }
+    by_leader = _group_by_leader(values, leaders)
     with contextlib.ExitStack() as acquired_connections:
         in_flight: list[tuple[Connection, list[LeaderRequestEntry[_V]]]] = []
         for node, entries in by_leader.items():
@@ -215,7 +211,7 @@ def _call_each_leader(
                 connection = cluster.connect(node, deadline.limited_to(max_seconds))
                 acquired_connections.callback(cluster.release, connection)
                 request.submit(connection, entries, deadline.limited_to(max_seconds))
-            except TransientBrokerError as error:
+            except TransientBrokerError as error:  # other leaders may still respond
                 failures.update({entry.partition: error for entry in entries})
             else:
                 in_flight.append((connection, entries))
@@ -233,5 +229,18 @@ def _call_each_leader(
     return results, failures
 
 
-def _error_for_partition(code: int, operation: str, partition: TopicPartition, broker: str | None) -> KafkaDirectError:
+def _group_by_leader(
+    values: Mapping[TopicPartition, _V], leaders: Mapping[TopicPartition, PartitionLeader | None]
+) -> dict[Node, list[LeaderRequestEntry[_V]]]:
+    by_leader: dict[Node, list[LeaderRequestEntry[_V]]] = {}
+    for partition, value in values.items():
+        leader = leaders[partition]
+        if leader is not None:
+            by_leader.setdefault(leader.node, []).append(LeaderRequestEntry(partition, value, leader.epoch))
+    return by_leader
+
+
+def _error_for_partition(
+    code: int, operation: str, partition: TopicPartition, broker: str | None = None
+) -> KafkaDirectError:
     return error_for(code, operation, topic=partition.topic, partition=partition.partition, broker=broker)

@@ -14,7 +14,7 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
@@ -26,6 +26,7 @@ _NO_TOPIC_ID = UUID(int=0)
 # moved (KAFKA-9212), and the leader rejects every request with one. Java's client does not send them either.
 _FIRST_VERSION_WITH_RELIABLE_EPOCHS = 9
 _UNKNOWN_EPOCH = -1
+_UNKNOWN_NODE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def submit_metadata(connection: Connection, names: Collection[str] | None, deadl
 def complete_metadata(connection: Connection, deadline: Deadline) -> ClusterMetadata:
     response = connection.complete(METADATA, deadline)
     connection.check_cluster(response.cluster_id)
+    # The error itself remains in the result: `ClusterClient.check_metadata` raises it.
     connection.close_if_rebootstrap_required(response.error_code)
     if any(topic.name is None for topic in response.topics):
         connection.close()
@@ -121,19 +123,25 @@ def merge_by_leader_epoch(
     # A broker that lags behind may still return a leader that was replaced; Java's Metadata class decides the same way.
     topic_id = received_topic.topic_id
     # Without topic ids a lower epoch may be that of a recreated topic, and the higher one would be kept forever.
-    known_partitions = (
-        {} if known_topic is None or topic_id is None or known_topic.topic_id != topic_id else known_topic.partitions
-    )
+    known_partitions: Mapping[int, PartitionMetadata] = {}
+    if known_topic is not None and topic_id is not None and known_topic.topic_id == topic_id:
+        known_partitions = known_topic.partitions
     partitions = {}
     for index, received in received_topic.partitions.items():
         known = known_partitions.get(index)
         newest = known if known is not None and known.leader_epoch > received.leader_epoch else received
         was_deposed = floors.is_stale(TopicPartition(received_topic.name, index), topic_id, newest.leader_epoch)
+        # Without a leader, the partition is retried until metadata has the later one.
         partitions[index] = replace(newest, leader=None) if was_deposed else newest
     return replace(received_topic, partitions=partitions)
 
 
-def topic_report(node_id: int, topic: TopicMetadata | None, error_code: int = ErrorCode.NONE) -> TopicReport:
+def topic_report(
+    topic: TopicMetadata | None,  # None if the broker lacks the topic, or returned an error
+    *,
+    node_id: int = _UNKNOWN_NODE,  # only needed to compare the reports of several brokers
+    error_code: int = ErrorCode.NONE,
+) -> TopicReport:
     """Return what a broker's metadata says about a topic, as evidence of data loss."""
     if topic is None:
         return TopicReport(node_id, error_code=error_code)
@@ -153,10 +161,12 @@ def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetad
         if topic.error_code == ErrorCode.NONE:
             topic_id = topic.topic_id
             topics[topic.name] = TopicMetadata(
-                topic.name,
-                None if topic_id == _NO_TOPIC_ID else topic_id,
-                topic.is_internal,
-                {entry.partition_index: _parse_partition(entry, has_reliable_epochs) for entry in topic.partitions},
+                name=topic.name,
+                topic_id=None if topic_id == _NO_TOPIC_ID else topic_id,
+                internal=topic.is_internal,
+                partitions={
+                    entry.partition_index: _parse_partition(entry, has_reliable_epochs) for entry in topic.partitions
+                },
             )
         elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             errors[topic.name] = TopicError(topic.error_code, topic.is_internal)
@@ -166,10 +176,10 @@ def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetad
 def _parse_partition(entry: Any, has_reliable_epochs: bool) -> PartitionMetadata:
     # A partition error (no leader, no listener) comes with leader -1; a missing replica is no error for a client.
     return PartitionMetadata(
-        entry.partition_index,
-        entry.leader_id if entry.leader_id >= 0 else None,
-        entry.leader_epoch if has_reliable_epochs else _UNKNOWN_EPOCH,
-        entry.replica_nodes,
-        entry.isr_nodes,
-        entry.offline_replicas,
+        partition=entry.partition_index,
+        leader=entry.leader_id if entry.leader_id >= 0 else None,
+        leader_epoch=entry.leader_epoch if has_reliable_epochs else _UNKNOWN_EPOCH,
+        replicas=entry.replica_nodes,
+        in_sync_replicas=entry.isr_nodes,
+        offline_replicas=entry.offline_replicas,
     )

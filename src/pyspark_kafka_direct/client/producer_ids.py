@@ -40,7 +40,7 @@ def init_producer_id(
     deadline: Deadline,
     *,
     transactional_id: str | None = None,
-    timeout_ms: int = -1,
+    timeout_ms: int = -1,  # of transactions; -1 without a transactional id
     # The caller's id and epoch, which the coordinator has just confirmed: sent by a fenced producer, they would abort
     # its successor's transaction.
     current: ProducerIdAndEpoch | None = None,

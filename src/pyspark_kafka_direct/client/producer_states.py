@@ -41,14 +41,15 @@ class DescribeProducersRequest:
         for topic in response.topics:
             for each in topic.partitions:
                 partition = TopicPartition(topic.name, each.partition_index)
-                if partition not in results:
+                if partition not in results:  # not requested
                     continue
                 if each.error_code != ErrorCode.NONE and error_code_info(each.error_code).retriable:
                     error_codes[partition] = each.error_code
                     continue
+                # After any other error, such as a missing permission, there are no active producers.
                 results[partition] = tuple(
                     OpenTransaction(producer.producer_id, producer.producer_epoch, producer.current_txn_start_offset)
                     for producer in each.active_producers
-                    if producer.current_txn_start_offset >= 0
+                    if producer.current_txn_start_offset >= 0  # -1: no transaction is open
                 )
         return LeaderResponse({tp: found for tp, found in results.items() if tp not in error_codes}, error_codes)

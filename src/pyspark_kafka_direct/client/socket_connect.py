@@ -32,7 +32,7 @@ def connect_socket(settings: ConnectionSettings, host: str, port: int, deadline:
     try:
         return _connect(settings, host, port, deadline)
     except BrokerError as error:
-        error.connected = False
+        error.connected = False  # so that `Witnesses` do not wait for this broker
         raise
 
 

@@ -145,10 +145,9 @@ class TransactionCoordinatorClient:
             }
             # If one partition fails, the others have OPERATION_NOT_ATTEMPTED: they come last, so its error is raised.
             operation = f"adding a partition to a transaction of {self.transactional_id!r}"
-            for partition, code in sorted(
-                codes.items(), key=lambda entry: entry[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
-            ):
-                raise_for_error_code(code, operation, connection.broker, partition)
+            not_attempted_last = sorted(codes, key=lambda tp: codes[tp] == ErrorCode.OPERATION_NOT_ATTEMPTED)
+            for partition in not_attempted_last:
+                raise_for_error_code(codes[partition], operation, connection.broker, partition)
             if not codes.keys() >= set(partitions):
                 connection.close()
                 raise ProtocolError("The response to AddPartitionsToTxn lacks a partition.", broker=connection.broker)
@@ -175,15 +174,16 @@ class TransactionCoordinatorClient:
         self, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool, deadline: Deadline | None = None
     ) -> EndTransactionResult:
         """Commit or abort the transaction."""
-        end_txn = _EndTxnCall(self.transactional_id, producer, commit, transaction_v2)
+        end_txn = _EndTxnCall(self.transactional_id, producer, commit=commit, transaction_v2=transaction_v2)
         try:
             next_producer = self._coordinator.call(end_txn.call, (), deadline)
         except BrokerError as error:
             if end_txn.unknown_outcome_reason is None or isinstance(error, OutcomeUnknownError | ProducerFencedError):
-                raise
+                raise  # no try was applied, or the error already says what is known
             raise end_txn.outcome_unknown_error(str(error), error.broker) from error
-        # With transaction.version 2 the next transaction has another epoch, so that the coordinator rejects it.
-        return EndTransactionResult(next_producer, end_txn.unanswered_tries > 0 and not transaction_v2)
+        # With transaction.version 2 the next transaction has another epoch, so that the coordinator rejects a late one.
+        may_arrive_late = end_txn.unanswered_tries > 0 and not transaction_v2
+        return EndTransactionResult(next_producer, may_arrive_late)
 
 
 def check_supports_transactions(connection: Connection) -> str | None:
@@ -206,7 +206,9 @@ def check_supports_transactions(connection: Connection) -> str | None:
 class _EndTxnCall:
     """An EndTxn request and its retries, and whether an earlier try may have reached the coordinator."""
 
-    def __init__(self, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool, transaction_v2: bool) -> None:
+    def __init__(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool
+    ) -> None:
         self._operation = f"{'committing' if commit else 'aborting'} a transaction of {transactional_id!r}"
         self._producer = producer
         self._api = END_TXN if transaction_v2 else _END_TXN_BEFORE_V2

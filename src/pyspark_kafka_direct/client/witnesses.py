@@ -22,7 +22,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     Presence,
     TopicReport,
 )
-from pyspark_kafka_direct.protocol.error_codes import error_for
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -85,8 +85,8 @@ class Witnesses:
         self._cluster = cluster
         self._system = cluster.pool.system
         self._unresolved_since: dict[int, float] = {}  # by node id
-        self._tries = 1
-        self._rounds = 0
+        self._tries = 1  # failed ones in a row, and the current one: each later one gives brokers more time
+        self._rounds = 0  # so that each call begins with other brokers
 
     @property
     def has_unresolved(self) -> bool:
@@ -102,8 +102,8 @@ class Witnesses:
             BrokerError: No broker responded.
         """
         cluster = self._cluster
-        # They may have other addresses now, which bootstrap servers report.
         failure_times = (cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values())
+        # If all known brokers failed, they may have other addresses now, which bootstrap servers report.
         if cluster.needs_bootstrap or all(failure_times):
             cluster.refresh_brokers(deadline=deadline)
         nodes = sorted(
@@ -112,6 +112,7 @@ class Witnesses:
         )
         self._rounds += 1
         requests = _MetadataRequests(cluster, sorted(names), attempt_timeout(cluster.settings, self._tries))
+        # First to the brokers of all replicas, and at least to three; then to others, until there are three responses.
         count = max(MAX_WITNESSES, sum(node.id in replicas for node in nodes))
         while nodes and count > 0:
             requests.send_to(nodes[:count], deadline, are_last=len(nodes) <= count)
@@ -120,7 +121,7 @@ class Witnesses:
         if not requests.responses:
             self._tries += 1
             raise no_broker_error(requests.failures)
-        by_topic = {name: [_report(*each, name) for each in requests.responses] for name in names}
+        by_topic = {name: [_report(node, metadata, name) for node, metadata in requests.responses] for name in names}
         for name, reports in by_topic.items():
             cluster.raise_reported_epochs(name, reports)
         return WitnessReports(by_topic, requests.unresponsive)
@@ -128,14 +129,14 @@ class Witnesses:
     def track_unresolved(self, unresolved: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
         """Record since when brokers are unresolved; return the error of one that still counts, if any."""
         now = self._system.monotonic()
-        seconds = self._cluster.settings.request_timeout_ms / 1000
+        timeout = self._cluster.settings.request_timeout_ms / 1000
         self._unresolved_since = {node_id: self._unresolved_since.get(node_id, now) for node_id in unresolved}
-        counting = (node_id for node_id, since in self._unresolved_since.items() if now < since + seconds)
-        first = next((unresolved[node_id] for node_id in counting), None)
-        self._tries = 1 if first is None else self._tries + 1
-        if first is not None:
-            first.confirmation_seconds = 2 * seconds  # the last request to the broker can take as long as all before it
-        return first
+        still_counting = (node_id for node_id, since in self._unresolved_since.items() if now < since + timeout)
+        error = next((unresolved[node_id] for node_id in still_counting), None)
+        self._tries = 1 if error is None else self._tries + 1
+        if error is not None:
+            error.confirmation_seconds = 2 * timeout  # the last request to the broker can take as long as all before it
+        return error
 
 
 class _MetadataRequests:
@@ -159,11 +160,11 @@ class _MetadataRequests:
         """Send a request to each of these brokers at the same time, and wait for the responses."""
         longer_deadline = deadline.limited_to(deadline.remaining() / 2)  # all may be slow
         pending = self._connect_and_send(nodes, deadline, longer_deadline, are_last=are_last)
-        others_deadline = deadline.limited_to(self._timeout)
-        first_deadline = longer_deadline if are_last else others_deadline
+        short_deadline = deadline.limited_to(self._timeout)
+        first_deadline = longer_deadline if are_last else short_deadline
         try:
             while pending:
-                limit = others_deadline if self.responses else first_deadline
+                limit = short_deadline if self.responses else first_deadline
                 node, connection = pending.pop(self._first_ready([connection for _, connection in pending], limit))
                 try:
                     metadata = complete_metadata(connection, limit)
@@ -184,7 +185,9 @@ class _MetadataRequests:
         pending: list[tuple[Node, Connection]] = []
         for number, node in enumerate(nodes, 1):
             is_last_chance = are_last and number == len(nodes) and not (pending or self.responses)
-            share = deadline.remaining() / (len(nodes) + 1)
+            share = deadline.remaining() / (
+                len(nodes) + 1
+            )  # brokers that accept no connection leave time for the others
             limit = longer_deadline if is_last_chance else deadline.limited_to(min(self._timeout, share))
             try:
                 connection = self._cluster.connect(node, limit)
@@ -202,6 +205,7 @@ class _MetadataRequests:
 
     def _add_failure(self, node: Node, error: TransientBrokerError | ProtocolError) -> None:
         self.failures.append(error)
+        # A broker that accepted the connection may have newer metadata than the others, so it may not be ignored yet.
         if error.connected and isinstance(error, TransientBrokerError):
             self.unresponsive[node.id] = error
 
@@ -225,6 +229,7 @@ class AbsenceCheck:
         self._witnesses = Witnesses(cluster)
         self._evidence = {tp: AbsenceEvidence(tp, topic_id) for tp, topic_id in suspects.items()}
         self._is_first = True
+        # The error of a broker that has to respond before anything is confirmed as missing, as of the last step.
         self._unresolved: TransientBrokerError | None = None
 
     @property
@@ -256,6 +261,7 @@ class AbsenceCheck:
         self._unresolved = self._witnesses.track_unresolved(unresolved)
         if self._unresolved is None:
             return presences
+        # Nothing is confirmed as missing before that broker has responded, or no longer counts.
         return {tp: each if each is Presence.PRESENT else Presence.UNCONFIRMED for tp, each in presences.items()}
 
     def wait(
@@ -271,7 +277,7 @@ class AbsenceCheck:
         system, user_deadline = self._cluster.pool.system, deadline
         while True:
             if confirmation is not None:
-                confirmation.add_evidence(self.confirmation_seconds, system.monotonic())
+                confirmation.reserve(self.confirmation_seconds, system.monotonic())
                 deadline = confirmation.extend(user_deadline)
             failure: TransientBrokerError
             try:
@@ -289,7 +295,7 @@ class AbsenceCheck:
                     topic=unconfirmed[0].topic,
                     partition=unconfirmed[0].partition,
                 )
-            if deadline.remaining() <= CONFIRMATION_STEP_SECONDS:
+            if deadline.remaining() <= CONFIRMATION_STEP_SECONDS:  # no time for another step
                 if confirmation is not None:
                     failure.add_note(confirmation.note)
                 raise failure
@@ -331,33 +337,41 @@ class ReplicaWitnesses:
         reports, unresolved = self._witnesses.request_reports(topic_ids, replicas, deadline)
         for topic, topic_id in topic_ids.items():
             for report in reports[topic]:
-                if report.error_code:
-                    error = error_for(report.error_code, "fetching metadata", topic=topic)
-                    if not isinstance(error, TransientBrokerError):
-                        raise error
+                error = _report_error(topic, topic_id, report)
+                if error is not None:
                     unresolved[report.node_id] = error
-                elif topic_id is not None and report.topic_id not in (None, topic_id):
-                    unresolved[report.node_id] = TransientBrokerError(
-                        f"Broker {report.node_id} has another topic of this name: its id is {report.topic_id}, not "
-                        f"{topic_id}.",
-                        topic=topic,
-                    )
-        reporting = {
+        without_errors = {
             name: [each for each in topic_reports if not each.error_code] for name, topic_reports in reports.items()
         }
-        counting = self._witnesses.track_unresolved(unresolved)
-        if not all(reporting.values()):
-            raise counting or next(iter(unresolved.values()))
-        return ReplicaReports(reporting, counting)
+        unresolved_error = self._witnesses.track_unresolved(unresolved)
+        if not all(without_errors.values()):  # of a topic, all brokers that responded have returned an error
+            raise unresolved_error or next(iter(unresolved.values()))
+        return ReplicaReports(without_errors, unresolved_error)
+
+
+def _report_error(topic: str, topic_id: UUID | None, report: TopicReport) -> TransientBrokerError | None:
+    """Return why a report does not count yet, if so; raise an error that a retry cannot resolve."""
+    if report.error_code:
+        error = error_for(report.error_code, "fetching metadata", topic=topic)
+        if not isinstance(error, TransientBrokerError):
+            raise error
+        return error
+    if topic_id is not None and report.topic_id not in (None, topic_id):
+        return TransientBrokerError(
+            f"Broker {report.node_id} has another topic of this name: its id is {report.topic_id}, not {topic_id}.",
+            topic=topic,
+        )
+    return None
 
 
 def _report(node: Node, metadata: ClusterMetadata, name: str) -> TopicReport:
     topic_error = metadata.topic_errors.get(name)
-    return topic_report(node.id, metadata.topics.get(name), 0 if topic_error is None else topic_error.code)
+    code = ErrorCode.NONE if topic_error is None else topic_error.code
+    return topic_report(metadata.topics.get(name), node_id=node.id, error_code=code)
 
 
 def _check_authorization(topic: str, reports: Collection[TopicReport]) -> None:
-    # Such a topic may exist, so this is no evidence of its absence, but waiting does not help either.
+    """Raise if no broker reports the topic and one rejects the request: the topic may exist, but waiting is no use."""
     if any(report.leader_epochs is not None for report in reports):
         return
     for code in {report.error_code for report in reports}:

@@ -22,6 +22,8 @@ _THREAD_NAME = "pyspark-kafka-direct-consumer"
 
 
 class _Completion(NamedTuple):
+    """A completed task: exactly one of its functions is called."""
+
     call_back: Callable[[], None]
     discard: Callable[[], None]  # instead of ``call_back`` after ``close``
 
@@ -76,9 +78,8 @@ class BackgroundTasks:
             while completed:
                 completed.popleft().call_back()
         finally:
-            for (
-                completion
-            ) in completed:  # not empty if a callback raised: retain the results, which may own connections
+            # If a callback raised, the others remain for the next call, or for `close`: they may own connections.
+            for completion in completed:
                 self._complete(*completion)
 
     def close_after_fork(self) -> None:

@@ -8,6 +8,7 @@ from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline
 from pyspark_kafka_direct.consumer.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
 from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
+from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 
@@ -38,8 +39,8 @@ class InFlightFetch(NamedTuple):
 
     partition: TopicPartitionState
     offset: int
-    seek_count: int
-    sent_last_epoch: bool
+    seek_count: int  # of the partition when the request was sent, as the offset
+    sent_last_epoch: bool  # whether the request contains the last fetched epoch (KIP-320)
     sent_at: float  # monotonic
 
     @property
@@ -85,12 +86,13 @@ class BrokerFetcher:
         return self._channel.connection
 
     @property
-    def can_collect(self) -> bool:
-        """Whether all rows of the previous response were returned, so that the next one can be handled."""
-        return all(partition.drained or partition.paused for partition in self.partitions)
+    def has_undelivered_rows(self) -> bool:
+        """Whether ``poll`` still has to return rows of the last response; those of paused partitions may stay."""
+        return any(not partition.drained and not partition.paused for partition in self.partitions)
 
     @property
     def response_deadline(self) -> float:
+        """The time at which the fetch in flight times out, unless more bytes of the response arrive."""
         return max(self._last_activity, self._throttled_until) + self._request_timeout
 
     def attach(self, connection: Connection) -> None:
@@ -109,18 +111,16 @@ class BrokerFetcher:
                 partition.fetch_offset,
                 max_bytes,
                 partition.leader_epoch,
-                partition.last_fetched_epoch if partition.needs_validation else -1,
+                partition.last_fetched_epoch if partition.needs_validation else UNKNOWN_EPOCH,
             )
             for partition in partitions
         ]
         self._sent_at = self._last_activity = now = self._system.monotonic()
         self._in_flight = [
-            InFlightFetch(partition, partition.fetch_offset, partition.seek_count, sent.last_fetched_epoch >= 0, now)
+            InFlightFetch(partition, sent.offset, partition.seek_count, sent.last_fetched_epoch >= 0, now)
             for partition, sent in zip(partitions, requested, strict=True)
         ]
-        self._channel.request(
-            requested, Deadline(self._last_activity + self._request_timeout, _REQUEST_TIMEOUT_OPTION, self._system)
-        )
+        self._channel.request(requested, Deadline(now + self._request_timeout, _REQUEST_TIMEOUT_OPTION, self._system))
 
     @property
     def end_may_be_stale(self) -> bool:
@@ -151,11 +151,12 @@ class BrokerFetcher:
         return self._channel is not None and idle_for_long and self._channel.connection.has_response()
 
     def collect_response(self) -> tuple[list[InFlightFetch], FetchResponseData]:
-        """Return the response that has arrived, and what was requested; a broker's throttle time is not trusted."""
+        """Return the response that has arrived, and what was requested."""
         assert self._channel is not None
         response = self._channel.response(Deadline(self.response_deadline, _REQUEST_TIMEOUT_OPTION, self._system))
         in_flight, self._in_flight = self._in_flight, []
         self._received_at = self._system.monotonic()
+        # Limited, so that a broker with a wrong throttle time does not stop the timeouts.
         self._throttled_until = self._received_at + min(response.throttle_ms / 1000, self._request_timeout)
         self._back_off_if_empty(response)
         return in_flight, response
@@ -164,7 +165,7 @@ class BrokerFetcher:
         return partition in self.partitions
 
     def move_to_end(self, partition: TopicPartitionState) -> None:
-        """Order a partition that got records after the others."""
+        """Order a partition that got records after the others, which then have space in the next response."""
         del self.partitions[partition]
         self.partitions[partition] = None
 
@@ -187,5 +188,5 @@ class BrokerFetcher:
         self._empty_responses = (
             self._empty_responses + 1 if immediate and not has_content and response.throttle_ms <= 0 else 0
         )
-        if self._empty_responses > 1:
+        if self._empty_responses > 1:  # a single one is usual
             self.next_fetch_at = self._received_at + _BACKOFF.pause(self._empty_responses - 2, self._system)

@@ -83,7 +83,16 @@ class FetchResponseData(NamedTuple):
         response = self.partitions.get(partition)
         if response is None:
             return FetchResponsePartition(
-                self.error_code, -1, -1, -1, (), -1, None, None, self.throttle_ms, _NO_RECORDS
+                error_code=self.error_code,
+                high_watermark=-1,
+                last_stable_offset=-1,
+                log_start_offset=-1,
+                aborted=(),
+                preferred_read_replica=-1,
+                current_leader=None,
+                diverging_epoch=None,
+                throttle_ms=self.throttle_ms,
+                records=_NO_RECORDS,
             )
         return response
 
@@ -116,7 +125,9 @@ class FetchChannel:
         self._partition = partition
         self._settings = _within_frame(settings)
         self._rack = settings.client_rack if follow_rack else ""
-        self._requested_partition = FetchRequestPartition(topic, topic_id, partition, 0, 0)
+        self._requested_partition = FetchRequestPartition(  # of the last request
+            topic, topic_id, partition, offset=0, max_bytes=0
+        )
         connection.reserve_buffer(settings.max_partition_fetch_bytes)
 
     def request(
@@ -136,7 +147,13 @@ class FetchChannel:
         if max_wait_ms is not None:
             wait_ms = min(max_wait_ms, wait_ms)
         self._requested_partition = FetchRequestPartition(
-            self._topic, self._topic_id, self._partition, offset, byte_limit, leader_epoch, last_fetched_epoch
+            topic=self._topic,
+            topic_id=self._topic_id,
+            partition=self._partition,
+            offset=offset,
+            max_bytes=byte_limit,
+            leader_epoch=leader_epoch,
+            last_fetched_epoch=last_fetched_epoch,
         )
         _send(
             self.connection,
@@ -160,17 +177,18 @@ class MultiPartitionFetchChannel:
         self.connection = connection
         # The broker must wait for at least one byte, or fetches would busy-loop.
         self._settings = replace(_within_frame(settings), fetch_min_bytes=max(settings.fetch_min_bytes, 1))
-        self._version_by_topic_ids = {
+        # By whether all partitions of a request have topic ids.
+        self._versions = {
             topic_ids: _negotiate_fetch_version(connection, topic_ids=topic_ids) for topic_ids in (False, True)
         }
-        self._version = 0
+        self._version = 0  # of the last request, as the partitions
         self._requested_partitions: Sequence[FetchRequestPartition] = ()
         connection.reserve_buffer(settings.max_partition_fetch_bytes)
 
     def request(self, partitions: Sequence[FetchRequestPartition], deadline: Deadline) -> None:
         """Request records of distinct partitions, without waiting; brokers fill responses in their order."""
         settings = self._settings
-        self._version = self._version_by_topic_ids[all(partition.topic_id is not None for partition in partitions)]
+        self._version = self._versions[all(partition.topic_id is not None for partition in partitions)]
         self._requested_partitions = partitions
         wait_ms = _longest_wait_ms(self.connection, settings)
         _send(self.connection, self._version, partitions, settings=settings, max_wait_ms=wait_ms, deadline=deadline)
@@ -271,7 +289,7 @@ def parse_fetch_response(
 ) -> FetchResponseData:
     """Parse the body of a response; raises ``MalformedError`` if it does not match the request."""
     response = decode(FETCH, version, body, copy=False)
-    has_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    has_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS  # then the response names topics only by id
     topic_names = {entry.topic_id if has_ids else entry.topic: entry.topic for entry in requested}
     requested_partitions = {TopicPartition(entry.topic, entry.partition) for entry in requested}
     partition_responses: dict[TopicPartition, FetchResponsePartition] = {}
@@ -288,13 +306,14 @@ def parse_fetch_response(
             partition_responses[partition] = _to_response_partition(partition_response, response.throttle_time_ms)
     if response.error_code:
         return FetchResponseData(response.error_code, response.throttle_time_ms, {})
+    # Only a throttled response may lack partitions, and then it lacks all.
     if len(partition_responses) < len(requested_partitions) and (partition_responses or response.throttle_time_ms <= 0):
         raise MalformedError(f"it lacks the partition {min(requested_partitions - partition_responses.keys())}")
     return FetchResponseData(0, response.throttle_time_ms, partition_responses)
 
 
 def _to_response_partition(response: Any, throttle_ms: int) -> FetchResponsePartition:
-    (
+    (  # all fields in the order of the schema `FETCH`, which is faster than by name
         _,
         error_code,
         high_watermark,
@@ -314,7 +333,7 @@ def _to_response_partition(response: Any, throttle_ms: int) -> FetchResponsePart
         log_start_offset,
         aborted or (),
         preferred_read_replica,
-        LeaderIdAndEpoch(*current_leader) if current_leader.leader_id >= 0 else None,
+        LeaderIdAndEpoch(*current_leader) if current_leader.leader_id >= 0 else None,  # tagged fields are -1 if absent
         EpochEndOffset(*diverging_epoch) if diverging_epoch.epoch >= 0 else None,
         throttle_ms,
         _NO_RECORDS if records is None else records,

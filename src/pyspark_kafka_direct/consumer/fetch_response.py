@@ -103,20 +103,20 @@ def decide_after_error(context: FetchContext, code: int) -> FetchAction:
         )
     if code in _NOT_RETRIED or not (code in _ALSO_RETRIED or error_code_info(code).retriable):
         raise error
-    return RetryFetch(error, refresh_metadata=True)  # new metadata shows whether the topic was deleted
+    return RetryFetch(error, refresh_metadata=True)  # new metadata has the leader, or the topic was deleted
 
 
 def decide_after_empty(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction:
     """Decide what follows a response without a complete record batch; the planned range must have records."""
-    action = _requested_action(context, fetched)
+    action = _action_unless_empty(context, fetched)
     if action is not None:
         return action
     end = _readable_end(context, fetched)
-    if not context.on_leader:
+    if not context.on_leader:  # it may lag behind, so fetch from the leader
         return RetryFetch(_no_records_error(context, end), refresh_metadata=True, without_backoff=True)
-    if context.position >= fetched.high_watermark:
+    if context.position >= fetched.high_watermark:  # the log ends before the planned range
         return CheckLeaderLog(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetching records", **context.error_context))
-    if context.position >= end:
+    if context.position >= end:  # an open transaction hides the records until it ends
         return RetryFetch(_no_records_error(context, end))
     return OffsetGap(end, _no_records_error(context, end))
 
@@ -135,15 +135,15 @@ def is_empty_at_end(position: int, fetched: FetchResponsePartition, *, read_comm
 
 def decide_after_empty_at_end(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
     """Decide what follows a response without a complete record batch at the end of a log; None: fetch again."""
-    action = _requested_action(context, fetched)
+    action = _action_unless_empty(context, fetched)
     if action is not None:
         return action
     end = _readable_end(context, fetched)
     return OffsetGap(end, _no_records_error(context, end)) if context.position < end else None
 
 
-def _requested_action(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
-    """Return the action that follows from the response itself; None if it follows from the log's end."""
+def _action_unless_empty(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
+    """Return what follows from other parts of the response; None if it only says that the log has no records there."""
     if fetched.diverging_epoch is not None and context.on_leader:
         if not context.sent_last_epoch:  # handling it as a truncation would repeat forever
             raise ProtocolError(
@@ -162,15 +162,17 @@ def _requested_action(context: FetchContext, fetched: FetchResponsePartition) ->
             f"The broker returned {len(fetched.records)} bytes without a complete record batch.",
             **context.error_context,
         )
+    # Empty because of a quota, although the log has records or does not report its end.
     if fetched.throttle_ms > 0 and (fetched.high_watermark < 0 or context.position < fetched.high_watermark):
         error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **context.error_context)
         return RetryFetch(error, without_backoff=True, throttled=True)  # the broker itself delays its responses
-    if fetched.high_watermark < 0:
+    if fetched.high_watermark < 0:  # then an empty response says nothing about the log
         return RetryFetch(BrokerTimeoutError("the broker does not report the end of its log.", **context.error_context))
     return None
 
 
 def _readable_end(context: FetchContext, fetched: FetchResponsePartition) -> int:
+    """Return the end of the records that a fetch may return; with ``read_committed``, open transactions limit it."""
     if context.read_committed and fetched.last_stable_offset >= 0:
         return min(fetched.last_stable_offset, fetched.high_watermark)
     return fetched.high_watermark

@@ -32,7 +32,7 @@ class FetchRetry(ConfirmedDeadline):
         self._backoff = Backoff.of(connection)
         self._timeout = fetch.poll_timeout_ms / 1000
         self._partition = partition
-        self.reset()
+        self.reset()  # sets the deadline, the confirmation, the tries and the last error
 
     def reset(self) -> None:
         """Restart the timeout and the backoff, because records arrived or were passed to the caller."""
@@ -41,11 +41,11 @@ class FetchRetry(ConfirmedDeadline):
         self._tries = 0
         self._last_error: KafkaDirectError | None = None
 
-    def add_evidence(self, seconds: float) -> None:
-        """Add evidence of a loss whose confirmation takes so many seconds; 0: it is no evidence."""
-        self._confirmation.add_evidence(seconds, self._system.monotonic())
+    def reserve_confirmation_time(self, seconds: float) -> None:
+        """Extend the deadline if brokers need so much time to confirm a loss; 0: there is no evidence of one."""
+        self._confirmation.reserve(seconds, self._system.monotonic())
 
-    def reject_evidence(self) -> None:
+    def end_confirmation(self) -> None:
         """Return to the user's deadline, because nothing is lost."""
         self._confirmation = LossConfirmation()
 
@@ -65,11 +65,10 @@ class FetchRetry(ConfirmedDeadline):
         ) from last_error
 
     def set_last_error(self, error: KafkaDirectError) -> None:
-        if (
-            self._last_error is None or not self.deadline.expired
-        ):  # an error caused by the expired deadline is not the reason
+        # After the deadline, an earlier error is the reason; this one may only be a consequence of the deadline.
+        if self._last_error is None or not self.deadline.expired:
             self._last_error = error
-        self.add_evidence(confirmation_seconds(error))
+        self.reserve_confirmation_time(confirmation_seconds(error))
 
     def back_off(self) -> None:
         """Sleep before the next fetch; the delay doubles with each call until ``reset``."""

@@ -84,7 +84,8 @@ class RecordHandler(Protocol):
     """Consumes the record batches of a range: a decoder or a counter."""
 
     @property
-    def next_offset(self) -> int: ...
+    def next_offset(self) -> int:
+        """The offset after the last complete record batch that was fed."""
 
     def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction]) -> None:
         """Add the record bytes of one fetch response, and update ``next_offset``; decoding may happen later."""
@@ -108,17 +109,21 @@ class Fetcher:
     ) -> None:
         self._system = system
         self._task = task
-        self._settings = fetch = replica.settings
-        # Of the first fetch: the first records arrive early; later fetches are larger.
+        self._settings = fetch = replica.fetch_settings
+        # Of the first fetch; later ones are larger. Not below fetch.min.bytes: the leader counts at most this size
+        # towards them, and would otherwise wait for fetch.max.wait.ms although it has enough records.
         self._max_bytes = min(fetch.max_partition_fetch_bytes, max(_FIRST_FETCH_BYTES, fetch.fetch_min_bytes))
         self._replica = replica
         self._handler = handler
         self._counts = counts
         self._prefetch = prefetch
-        self._retry = FetchRetry(replica.connection, fetch, task.offsets.topic_partition, system)
+        self._retry = FetchRetry(replica.connection_settings, fetch, task.offsets.topic_partition, system)
         self._fetch_seconds = 0.0  # waited for the last response
         self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
+        # What follows is set by `_reset_retries`, here and whenever records arrive or are skipped.
         self._absence_check: AbsenceCheck | None  # while metadata or the leader lacks the partition
+        self._out_of_range_responses: int  # in a row, although the log contains the offset
+        self._stale_end_responses: int  # in a row: a leader before Kafka 2.2 returned an end before the position
         self._no_data_since: float | None  # since when responses below the high watermark are empty: perhaps a gap
         self._reset_retries()
 
@@ -135,10 +140,7 @@ class Fetcher:
                 self._retry_fetch(RetryFetch(error, refresh_metadata=True))
                 continue
             except TopicNotFoundError as error:
-                try:
-                    self._handle_unknown_topic(position, error)
-                except TransientBrokerError as witness_error:
-                    self._retry_fetch(RetryFetch(witness_error))
+                self._handle_unknown_topic(position, error)
                 continue
             if has_records:
                 yield
@@ -150,7 +152,7 @@ class Fetcher:
         started = self._system.monotonic()
         try:
             self._replica.send_fetch(position, self._max_bytes, deadline, last_fetched_epoch=self._last_fetched_epoch)
-            self._absence_check = None  # metadata has the partition
+            self._absence_check = None  # no error: metadata has the partition, so nothing is missing
             fetched = self._replica.receive_fetch(deadline)
         finally:
             self._fetch_seconds = self._system.monotonic() - started
@@ -164,7 +166,7 @@ class Fetcher:
             return False
         self._handler.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
         next_offset = self._handler.next_offset
-        if next_offset <= position:
+        if next_offset <= position:  # no complete record batch
             return False
         self._reset_retries()
         self._max_bytes = self._settings.max_partition_fetch_bytes
@@ -180,12 +182,13 @@ class Fetcher:
 
     def _decide(self, position: int, fetched: FetchResponsePartition) -> FetchAction:
         if fetched.error_code and fetched.current_leader is not None:
+            # A retry must not go to an earlier leader, which outdated metadata may name.
             self._replica.note_later_epoch(fetched.current_leader.leader_epoch, self._retry.deadline)
         context = FetchContext(
-            self._task.offsets.topic_partition,
-            position,
-            self._replica.broker,
-            self._replica.on_leader,
+            partition=self._task.offsets.topic_partition,
+            position=position,
+            broker=self._replica.broker,
+            on_leader=self._replica.on_leader,
             read_committed=self._settings.isolation_level == "read_committed",
             sent_last_epoch=self._last_fetched_epoch != _UNKNOWN_LEADER_EPOCH,
         )
@@ -206,13 +209,13 @@ class Fetcher:
             case OffsetGap():
                 self._handle_gap(position, action)
             case LogTruncated(offset):
-                self._retry.add_evidence(CONFIRMATION_SECONDS)
+                self._retry.reserve_confirmation_time(CONFIRMATION_SECONDS)
                 self._replica.check_leader(self._retry.deadline)  # raises if only a deposed leader lacks the records
                 self._resume_after_truncation(position, offset)
 
     def _check_leader_log(self, position: int, error: KafkaDirectError) -> None:
         """Resume by the start and end of the leader's log, once enough responses confirm an end before the record."""
-        self._retry.add_evidence(confirmation_seconds(error))
+        self._retry.reserve_confirmation_time(confirmation_seconds(error))
         log = self._replica.fetch_log_state(self._retry.deadline)
         if log.is_end_unconfirmed(
             needed_end=position + 1,  # the range contains the record at the position
@@ -230,7 +233,7 @@ class Fetcher:
             if self._no_data_since is not None:
                 self._no_data_since += self._fetch_seconds  # a throttled response is no evidence of a gap
         if retry.refresh_metadata:
-            self._no_data_since = None
+            self._no_data_since = None  # another broker may respond from now on
             if self._replica.on_leader:
                 self._replica.release()
             else:
@@ -242,13 +245,18 @@ class Fetcher:
 
     def _handle_unknown_topic(self, position: int, error: KafkaDirectError) -> None:
         """Retry after a missing topic or partition or another topic id; once confirmed, handle it as data loss."""
-        self._retry.add_evidence(confirmation_seconds(error))
-        self._replica.release()
-        self._no_data_since = None
+        self._retry.reserve_confirmation_time(confirmation_seconds(error))
+        self._replica.release()  # so that the next fetch requests metadata, which may have the partition again
+        self._no_data_since = None  # after that, another broker may respond
         if self._absence_check is None:
             self._absence_check = self._replica.absence_check()
         tp = self._task.offsets.topic_partition
-        match self._absence_check.step(self._retry.deadline)[tp]:
+        try:
+            presence = self._absence_check.step(self._retry.deadline)[tp]
+        except TransientBrokerError as witness_error:  # no broker responded, so nothing is confirmed
+            self._back_off(witness_error)
+            return
+        match presence:
             case Presence.ABSENT:
                 self._resume_by_log_state(position, None, error)
             case Presence.RECREATED:
@@ -261,7 +269,7 @@ class Fetcher:
         """Skip offsets below the high watermark without records, once that is proven or has lasted long enough."""
         if self._no_data_since is None:
             self._no_data_since = self._system.monotonic()
-            self._retry.add_evidence(CONFIRMATION_SECONDS)
+            self._retry.reserve_confirmation_time(CONFIRMATION_SECONDS)
         # Only until the last request was sent, because its response may have taken long.
         no_data_seconds = self._system.monotonic() - self._fetch_seconds - self._no_data_since
         if no_data_seconds < CONFIRMATION_SECONDS:  # too early, wherever the local log begins
@@ -270,25 +278,29 @@ class Fetcher:
         local_log_start = self._replica.local_log_start(self._retry.deadline)
         decision = evaluate_gap(position, local_log_start, no_data_seconds)
         if decision is GapDecision.RETRY:
-            if local_log_start is None:
-                self._retry.add_evidence(UNPROVEN_GAP_SECONDS)
-            else:
-                self._retry.reject_evidence()  # the records are in tiered storage
+            if local_log_start is None:  # only time can show that the records are not on slow storage
+                self._retry.reserve_confirmation_time(UNPROVEN_GAP_SECONDS)
+            else:  # the records are in tiered storage: only the user's timeout limits the wait for them
+                self._retry.end_confirmation()
             self._back_off(gap.error)
             return
-        self._replica.check_leader(self._retry.deadline)
-        offsets = self._task.offsets
-        next_offset = min(gap.end, offsets.until_offset)
+        self._replica.check_leader(self._retry.deadline)  # raises if only a deposed leader lacks the records
+        next_offset = min(gap.end, self._task.offsets.until_offset)
         if decision is GapDecision.UNKNOWN:
-            broker = self._replica.broker
-            loss = unproven_gap_error(offsets.topic_partition, position, gap.end, no_data_seconds, broker)
-            if self._settings.fail_on_data_loss:
-                raise loss
-            _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
-            self._counts.unproven_gaps += next_offset - position
-            self._counts.add_skipped(DataLossCause.UNPROVEN_GAP, next_offset - position)
+            self._fail_or_count_unproven_gap(position, next_offset, gap, no_data_seconds)
         self._counts.gaps += next_offset - position
         self._resume_at(next_offset)
+
+    def _fail_or_count_unproven_gap(
+        self, position: int, next_offset: int, gap: OffsetGap, no_data_seconds: float
+    ) -> None:
+        tp = self._task.offsets.topic_partition
+        loss = unproven_gap_error(tp, position, gap.end, no_data_seconds, self._replica.broker)
+        if self._settings.fail_on_data_loss:
+            raise loss
+        _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
+        self._counts.unproven_gaps += next_offset - position
+        self._counts.add_skipped(DataLossCause.UNPROVEN_GAP, next_offset - position)
 
     def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
         """Fail, or continue at the same position: each offset is returned once, so none is read again."""
@@ -310,7 +322,7 @@ class Fetcher:
             fail_on_data_loss=self._settings.fail_on_data_loss,
         )
         self._count_loss(decision)
-        if decision.next_offset == position:
+        if decision.next_offset == position:  # the log has it, although the leader rejected the fetch
             self._no_data_since = None  # the leader may have changed
             self._out_of_range_responses += 1
             if self._out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
@@ -350,8 +362,8 @@ class ReadReplica:
 
     def __init__(
         self,
-        connection: ConnectionSettings,
-        settings: FetchSettings,
+        connection_settings: ConnectionSettings,
+        fetch_settings: FetchSettings,
         partition: TopicPartition,
         topic_id: UUID | None,
         *,
@@ -361,29 +373,29 @@ class ReadReplica:
         self.on_leader = True  # only the leader decides on data loss
         self.broker: str | None = None  # ``host:port`` of the last fetch
         self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
-        self._leader_epoch = -1
-        self.connection = connection
-        self.settings = settings
-        self._cluster = ClusterClient(connection, retries=0, pool=pool)
+        self._leader_epoch = _UNKNOWN_LEADER_EPOCH
+        self.connection_settings = connection_settings
+        self.fetch_settings = fetch_settings
+        self._cluster = ClusterClient(connection_settings, retries=0, pool=pool)  # the caller retries
         self._partition = partition
         self._topic_id = topic_id
         # Possibly outdated: then the broker rejects the fetch because of its leader epoch or topic id.
         self._planned_leader = planned_leader
         if planned_leader is not None:
             self._cluster.raise_epoch_floor(partition, topic_id, planned_leader.epoch)
-        self._absence_check: AbsenceCheck | None = None  # the last one
-        self._channel: FetchChannel | None = None
+        self._absence_check: AbsenceCheck | None = None  # the last one; errors have the time that it still needs
+        self._channel: FetchChannel | None = None  # None: `send_fetch` connects
         self._in_flight_offset: int | None = None
-        self._preferred_replica: int | None = None
-        self._leader_only = not settings.client_rack
+        self._preferred_replica: int | None = None  # broker id, after the leader has chosen a replica (KIP-392)
+        self._leader_only = not fetch_settings.client_rack  # then the leader chooses no other replica
 
     def send_fetch(self, offset: int, max_bytes: int, deadline: Deadline, *, last_fetched_epoch: int = -1) -> None:
         """Send the fetch request for ``offset``, unless that request is already in flight."""
         if self._in_flight_offset == offset:
             return
-        if self._in_flight_offset is not None:
+        if self._in_flight_offset is not None:  # another fetch, whose response would arrive first
             self.release()
-        channel = self._channel or self._open(deadline)
+        channel = self._channel or self._open_channel(deadline)
         # A leader may wait for records for half of the remaining time, so that it responds before the deadline. A
         # follower learns the high watermark up to half a second late; it responds at once, and the leader is used.
         max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
@@ -416,7 +428,7 @@ class ReadReplica:
         return LeaderLogState(start, end, self._topic_id)
 
     def note_later_epoch(self, epoch: int, deadline: Deadline) -> None:
-        """Release the connection, and find the leader if a response has a later epoch (KIP-951) than the metadata."""
+        """Release the connection; if a response has a later epoch (KIP-951), no longer accept earlier leaders."""
         self.release()
         if epoch > self._leader_epoch:
             self._cluster.note_later_epochs({self._partition: epoch}, deadline)
@@ -452,8 +464,8 @@ class ReadReplica:
         if channel is not None:
             self._cluster.release(channel.connection)  # closes it if a response is still outstanding
 
-    def _open(self, deadline: Deadline) -> FetchChannel:
-        planned_leader, self._planned_leader = self._planned_leader, None
+    def _open_channel(self, deadline: Deadline) -> FetchChannel:
+        planned_leader, self._planned_leader = self._planned_leader, None  # used once: metadata is newer from then on
         if planned_leader is None:
             leader = self._refresh_metadata(deadline)
         else:
@@ -472,7 +484,7 @@ class ReadReplica:
                 topic=self._partition.topic,
                 topic_id=self._topic_id,
                 partition=self._partition.partition,
-                settings=self.settings,
+                settings=self.fetch_settings,
                 follow_rack=not self._leader_only,
             )
         except BaseException:
@@ -481,21 +493,22 @@ class ReadReplica:
         if planned_leader is not None and self._channel.version < FIRST_VERSION_WITH_TOPIC_IDS:
             # This Fetch version has no topic id to compare, but metadata has. Metadata may also name a later leader.
             self.release()
-            return self._open(deadline)
+            return self._open_channel(deadline)
         return self._channel
 
     def _refresh_metadata(self, deadline: Deadline) -> Node:
         """Return the leader; raise TopicNotFoundError if the partition is missing or was recreated since planning."""
         topic, partition = self._partition
         metadata = self._cluster.topics([topic], deadline=deadline).get(topic)
-        missing = topic_error(self._partition, self._topic_id, topic_report(-1, metadata))
+        missing = topic_error(self._partition, self._topic_id, topic_report(metadata))
         if missing is not None:
-            if self._absence_check is not None:
+            if self._absence_check is not None:  # the fetcher's deadline must not pass before the check ends
                 missing.confirmation_seconds = self._absence_check.confirmation_seconds
             raise missing
         leader = self._cluster.leaders([self._partition], deadline)[self._partition]
         if leader is None:
             error = error_for(ErrorCode.LEADER_NOT_AVAILABLE, "finding its leader", topic=topic, partition=partition)
+            # Longer while all leaders in metadata have lower epochs than before: the cluster may have lost its epochs.
             error.confirmation_seconds = self._cluster.confirmation_seconds(error)
             raise error
         self._leader_epoch = leader.epoch

@@ -26,7 +26,7 @@ from pyspark_kafka_direct.planning.loss_errors import missing_error, recreated_e
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, Node, TopicMetadata
     from pyspark_kafka_direct.client.connection import Connection
@@ -53,8 +53,8 @@ class FetcherManager:
         self._cluster = cluster
         self._system = cluster.pool.system
         self._fetch = fetch
-        self._partitions = partitions
-        self._on_fatal_error = on_fatal_error
+        self._partitions = partitions  # a live view: the consumer may add partitions
+        self._on_fatal_error = on_fatal_error  # without a partition if the error does not concern a single one
         self._background = background
         self._backoff = Backoff.of(cluster.settings)
         # The same for all partitions: partitions that back off together are then in one fetch, not in consecutive ones.
@@ -64,13 +64,15 @@ class FetcherManager:
         self._metadata_in_flight = False
         # As in Java's client, requests for metadata are at least retry.backoff.ms apart.
         self._metadata_max_age = max(cluster.settings.metadata_max_age_ms, cluster.settings.retry_backoff_ms) / 1000
-        self._checked_at = self._system.monotonic()  # which fetches are due
+        self._checked_at = self._system.monotonic()  # when `send_fetches` last looked which fetches are due
         self._refresh_at = self._checked_at + self._metadata_max_age
 
     def completed(self) -> Iterator[BrokerFetcher]:
         """Yield the fetchers whose responses can be handled now."""
-        for fetcher in list(self._fetchers.values()):
-            if fetcher.idle or not fetcher.can_collect:
+        for fetcher in list(self._fetchers.values()):  # a copy, because errors remove fetchers, here and in the caller
+            if fetcher.idle:
+                continue
+            if fetcher.has_undelivered_rows:  # a decoder has space for the records of one response
                 continue
             try:
                 complete = fetcher.read_available()
@@ -96,23 +98,14 @@ class FetcherManager:
             due_partitions = [
                 partition for partition in fetcher.partitions if not partition.paused and partition.next_fetch_at <= now
             ]
-            if not due_partitions:
-                continue
-            if fetcher.closed_by_broker:
-                fetcher.release()
-            if not fetcher.connected:
-                self._connect(fetcher)
-                continue
-            try:
-                fetcher.send_fetches(due_partitions)
-            except KafkaDirectError as error:
-                self.remove_fetcher(fetcher, error)
+            if due_partitions:
+                self._connect_or_send(fetcher, due_partitions)
 
     def wait(self, until: float, wakeup_fds: Collection[int]) -> None:
         """Wait for a response, a completed background task, a due fetch, ``until`` or a readable ``wakeup_fds``."""
         now = self._system.monotonic()
         waiting = [fetcher for fetcher in self._fetchers.values() if not fetcher.idle]
-        # A pause may have ended since ``send_fetches`` looked at the clock.
+        # ``send_fetches`` has handled pauses that ended before ``_checked_at``. If one has ended since, do not wait.
         wakeup_times = [until, *(fetcher.response_deadline for fetcher in waiting)]
         wakeup_times += [
             partition.next_fetch_at
@@ -127,7 +120,11 @@ class FetcherManager:
         descriptors = [self._background.fileno(), *wakeup_fds, *(fetcher.connection.fileno() for fetcher in waiting)]
         self._system.wait_readable(descriptors, max(min(wakeup_times) - now, 0.0))
 
-    def retry_later(self, partition: TopicPartitionState, error: KafkaDirectError | None = None) -> None:
+    def retry_later(
+        self,
+        partition: TopicPartitionState,
+        error: KafkaDirectError | None = None,  # a transient one, which the consumer then shows as being retried
+    ) -> None:
         """Retry a partition after a backoff that grows with its failed attempts."""
         pause = self._backoff.without_jitter(partition.failed_attempts) * self._jitter
         partition.failed_attempts += 1
@@ -140,9 +137,9 @@ class FetcherManager:
     ) -> None:
         """Assign a partition to the leader that a response named (KIP-951), else find it after a backoff."""
         self.unassign(partition)
-        partition.no_data_since = None
+        partition.no_data_since = None  # what the last leader did not return does not count
         node = None if current_leader is None else self._cluster.nodes.get(current_leader.leader_id)
-        if current_leader is None or node is None:
+        if current_leader is None or node is None:  # the response or the metadata does not have the leader
             self.retry_later(partition, error)
             return
         # If the epoch of the last leader is unknown, the broker may have named an older leader.
@@ -161,10 +158,10 @@ class FetcherManager:
         transient = isinstance(error, TransientBrokerError)
         for partition in fetcher.partitions:
             del self._assigned[partition]
-            partition.no_data_since = None
+            partition.no_data_since = None  # what the last leader did not return does not count
             self.retry_later(partition, error if transient else None)
         fetcher.partitions.clear()
-        if not transient:
+        if not transient:  # such as a broker that is too old, for `poll` to raise
             self._on_fatal_error(None, error)
 
     def unassign(self, partition: TopicPartitionState) -> None:
@@ -175,7 +172,7 @@ class FetcherManager:
 
     def assign_to_leader(self, partition: TopicPartitionState, topic: TopicMetadata | None) -> None:
         """Assign a partition to the leader in its topic's metadata; ``None`` is an unknown topic."""
-        error = topic_error(partition.tp, partition.topic_id, topic_report(-1, topic))
+        error = topic_error(partition.tp, partition.topic_id, topic_report(topic))
         if error is not None:
             self._check_absence(partition, error)
             return
@@ -244,13 +241,25 @@ class FetcherManager:
         partition.leader_epoch = epoch
         partition.needs_validation = True
 
+    def _connect_or_send(self, fetcher: BrokerFetcher, due_partitions: Sequence[TopicPartitionState]) -> None:
+        """Send a fetch request; without a connection, start to connect, and send it once that has succeeded."""
+        if fetcher.closed_by_broker:
+            fetcher.release()
+        if not fetcher.connected:
+            self._connect(fetcher)
+            return
+        try:
+            fetcher.send_fetches(due_partitions)
+        except KafkaDirectError as error:
+            self.remove_fetcher(fetcher, error)
+
     def _connect(self, fetcher: BrokerFetcher) -> None:
         fetcher.connecting = True
         deadline = self._cluster.deadline()
 
         def on_success(connection: Connection) -> None:
             fetcher.connecting = False
-            if self._fetchers.get(fetcher.node) is not fetcher:
+            if self._fetchers.get(fetcher.node) is not fetcher:  # it was removed meanwhile
                 self._cluster.release(connection)
                 return
             try:
@@ -293,10 +302,10 @@ class FetcherManager:
 
         def on_error(error: Exception) -> None:
             self._metadata_in_flight = False
-            self._handle_metadata_error(
-                as_kafka_error(error),
-                [partition for partition, seek_count in due_with_seek_counts if partition.seek_count == seek_count],
-            )
+            still_due = [
+                partition for partition, seek_count in due_with_seek_counts if partition.seek_count == seek_count
+            ]
+            self._handle_metadata_error(as_kafka_error(error), still_due)
 
         self._background.start(lambda: self._fetch_metadata(topic_names), on_success, on_error)
 
@@ -326,8 +335,8 @@ class FetcherManager:
         self._background.start(lambda: self._fetch_metadata(topic_names), on_success, on_error)
 
     def _has_moved(self, partition: TopicPartitionState, fetcher: BrokerFetcher, topic: TopicMetadata | None) -> bool:
-        if topic is None or topic_error(partition.tp, partition.topic_id, topic_report(-1, topic)) is not None:
-            return True
+        if topic is None or topic_error(partition.tp, partition.topic_id, topic_report(topic)) is not None:
+            return True  # so that the search for its leader finds out whether it is missing or recreated
         metadata = topic.partitions[partition.tp.partition]
         is_another_leader = metadata.leader not in (None, fetcher.node.id)
         is_outdated = metadata.leader_epoch < partition.leader_epoch  # the broker that responded lags behind
@@ -349,6 +358,7 @@ class FetcherManager:
                     self.retry_later(partition, error)
                 case Presence.ABSENT:
                     partition.absence_check = None
+                    # The first response may have had another topic id, but that topic is missing by now, too.
                     self._on_fatal_error(
                         partition, missing_error(tp) if isinstance(error, TopicRecreatedError) else error
                     )
@@ -365,5 +375,5 @@ class FetcherManager:
         transient = isinstance(error, TransientBrokerError)
         for partition in affected:
             self.retry_later(partition, error if transient else None)
-        if not transient:
+        if not transient:  # one error for all affected partitions: those of the topic, or of the whole request
             self._on_fatal_error(affected[0] if affected and error.topic is not None else None, error)

@@ -19,7 +19,7 @@ from pyspark_kafka_direct.planning.data_loss import (
 from pyspark_kafka_direct.planning.loss_errors import truncated_error, unproven_gap_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
 
 
-class _OutOfRangeFetch(NamedTuple):
+class _RejectedFetch(NamedTuple):
     """A fetch whose offset the leader rejected."""
 
     partition: TopicPartitionState
@@ -58,8 +58,8 @@ class OffsetFetcher:
         self._background = background
         self._fetcher_manager = fetcher_manager
         self._on_fatal_error = on_fatal_error
-        self._pending: list[_OutOfRangeFetch] = []
-        self._in_flight = False
+        self._pending: list[_RejectedFetch] = []  # until the next ListOffsets requests
+        self._in_flight = False  # whether a background task sends ListOffsets requests
 
     def check_out_of_range(
         self, partition: TopicPartitionState, error: KafkaDirectError, *, end_may_be_stale: bool
@@ -68,31 +68,27 @@ class OffsetFetcher:
         self._fetcher_manager.unassign(partition)
         partition.transient_error = error
         partition.check_in_flight = True
-        self._pending.append(_OutOfRangeFetch(partition, partition.seek_count, error, end_may_be_stale))
+        self._pending.append(_RejectedFetch(partition, partition.seek_count, error, end_may_be_stale))
 
     def send_list_offsets(self) -> None:
         """Request the log states of all partitions with a rejected fetch offset, in one background task."""
         if self._in_flight or not self._pending:
             return
-        out_of_range_fetches, self._pending = self._pending, []
+        rejected_fetches, self._pending = self._pending, []
         self._in_flight = True
 
         def on_success(states: _LogStates) -> None:
             self._in_flight = False
-            for rejected_fetch in out_of_range_fetches:
-                if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
-                    rejected_fetch.partition.check_in_flight = False
-                    self._decide(rejected_fetch, states)
+            for rejected_fetch in _end_checks(rejected_fetches):
+                self._decide(rejected_fetch, states)
 
         def on_error(error: Exception) -> None:
             self._in_flight = False
             kafka_error = as_kafka_error(error)
-            for rejected_fetch in out_of_range_fetches:
-                if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
-                    rejected_fetch.partition.check_in_flight = False
-                    self._fetcher_manager.on_check_failed(rejected_fetch.partition, kafka_error)
+            for rejected_fetch in _end_checks(rejected_fetches):
+                self._fetcher_manager.on_check_failed(rejected_fetch.partition, kafka_error)
 
-        self._background.start(lambda: self._fetch_log_states(out_of_range_fetches), on_success, on_error)
+        self._background.start(lambda: self._fetch_log_states(rejected_fetches), on_success, on_error)
 
     def check_truncation(self, partition: TopicPartitionState, truncated_to: int) -> None:
         """Raise a truncation that the leader reported, unless other brokers report a later leader."""
@@ -123,7 +119,7 @@ class OffsetFetcher:
         def request() -> GapDecision:
             decision = evaluate_gap(position, self._cluster.local_log_start(tp), no_data_seconds)
             if decision is not GapDecision.RETRY:
-                self._cluster.check_leader(tp, topic_id, epoch)
+                self._cluster.check_leader(tp, topic_id, epoch)  # raises if only a deposed leader lacks the records
             return decision
 
         def decide(decision: GapDecision) -> None:
@@ -137,29 +133,31 @@ class OffsetFetcher:
 
         self._fetcher_manager.check_in_background(partition, gap.error, request, decide)
 
-    def _fetch_log_states(self, out_of_range_fetches: Sequence[_OutOfRangeFetch]) -> _LogStates:
+    def _fetch_log_states(self, rejected_fetches: Sequence[_RejectedFetch]) -> _LogStates:
         deadline = self._cluster.deadline()
-        partitions = [rejected_fetch.partition for rejected_fetch in out_of_range_fetches]
+        partitions = [rejected_fetch.partition for rejected_fetch in rejected_fetches]
         names = {partition.tp.topic for partition in partitions}
         topics = self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0))
         existing = [
             partition.tp
             for partition in partitions
-            if topic_error(partition.tp, partition.topic_id, topic_report(-1, topics.get(partition.tp.topic))) is None
+            if topic_error(partition.tp, partition.topic_id, topic_report(topics.get(partition.tp.topic))) is None
         ]
         bounds = self._cluster.log_bounds(existing, deadline)
-        return _LogStates(topics, {tp: LeaderLogState(*bounds[tp]) for tp in existing})
+        return _LogStates(topics, {tp: LeaderLogState(start, end) for tp, (start, end) in bounds.items()})
 
-    def _decide(self, rejected_fetch: _OutOfRangeFetch, states: _LogStates) -> None:
+    def _decide(self, rejected_fetch: _RejectedFetch, states: _LogStates) -> None:
         """Raise a loss, or fetch again if the log contains the offset."""
         partition = rejected_fetch.partition
         log = states.logs.get(partition.tp)
-        if log is None:
+        if log is None:  # missing or recreated, which `assign_to_leader` starts to check
             self._fetcher_manager.assign_to_leader(partition, states.topics.get(partition.tp.topic))
             return
         position = partition.fetch_offset
         if log.is_end_unconfirmed(
-            position, end_may_be_stale=rejected_fetch.end_may_be_stale, responses=partition.stale_end_responses
+            needed_end=position,
+            end_may_be_stale=rejected_fetch.end_may_be_stale,
+            responses=partition.stale_end_responses,
         ):
             partition.stale_end_responses += 1
             self._fetcher_manager.retry_later(partition, rejected_fetch.error)
@@ -168,7 +166,16 @@ class OffsetFetcher:
         if loss_error is not None:
             self._on_fatal_error(partition, loss_error)
             return
+        # The log has the offset, although the leader rejected it.
         partition.out_of_range_responses += 1
         if partition.out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
             partition.last_fetched_epoch = UNKNOWN_EPOCH
         self._fetcher_manager.retry_later(partition, rejected_fetch.error)
+
+
+def _end_checks(rejected_fetches: Sequence[_RejectedFetch]) -> Iterator[_RejectedFetch]:
+    """End the checks of the partitions, and yield those without a ``seek`` since, which made the others obsolete."""
+    for rejected_fetch in rejected_fetches:
+        if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
+            rejected_fetch.partition.check_in_flight = False
+            yield rejected_fetch

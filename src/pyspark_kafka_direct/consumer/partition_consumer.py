@@ -79,12 +79,18 @@ class PartitionConsumer:
         last_epochs: Mapping[TopicPartition, int] | None = None,  # leader epochs of the batches before the offsets
     ) -> None:
         self._system = cluster.pool.system
-        self._process = os.getpid()
+        self._process_id = os.getpid()  # a child process does not use the consumer
         self._read_committed = fetch.isolation_level == "read_committed"
         self._max_bytes = max_bytes
+        # All decoders together retain about fetch.max.bytes.
         max_retained_bytes = max(fetch.fetch_max_bytes // max(len(starts), 1), 1 << 16)
         self._decode_options = DecodeOptions(
-            tuple(columns), fetch.check_crcs, max_rows, max_bytes, max_batch_bytes, max_retained_bytes
+            columns=tuple(columns),
+            check_crcs=fetch.check_crcs,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            max_batch_bytes=max_batch_bytes,
+            max_retained_bytes=max_retained_bytes,
         )
         self._partitions: dict[TopicPartition, TopicPartitionState] = {}
         self.assign(starts, topic_ids)
@@ -96,8 +102,9 @@ class PartitionConsumer:
         )
         self._offset_fetcher = OffsetFetcher(cluster, self._background, self._fetcher_manager, self._on_fatal_error)
         self._ready: deque[TopicPartitionState] = deque()  # with fetched records to decode
+        # For `poll` to raise, one each time; None: an error that does not concern a single partition.
         self._pending_errors: dict[TopicPartitionState | None, Exception] = {}
-        self._position_moved = False
+        self._position_moved = False  # whether a gap was skipped since the last rows were collected
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -175,7 +182,7 @@ class PartitionConsumer:
         """Release the connections, without waiting."""
         if not self._closed:
             self._closed = True
-            if self._process == os.getpid():
+            if self._process_id == os.getpid():
                 self._background.close()
                 self._fetcher_manager.close()
             else:
@@ -191,12 +198,13 @@ class PartitionConsumer:
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("the consumer is closed")
-        if self._process != os.getpid():
+        if self._process_id != os.getpid():
             raise RuntimeError("the consumer belongs to the parent process")
 
     def _raise_pending_error(self) -> None:
-        for partition in self._pending_errors:
-            raise self._pending_errors.pop(partition)
+        if self._pending_errors:
+            oldest = next(iter(self._pending_errors))
+            raise self._pending_errors.pop(oldest)
 
     def _on_fatal_error(self, partition: TopicPartitionState | None, error: Exception) -> None:
         """Store an error for ``poll`` to raise; records of the partition that were not returned are fetched again."""
@@ -217,7 +225,7 @@ class PartitionConsumer:
         polled: list[PolledBatch] = []
         paused: list[TopicPartitionState] = []
         total_bytes = 0
-        moved, self._position_moved = self._position_moved, False  # set when a gap was skipped
+        moved, self._position_moved = self._position_moved, False
         while self._ready and total_bytes < self._max_bytes:
             partition = self._ready.popleft()
             if partition.drained:
@@ -235,7 +243,7 @@ class PartitionConsumer:
             if rows is not None:
                 polled.append(PolledBatch(partition.tp, rows))
                 total_bytes += rows.get_total_buffer_size()
-                self._ready.append(partition)
+                self._ready.append(partition)  # last, so that all partitions get their turn
         self._ready.extend(paused)
         return polled, moved
 
@@ -251,7 +259,8 @@ class PartitionConsumer:
         for sent in in_flight:
             partition = sent.partition
             fetched = response.partition(partition.tp)
-            had_space, has_space = has_space, has_space and not fetched.records
+            had_space = has_space
+            has_space = had_space and not fetched.records
             if sent.is_stale or not fetcher.has_partition(partition):
                 continue
             if is_empty_at_end(sent.offset, fetched, read_committed=self._read_committed):
@@ -278,9 +287,9 @@ class PartitionConsumer:
         """Act on the response for one partition if it contains an error or no complete record batch."""
         partition = sent.partition
         context = FetchContext(
-            partition.tp,
-            sent.offset,
-            str(fetcher.node),
+            partition=partition.tp,
+            position=sent.offset,
+            broker=str(fetcher.node),
             on_leader=True,
             read_committed=self._read_committed,
             sent_last_epoch=sent.sent_last_epoch,
@@ -290,13 +299,14 @@ class PartitionConsumer:
             case None:
                 partition.on_fetch_success()
             case RetryFetch(error, throttled=True):
+                # Without a backoff, because the broker delays its next response.
                 partition.transient_error = error
-                partition.no_data_since = None  # it is no evidence of a gap
+                partition.no_data_since = None  # a throttled response is no evidence of a gap
             case RetryFetch(error, refresh_metadata=True):
                 self._fetcher_manager.on_leader_moved(partition, error, fetched.current_leader)
             case RetryFetch(error):
                 self._fetcher_manager.retry_later(partition, error)
-            case UsePreferredReplica():
+            case UsePreferredReplica():  # not expected, because the requests have no rack
                 self._fetcher_manager.retry_later(
                     partition, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching", **context.error_context)
                 )

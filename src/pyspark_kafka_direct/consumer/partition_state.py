@@ -57,7 +57,7 @@ class TopicPartitionState:
         self.epochs = EpochHistory()  # of the records that were read
         self.truncated_to: int | None = None  # of the last truncation that was raised, until the next seek
         self._decode_options = decode_options
-        self.reset_position(offset)
+        self.reset_position(offset)  # sets the position, the decoder, and what the last fetches have shown
         self._make_decoder()  # validates the options and does the slow imports before any records arrive
 
     def reset_position(self, offset: int) -> None:
@@ -70,7 +70,7 @@ class TopicPartitionState:
         self.stale_end_responses = 0  # in a row: a broker before Kafka 2.2 returned an end before the position
         self.no_data_since: float | None = None  # when the leader first returned nothing below its high watermark
         self._decoder: RecordDecoder | None = None
-        self._has_undecoded = False
+        self._has_undecoded = False  # whether the decoder still has to return rows of the last response
         self._max_fed_bytes = 0
 
     def set_last_epoch(self, epoch: int) -> None:
@@ -80,7 +80,7 @@ class TopicPartitionState:
 
     def seek(self, offset: int) -> None:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""
-        was_read = offset <= self.fetch_offset
+        was_read = offset <= self.fetch_offset  # then the epoch of the records before it is known
         self.reset_position(offset)
         # Records before an offset behind a truncation differ, for example those before the log start. They are not
         # compared again, because the leader would report the same truncation.
@@ -90,13 +90,14 @@ class TopicPartitionState:
         if was_read:
             self.last_fetched_epoch = self.epochs.last
         self.seek_count += 1
+        # Checks, errors and the backoff concerned the old position.
         self.check_in_flight = False
         self.absence_check = None
         self.needs_validation = False
         self.transient_error = None
         self.failed_attempts = 0
         self.next_fetch_at = 0.0
-        if self.new_topic_id is not None:
+        if self.new_topic_id is not None:  # the offset is one of the new topic
             self.topic_id, self.new_topic_id = self.new_topic_id, None
 
     def skip_to(self, offset: int) -> None:
@@ -106,11 +107,12 @@ class TopicPartitionState:
 
     def discard_fetched(self) -> None:
         """Discard the records that were fetched but not returned; they are fetched again."""
-        last_fetched_epoch = self.last_returned_epoch
+        last_returned_epoch = self.last_returned_epoch
         served_by_leader, out_of_range_responses = self.served_by_leader, self.out_of_range_responses
         self.reset_position(self.position)
         self.epochs.truncate(self.position)
-        self.last_fetched_epoch, self.served_by_leader = last_fetched_epoch, served_by_leader
+        # The position remains the same, and so does what is known about the log there.
+        self.last_fetched_epoch, self.served_by_leader = last_returned_epoch, served_by_leader
         self.out_of_range_responses = out_of_range_responses
 
     @property
@@ -130,10 +132,11 @@ class TopicPartitionState:
         decoder.feed(records, [AbortedTransaction(*entry) for entry in fetched.aborted])
         self._decoder, self._has_undecoded = decoder, True
         self._max_fed_bytes = max(self._max_fed_bytes, len(records))
-        if decoder.next_offset <= self.fetch_offset:
+        if decoder.next_offset <= self.fetch_offset:  # no complete record batch
             self._finish_decoding()
             return False
         self.last_fetched_epoch = scan_leader_epoch(records)
+        # Epochs only grow within a log: if that of the last batch is known, no other batch begins a new one.
         if self.last_fetched_epoch != self.epochs.last:
             self.epochs.add_batches(records, self.fetch_offset)
         self.fetch_offset = decoder.next_offset
@@ -165,6 +168,7 @@ class TopicPartitionState:
         self.no_data_since = None
 
     def _finish_decoding(self) -> None:
+        """Mark the fetched records as returned, and release the decoder if a large response has filled its memory."""
         self._has_undecoded = False
         if self._max_fed_bytes > self._decode_options.max_retained_bytes:
             self._decoder, self._max_fed_bytes = None, 0

@@ -61,7 +61,7 @@ def read_range(
                     yield batch
     finally:
         replica.release()
-        handler.close()
+        handler.count_decoded()
         counts.total_seconds = pool.system.monotonic() - started
         _log.info("%s [%d, %d): %s", offsets.topic_partition, offsets.from_offset, offsets.until_offset, counts)
 
@@ -84,11 +84,12 @@ class _DecodingHandler:
     def skip_to(self, offset: int) -> None:
         # A new decoder starts exactly at the offset. The batch there may begin with earlier records: DeleteRecords
         # moves the log start, but does not change batches.
-        self.close()
+        self.count_decoded()
         self._decoder = self._new_decoder(from_offset=offset)
 
     def read(self) -> pa.RecordBatch | None:
         return self._decoder.read()
 
-    def close(self) -> None:
+    def count_decoded(self) -> None:
+        """Add what the current decoder has counted to the counts of the range."""
         self._counts.add_decoded(self._decoder.counts)

@@ -59,22 +59,22 @@ class Broker:
 
 def test_the_example_of_rfc_7677() -> None:
     scram = client()
-    assert scram.first() == f"n,,n=user,r={NONCE}".encode()
-    assert scram.final(SERVER_FIRST) == CLIENT_FINAL
+    assert scram.first_message() == f"n,,n=user,r={NONCE}".encode()
+    assert scram.final_message(SERVER_FIRST) == CLIENT_FINAL
     scram.verify(SERVER_FINAL)
 
 
 def test_user_names_are_escaped() -> None:
-    assert client("a=b,c").first() == f"n,,n=a=3Db=2Cc,r={NONCE}".encode()
-    assert client("żółw").first() == f"n,,n=żółw,r={NONCE}".encode()
+    assert client("a=b,c").first_message() == f"n,,n=a=3Db=2Cc,r={NONCE}".encode()
+    assert client("żółw").first_message() == f"n,,n=żółw,r={NONCE}".encode()
 
 
 def test_a_delegation_token_is_marked() -> None:
-    assert client(delegation_token=True).first() == f"n,,n=user,r={NONCE},tokenauth=true".encode()
+    assert client(delegation_token=True).first_message() == f"n,,n=user,r={NONCE},tokenauth=true".encode()
 
 
 def test_nonces_are_unique_and_have_no_comma() -> None:
-    first_messages = [ScramClient("SCRAM-SHA-512", "u", Secret("p"), SYSTEM.nonce()).first() for _ in range(20)]
+    first_messages = [ScramClient("SCRAM-SHA-512", "u", Secret("p"), SYSTEM.nonce()).first_message() for _ in range(20)]
     assert len(set(first_messages)) == 20
     assert all(first.count(b",") == 3 for first in first_messages)
 
@@ -88,18 +88,18 @@ def test_nonces_are_unique_and_have_no_comma() -> None:
 def test_any_user_and_password(mechanism: str, username: str, password: str) -> None:
     scram = ScramClient(mechanism, username, Secret(password), SYSTEM.nonce())
     broker = Broker(mechanism.removeprefix("SCRAM-").replace("-", "").lower(), password)
-    scram.verify(broker.finish(scram.final(broker.respond(scram.first()))))
+    scram.verify(broker.finish(scram.final_message(broker.respond(scram.first_message()))))
 
 
 def test_wrong_password_is_rejected_by_the_broker() -> None:
     scram, broker = client(), Broker("sha256", "another")
     with pytest.raises(ScramError, match="it returned invalid-proof"):
-        scram.verify(broker.finish(scram.final(broker.respond(scram.first()))))
+        scram.verify(broker.finish(scram.final_message(broker.respond(scram.first_message()))))
 
 
 def test_broker_without_the_password_is_detected() -> None:
     scram, impostor = client(), Broker("sha256", "guessed")
-    scram.final(impostor.respond(scram.first()))
+    scram.final_message(impostor.respond(scram.first_message()))
     # It cannot check the proof, but claims success.
     with pytest.raises(ScramError, match="signature is wrong"):
         scram.verify(b"v=" + base64.b64encode(bytes(32)))
@@ -130,13 +130,13 @@ def test_signature_before_the_proof_is_rejected() -> None:
 )
 def test_invalid_first_messages(server_first: bytes, message: str) -> None:
     with pytest.raises(ScramError, match=message):
-        client().final(server_first)
+        client().final_message(server_first)
 
 
 @pytest.mark.parametrize("server_final", [b"", b"v", b"v=!", b"x=1", b"\xff"])
 def test_invalid_final_messages(server_final: bytes) -> None:
     scram = client()
-    scram.final(SERVER_FIRST)
+    scram.final_message(SERVER_FIRST)
     with pytest.raises(ScramError):
         scram.verify(server_final)
 
@@ -145,6 +145,6 @@ def test_invalid_final_messages(server_final: bytes) -> None:
 def test_random_bytes_are_rejected(message: bytes) -> None:
     scram = client()
     with pytest.raises(ScramError):
-        scram.final(message)
+        scram.final_message(message)
     with pytest.raises(ScramError):
         scram.verify(message)

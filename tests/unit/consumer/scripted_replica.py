@@ -58,8 +58,8 @@ def records(first: int, until: int, *, epoch: int = 3, **fields: Any) -> FetchRe
 class ScriptedReplica:
     """Records calls, and returns the scripted responses, or raises the scripted errors, in order."""
 
-    connection: ConnectionSettings
-    settings: FetchSettings
+    connection_settings: ConnectionSettings
+    fetch_settings: FetchSettings
 
     def __init__(self, *script: FetchResponsePartition | Exception) -> None:
         self.on_leader = True
@@ -144,7 +144,7 @@ def count(
     config = task_settings(
         *parse_client_params(quick_retries | settings), poll_timeout=poll_timeout, fail_on_data_loss=fail
     )
-    replica.connection, replica.settings = config  # of a `ReadReplica`
+    replica.connection_settings, replica.fetch_settings = config
     fetcher = Fetcher(
         RangeTask(OFFSETS, TOPIC_ID),
         cast("ReadReplica", replica),

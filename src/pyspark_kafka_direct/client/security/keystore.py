@@ -90,7 +90,7 @@ def load_client_certificate(tls: TlsSettings) -> ClientCertificate | None:
     elif tls.key_location is not None:
         key_option = f"{tls.prefix}ssl.key.location"
         key = _decode(_read_file(tls.key_location, key_option, f"{tls.prefix}ssl.keystore.key"))
-    else:
+    else:  # one PEM has both
         key_option, key = chain_option, chain
     pem = _certificates_from_pem(chain, chain_option) + _private_key_from_pem(key, key_option)
     return ClientCertificate(pem.encode(), tls.key_password, key_option, f"{tls.prefix}ssl.key.password")

@@ -60,8 +60,8 @@ class _CachedTokenSource:
         self._system = system
         self._lock = system.lock()
         self._cached: OAuthBearerToken | None = None
-        self._refresh_at = 0.0
-        self._abandoned_request: _TokenRequest | None = None
+        self._refresh_at = 0.0  # seconds since 1970
+        self._abandoned_request: _TokenRequest | None = None  # still runs, after its caller's deadline
 
     def token(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
         if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
@@ -70,6 +70,7 @@ class _CachedTokenSource:
             if self._cached is None or self._system.wall_time() >= self._refresh_at:
                 self._cached = self._request(deadline, broker)
                 now = self._system.wall_time()
+                # A token without an expiry time is requested each time.
                 lifetime = 0.0 if self._cached.expires_at is None else self._cached.expires_at - now
                 self._refresh_at = now + max(lifetime, 0.0) * _REFRESH_FRACTION
             return self._cached
@@ -77,20 +78,7 @@ class _CachedTokenSource:
             self._lock.release()
 
     def _request(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
-        # User code and name servers have no deadline, so they run in a thread that is abandoned if it takes too long.
-        # The next request receives its token, or starts another thread once the first is assumed to hang.
-        result: OAuthBearerToken | BaseException | None = None
-        if (abandoned_request := self._abandoned_request) is not None:
-            result = abandoned_request.wait(deadline)
-            if result is None and not abandoned_request.is_assumed_to_hang():
-                raise self._timeout_error(broker)
-            self._abandoned_request = None
-        if not isinstance(result, OAuthBearerToken):
-            request = _TokenRequest(self._fetch, deadline, self._system)
-            result = request.wait(deadline)
-            if result is None:
-                self._abandoned_request = request
-                raise self._timeout_error(broker)
+        result = self._wait_for_result(deadline, broker)
         if isinstance(result, AuthenticationError) and deadline.expired:
             raise self._timeout_error(broker) from result  # the retrieval uses the same deadline
         match result:
@@ -98,7 +86,7 @@ class _CachedTokenSource:
                 return token
             case OptionError() as error:
                 raise error
-            case KafkaDirectError() as error:
+            case KafkaDirectError() as error:  # a copy for this broker, because several connections may get the error
                 raise type(error)(error.message, broker=broker) from error.__cause__
             case Exception() as error:
                 # The message of a foreign exception may have secrets, so only its type is shown.
@@ -110,6 +98,23 @@ class _CachedTokenSource:
             case other:  # KeyboardInterrupt or SystemExit
                 raise other
 
+    def _wait_for_result(self, deadline: Deadline, broker: str) -> OAuthBearerToken | BaseException:
+        # User code and name servers have no deadline, so they run in a thread that is abandoned if it takes too long.
+        # The next request receives its token, or starts another thread once the first is assumed to hang.
+        result: OAuthBearerToken | BaseException | None = None
+        if (abandoned_request := self._abandoned_request) is not None:
+            result = abandoned_request.wait(deadline)
+            if result is None and not abandoned_request.is_assumed_to_hang():
+                raise self._timeout_error(broker)
+            self._abandoned_request = None
+        if not isinstance(result, OAuthBearerToken):  # no abandoned request, or it failed, or is assumed to hang
+            request = _TokenRequest(self._fetch, deadline, self._system)
+            result = request.wait(deadline)
+            if result is None:
+                self._abandoned_request = request
+                raise self._timeout_error(broker)
+        return result
+
     def _timeout_error(self, broker: str) -> BrokerTimeoutError:
         return BrokerTimeoutError(
             f"{self._source_name} returned no token in time; the limit is kafka.socket.connection.setup.timeout.ms.",
@@ -118,6 +123,8 @@ class _CachedTokenSource:
 
 
 class _TokenRequest:
+    """A request for a token in a thread of its own, started at once."""
+
     def __init__(self, fetch: Callable[[Deadline], OAuthBearerToken], deadline: Deadline, system: System) -> None:
         self._fetch = fetch
         self._deadline = deadline

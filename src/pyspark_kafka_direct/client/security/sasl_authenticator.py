@@ -88,6 +88,8 @@ def authenticate(connection: SaslConnection, deadline: Deadline) -> float | None
 
 
 class _SaslExchange:
+    """The messages of one login: ``handshake``, then the method of the mechanism."""
+
     def __init__(
         self, connection: SaslConnection, sasl: SaslSettings, deadline: Deadline, token: OAuthBearerToken | None
     ) -> None:
@@ -95,7 +97,7 @@ class _SaslExchange:
         self._sasl = sasl
         self._deadline = deadline
         self._token = token
-        self.session_lifetime: float | None = None  # seconds; None: unlimited
+        self.session_lifetime: float | None = None  # seconds, from the last response; None: unlimited
 
     def handshake(self) -> None:
         mechanism = self._sasl.mechanism
@@ -128,8 +130,8 @@ class _SaslExchange:
         token = sasl.delegation_token
         client = ScramClient(sasl.mechanism, sasl.username, sasl.password, nonce, delegation_token=token)
         try:
-            server_first = self._send(client.first())
-            server_final = self._send(client.final(server_first))
+            server_first = self._send(client.first_message())
+            server_final = self._send(client.final_message(server_first))
             client.verify(server_final)
         except ScramError as error:
             raise self._error(f"Authentication with {sasl.mechanism} failed because of the broker: {error}.") from None
@@ -145,7 +147,7 @@ class _SaslExchange:
             reason = _oauth_error_status(server_message)
             try:
                 self._send(b"\x01")
-            except AuthenticationError as error:
+            except AuthenticationError as error:  # the expected response, with an error code
                 raise self._error(self._rejection_message(reason or error.message)) from None
             raise self._error(self._rejection_message(reason))
 
@@ -214,7 +216,7 @@ class ScramError(Exception):
 
 
 class ScramClient:
-    """One authentication: ``first()``, then ``final(server_first)``, then ``verify(server_final)``."""
+    """One authentication: ``first_message``, then ``final_message``, then ``verify``."""
 
     def __init__(
         self,
@@ -230,32 +232,21 @@ class ScramClient:
         self._nonce = nonce.encode()
         user = username.replace("=", "=3D").replace(",", "=2C").encode()
         self._first = b"n=" + user + b",r=" + self._nonce + (b",tokenauth=true" if delegation_token else b"")
-        self._server_signature = b""
+        self._expected_signature = b""  # of the broker; `final_message` computes it, and `verify` compares it
 
-    def first(self) -> bytes:
-        """Return the client's first message."""
+    def first_message(self) -> bytes:
         return b"n,," + self._first
 
-    def final(self, server_first: bytes) -> bytes:
-        """Return the client's final message, with the proof."""
-        match = _SERVER_FIRST.fullmatch(server_first)
-        if match is None:
-            raise ScramError(_server_error(server_first) or "its first message is malformed")
-        nonce, iterations = match["nonce"], int(match["iterations"])
-        if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramError("its nonce does not continue this client's")
-        if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
-            raise ScramError(
-                f"it requests {iterations} iterations; {_MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted"
-            )
+    def final_message(self, server_first: bytes) -> bytes:
+        """Return the client's final message, with the proof, and compute the signature that ``verify`` expects."""
+        nonce, salt, iterations = self._parse_server_first(server_first)
         without_proof = b"c=biws,r=" + nonce  # biws is "n,," in base64
         auth_message = b",".join((self._first, server_first, without_proof))
-        password = self._password.reveal().encode()
-        salted_password = hashlib.pbkdf2_hmac(self._hash, password, _unbase64(match["salt"]), iterations)
+        salted_password = hashlib.pbkdf2_hmac(self._hash, self._password.reveal().encode(), salt, iterations)
         client_key = self._hmac(salted_password, b"Client Key")
         stored_key = hashlib.new(self._hash, client_key).digest()
         proof = bytes(a ^ b for a, b in zip(client_key, self._hmac(stored_key, auth_message), strict=True))
-        self._server_signature = self._hmac(self._hmac(salted_password, b"Server Key"), auth_message)
+        self._expected_signature = self._hmac(self._hmac(salted_password, b"Server Key"), auth_message)
         return without_proof + b",p=" + base64.b64encode(proof)
 
     def verify(self, server_final: bytes) -> None:
@@ -263,8 +254,24 @@ class ScramClient:
         match = _SERVER_FINAL.fullmatch(server_final)
         if match is None:
             raise ScramError(_server_error(server_final) or "its final message is malformed")
-        if not self._server_signature or not hmac.compare_digest(_unbase64(match["signature"]), self._server_signature):
+        signature = _unbase64(match["signature"])
+        # Before the final message nothing is expected yet, and an empty signature must not match that.
+        if not self._expected_signature or not hmac.compare_digest(signature, self._expected_signature):
             raise ScramError("its signature is wrong: it does not know the password, so it may be an impostor")
+
+    def _parse_server_first(self, message: bytes) -> tuple[bytes, bytes, int]:
+        """Return nonce, salt and number of iterations; raise if an impostor of the broker may have chosen them."""
+        match = _SERVER_FIRST.fullmatch(message)
+        if match is None:
+            raise ScramError(_server_error(message) or "its first message is malformed")
+        nonce, iterations = match["nonce"], int(match["iterations"])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise ScramError("its nonce does not continue this client's")
+        if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
+            raise ScramError(
+                f"it requests {iterations} iterations; {_MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted"
+            )
+        return nonce, _unbase64(match["salt"]), iterations
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)

@@ -68,7 +68,7 @@ _CONNECTION_CLOSED_REASONS: Final = ("UNEXPECTED_EOF", "Closed before TLS handsh
 def wrap_socket(sock: socket.socket, settings: ConnectionSettings, host: str, deadline: Deadline) -> ssl.SSLSocket:
     """Perform the TLS handshake over a connected socket, which is closed on errors."""
     broker = _peer_address(sock, host)
-    socket_to_close: socket.socket = sock
+    socket_to_close: socket.socket = sock  # later the TLS socket, which then owns the descriptor
     try:
         context = tls_context(settings.security.tls or TlsSettings())
         seconds = deadline.remaining()

@@ -46,6 +46,8 @@ def url_token_retriever(oauth: OAuthSettings) -> Callable[[Deadline], OAuthBeare
 
 
 class _TokenEndpoint:
+    """Requests tokens from one URL."""
+
     def __init__(self, oauth: OAuthSettings, url: str) -> None:
         self._oauth = oauth
         self._url = url
@@ -65,7 +67,7 @@ class _TokenEndpoint:
             try:
                 response_body = self._post(total_deadline)
             except urllib.error.HTTPError as error:
-                with error:
+                with error:  # closes the response
                     if is_last_attempt or (error.code < 500 and error.code != 429):
                         raise self._http_error(error) from None
             except OSError as error:
@@ -73,7 +75,7 @@ class _TokenEndpoint:
                 if (
                     is_last_attempt
                     or attempt + 1 == _MAX_CONNECT_ATTEMPTS
-                    or isinstance(reason, ssl.SSLCertVerificationError)
+                    or isinstance(reason, ssl.SSLCertVerificationError)  # remains invalid
                 ):
                     raise self._error(self._failure_description(reason)) from None
             except http.client.HTTPException as error:
