@@ -1,5 +1,8 @@
 """Compiles schemas to readers (a broker's bytes to named tuples) and writers (values by field name to bytes).
 
+A struct has a sequence of fields. In flexible versions a buffer follows with the tagged fields that do not have their
+defaults.
+
 A reader takes the bytes, a position and an output list. It appends the value to the list and returns the next position.
 One ``struct`` call reads adjacent fields of fixed size. The bytes are untrusted: a length is compared with the
 remaining bytes before anything is allocated, a varint has at most five bytes, and null requires a version that allows
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     Buffer: TypeAlias = bytes | memoryview
     Reader: TypeAlias = Callable[[Buffer, int, list[Any]], int]
     Writer: TypeAlias = Callable[[bytearray, Any], None]
-    _FieldKind: TypeAlias = Literal["fixed size", "variable size", "not sent"]
+    # "not in sequence": a tagged field, or one that the version lacks
+    _FieldKind: TypeAlias = Literal["fixed size", "variable size", "not in sequence"]
 
 FIXED_FORMATS: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 _INT32 = struct.Struct(">i")
@@ -60,19 +64,22 @@ def compile_reader(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
 
 
 def min_size(field_type: StructSpec | ArrayType | Primitive, version: int, *, flexible: bool) -> int:
+    """Return the size of the smallest value, in bytes; it limits the count of an array's elements."""
     if isinstance(field_type, StructSpec):
-        fields = (field for field in field_type.fields if _is_untagged(field, version))
-        return sum(min_size(field.type, version, flexible=flexible) for field in fields) + flexible
+        fields = (field for field in field_type.fields if _is_in_sequence(field, version))
+        tag_buffer_size = 1 if flexible else 0
+        return sum(min_size(field.type, version, flexible=flexible) for field in fields) + tag_buffer_size
     if isinstance(field_type, ArrayType):
-        return 1 if flexible else 4
+        return 1 if flexible else 4  # the count
     if field_type in FIXED_FORMATS:
         return struct.calcsize(f">{FIXED_FORMATS[field_type]}")
     if field_type == "uuid":
         return 16
-    return 1 if flexible else 2 if field_type == "string" else 4
+    return 1 if flexible else 2 if field_type == "string" else 4  # the length
 
 
-def _is_untagged(field: FieldSpec, version: int) -> bool:
+def _is_in_sequence(field: FieldSpec, version: int) -> bool:
+    """Return whether the version has the field, and not as a tagged one."""
     return field.versions.has(version) and field.tag is None
 
 
@@ -80,8 +87,8 @@ def _field_groups(struct_spec: StructSpec, version: int) -> Iterator[tuple[_Fiel
     """Group adjacent fields of one kind: those of fixed size are read and written by one call."""
 
     def kind_of(field: FieldSpec) -> _FieldKind:
-        if not _is_untagged(field, version):
-            return "not sent"
+        if not _is_in_sequence(field, version):
+            return "not in sequence"
         return "fixed size" if field.type in FIXED_FORMATS else "variable size"
 
     return ((kind, list(fields)) for kind, fields in itertools.groupby(struct_spec.fields, kind_of))
@@ -92,12 +99,13 @@ def _fixed_size_layout(fields: Iterable[FieldSpec]) -> struct.Struct:
 
 
 def _field_readers(struct_spec: StructSpec, version: int, flexible: bool) -> list[Reader]:
-    """Return readers for all fields of a struct; fields that the version lacks get their defaults."""
+    """Return readers for all fields of a struct; those not in sequence get their defaults."""
     field_readers: list[Reader] = []
     for kind, fields in _field_groups(struct_spec, version):
         if kind == "fixed size":
             field_readers.append(_fixed_size_reader(_fixed_size_layout(fields)))
-        elif kind == "not sent":
+        elif kind == "not in sequence":
+            # If tagged fields follow in the bytes, `_tagged_fields_reader` replaces these values.
             field_readers.append(_default_reader([field.default for field in fields]))
         else:
             field_readers += [_field_reader(field, version, flexible) for field in fields]
@@ -148,7 +156,7 @@ def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[Buffer, int
 
     def read_compact(data: Buffer, position: int) -> tuple[int, int]:
         size = data[position]
-        if size < 0x80:
+        if size < 0x80:  # a varint of one byte, as most sizes
             return size - 1, position + 1
         size, position = read_unsigned_varint(data, position)
         return size - 1, position
@@ -160,7 +168,7 @@ def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[Buffer, int
 
 
 def _length_prefixed_reader(flexible: bool, nullable: bool, name: str, primitive: Primitive) -> Reader:
-    """Return the reader of STRING, BYTES, RECORDS and their compact forms; records are a part of the data."""
+    """Return the reader of STRING, BYTES, RECORDS and their compact forms; records are not copied."""
     is_string, is_bytes = primitive == "string", primitive == "bytes"
     read_size = _size_reader(_INT16 if is_string else _INT32, flexible)
 
@@ -190,7 +198,7 @@ def _array_reader(
     read_element = (
         compile_reader(element_type, version, flexible=flexible)
         if isinstance(element_type, StructSpec)
-        else _primitive_reader(element_type, flexible, False, name)
+        else _primitive_reader(element_type, flexible, nullable=False, name=name)
     )
 
     def read(data: Buffer, position: int, output: list[Any]) -> int:
@@ -217,12 +225,12 @@ def _number_array_reader(
     name: str,
 ) -> Reader:
     """Return the reader of a number array; layouts of short ones are precompiled, since replicas are few."""
-    layouts = [struct.Struct(f">{count}{number_format}").unpack_from for count in range(8)]
+    unpack_by_count = [struct.Struct(f">{count}{number_format}").unpack_from for count in range(8)]
 
     def read(data: Buffer, position: int, output: list[Any]) -> int:
         count, position = read_count(data, position)
-        if 0 <= count < len(layouts):
-            output.append(layouts[count](data, position))
+        if 0 <= count < len(unpack_by_count):
+            output.append(unpack_by_count[count](data, position))
             return position + count * number_size
         if count < 0:
             _check_nullable(count, nullable, name, position)
@@ -236,14 +244,14 @@ def _number_array_reader(
 
 
 def _tagged_fields_reader(struct_spec: StructSpec, version: int) -> Reader:
-    """Return the reader of TAG_BUFFER: unknown tags are skipped, known ones must fill their size."""
+    """Return the reader of TAG_BUFFER, which replaces defaults among the struct's values, and skips unknown tags."""
     known_fields = {
-        field.tag: (index, _field_reader(field, version, True))
+        field.tag: (index, _field_reader(field, version, flexible=True))
         for index, field in enumerate(struct_spec.fields)
         if field.tag is not None and field.versions.has(version)
     }
 
-    def read(data: Buffer, position: int, output: list[Any]) -> int:
+    def read(data: Buffer, position: int, struct_values: list[Any]) -> int:
         count, position = read_unsigned_varint(data, position)
         for _ in range(count):
             tag, position = read_unsigned_varint(data, position)
@@ -252,10 +260,10 @@ def _tagged_fields_reader(struct_spec: StructSpec, version: int) -> Reader:
             end = position + size
             if tag in known_fields:
                 index, read_field = known_fields[tag]
-                value: list[Any] = []
-                if read_field(data, position, value) != end:
+                output: list[Any] = []
+                if read_field(data, position, output) != end:
                     raise MalformedError(f"tag {tag} at byte {position} does not have the declared size")
-                output[index] = value[0]
+                struct_values[index] = output[0]
             position = end
         return position
 
@@ -268,6 +276,7 @@ def _check_remaining(size: int, data: Buffer, position: int, name: str) -> None:
 
 
 def _check_nullable(size: int, nullable: bool, name: str, position: int) -> None:
+    """Raise if a negative size is not -1, which is null, or if the field must not be null."""
     if size != -1 or not nullable:
         raise MalformedError(f"{name} at byte {position} is null")
 
@@ -304,7 +313,7 @@ def compile_writer(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
     # This version lacks them, so only their defaults may be given.
     absent_fields = [field for field in struct_spec.fields if not field.versions.has(version) and not field.ignorable]
     tagged_fields = sorted(
-        (field.tag, field, _field_writer(field, version, True))
+        (field.tag, field, _field_writer(field, version, flexible=True))
         for field in struct_spec.fields
         if field.tag is not None and field.versions.has(version)
     )
@@ -407,11 +416,12 @@ def _length_prefixed_writer(flexible: bool, nullable: bool, name: str, *, is_str
 
 
 def _records_writer(flexible: bool, nullable: bool, name: str) -> Writer:
-    write_small = _length_prefixed_writer(flexible, nullable, name, is_string=False)
+    """Return the writer of RECORDS, which does not copy them into a ``MessageBuffer``."""
+    write_copy = _length_prefixed_writer(flexible, nullable, name, is_string=False)
 
     def write(out: bytearray, value: Any) -> None:
         if value is None or not isinstance(out, MessageBuffer):
-            write_small(out, value)
+            write_copy(out, value)
             return
         out += encode_unsigned_varint(len(value) + 1) if flexible else _INT32.pack(len(value))
         out.append_records(value)
@@ -427,7 +437,7 @@ def _array_writer(element_type: Any, version: int, flexible: bool, nullable: boo
     elif element_type == "uuid":
         write_value = _write_uuid
     else:
-        write_value = _length_prefixed_writer(flexible, False, name, is_string=element_type == "string")
+        write_value = _length_prefixed_writer(flexible, nullable=False, name=name, is_string=element_type == "string")
 
     def write(out: bytearray, value: Any) -> None:
         if value is None:

@@ -184,7 +184,13 @@ def error_code_info(code: int) -> ErrorCodeInfo:
     try:
         error_code = ErrorCode(code)
     except ValueError:
-        return ErrorCodeInfo(code, f"error code {code}", False, False, "The error code is unknown to this package.")
+        return ErrorCodeInfo(
+            code,
+            f"error code {code}",
+            retriable=False,
+            refresh_metadata=False,
+            advice="The error code is unknown to this package.",
+        )
     refresh_metadata = error_code in _INVALID_METADATA
     retriable = refresh_metadata or error_code in _RETRIABLE
     return ErrorCodeInfo(code, error_code.name, retriable, refresh_metadata, _ADVICE.get(error_code, ""))

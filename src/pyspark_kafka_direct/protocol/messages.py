@@ -69,7 +69,7 @@ __all__ = [
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
-_UNSUPPORTED_VERSION = struct.pack(">h", 35)
+_UNSUPPORTED_VERSION = struct.pack(">h", 35)  # the error code
 
 
 def encode(
@@ -85,7 +85,7 @@ def encode_parts(
     """Encode a framed request as consecutive parts; records are separate parts, not copied."""
     header = _HEADER.pack(api.key, version, correlation_id, len(client_id)) + client_id
     if api.is_flexible(version):
-        header += b"\0"
+        header += b"\0"  # an empty TAG_BUFFER
     body = MessageBuffer()
     _compiled_writer(api, version)(body, values)
     parts = body.to_parts()
@@ -106,7 +106,7 @@ def decode(api: ApiMessageType, version: int, body: bytes | memoryview, *, copy:
     Without a copy, which would cost 37 to 102 ms for 50 MB of records, they are part of ``body``.
     """
     data = bytes(body) if copy else body
-    if api.is_version_request and data[:2] == _UNSUPPORTED_VERSION:
+    if api.is_version_request and data[:2] == _UNSUPPORTED_VERSION:  # the error code is the first field
         version = 0
     flexible = api.is_flexible(version)
     read = api._compiled.get(("response", version))
@@ -142,5 +142,5 @@ def _skip_tags(data: bytes | memoryview) -> int:
         size, position = read_unsigned_varint(data, position)
         position += size
         if position > len(data):
-            raise IndexError
+            raise IndexError  # as other reads beyond the end; `decode` converts it
     return position

@@ -50,12 +50,13 @@ class Versions(NamedTuple):
 
     @classmethod
     def parse(cls, notation: str) -> Versions:
-        """Parse a range as written in a table."""
+        """Parse a range as written in a table; an empty notation is an empty range."""
         if not notation:
             return cls(1, 0)
         lowest, separator, highest = notation.partition("-")
         if separator:
             return cls(int(lowest), int(highest))
+        # Versions are INT16, so none is higher than 1 << 15.
         return cls(int(notation[:-1]), 1 << 15) if notation.endswith("+") else cls(int(notation), int(notation))
 
     def has(self, version: int) -> bool:
@@ -94,7 +95,7 @@ class FieldSpec:
         """Return whether a value is the default; an empty list equals the empty array."""
         if isinstance(self.type, ArrayType):
             return value is not None and tuple(value) == ()
-        if isinstance(self.type, StructSpec) and not isinstance(value, tuple):
+        if isinstance(self.type, StructSpec) and not isinstance(value, tuple):  # a mapping by field name
             return all(
                 field_spec.is_default(value.get(field_spec.name, field_spec.default)) for field_spec in self.type.fields
             )
@@ -109,6 +110,7 @@ class ApiMessageType:
     flexible: int | None  # first version with compact lengths and tag buffers (KIP-482), None if there is none
     request_table: str
     response_table: str
+    # Writers and readers, by ("request" or "response", version); `messages` fills it.
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     # Parsed at the first use, because a process uses few of the messages.
@@ -164,8 +166,8 @@ def _parse_fields(lines: list[str], struct_versions: Versions) -> tuple[FieldSpe
     while lines:
         row = _match(_LINE, lines[0])
         siblings = (index for index in range(1, len(lines)) if _indentation(lines[index]) <= _indentation(lines[0]))
-        following = next(siblings, len(lines))
-        nested, lines = lines[1:following], lines[following:]
+        next_sibling = next(siblings, len(lines))
+        nested, lines = lines[1:next_sibling], lines[next_sibling:]
         versions = Versions.parse(row["versions"]) if row["versions"] else struct_versions
         nullable = Versions.parse("") if row["null"] is None else Versions.parse(row["null"][1:] or "0+")
         of = _element_type(row["type"], nested, versions)
@@ -173,13 +175,13 @@ def _parse_fields(lines: list[str], struct_versions: Versions) -> tuple[FieldSpe
             raise ValueError(f"{row[0]!r}: only arrays, strings, bytes and records can be null")
         fields += (
             FieldSpec(
-                name,
-                ArrayType(of) if row["array"] else of,
-                versions,
-                nullable,
-                () if row["array"] else _default(of, row["default"]),
-                row["ignorable"] is not None,
-                None if row["tag"] is None else int(row["tag"]),
+                name=name,
+                type=ArrayType(of) if row["array"] else of,
+                versions=versions,
+                nullable=nullable,
+                default=() if row["array"] else _default(of, row["default"]),
+                ignorable=row["ignorable"] is not None,
+                tag=None if row["tag"] is None else int(row["tag"]),
             )
             for name in row["names"].split(", ")
         )
