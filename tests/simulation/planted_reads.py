@@ -165,8 +165,8 @@ def _topic_id_is_ignored() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 
     def init(original: Any) -> Any:
-        def without_id(self: Any, settings: Any, fetch: Any, tp: Any, topic_id: Any, *args: Any) -> None:
-            original(self, settings, fetch, tp, None, *args)
+        def without_id(self: Any, settings: Any, fetch: Any, tp: Any, topic_id: Any, **options: Any) -> None:
+            original(self, settings, fetch, tp, None, **options)
 
         return without_id
 
