@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.client.security.keystore import (
     ClientCertificate,
@@ -75,8 +76,6 @@ def wrap_socket(sock: socket.socket, settings: ConnectionSettings, host: str, de
         if seconds <= 0:
             raise TimeoutError  # a timeout of 0 would mean a non-blocking socket
         sock.settimeout(seconds)
-        # Raise an error if the connection was reset, because Python's wrap_socket would not close the socket.
-        sock.getpeername()
         tls_socket = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
         socket_to_close = tls_socket
         tls_socket.do_handshake()
@@ -120,11 +119,24 @@ def is_connection_closed(error: ssl.SSLError) -> bool:
     return error.reason.startswith(_CONNECTION_CLOSED_REASONS)
 
 
+class _TlsSocket(ssl.SSLSocket):
+    """Closes itself if the connection was reset before Python has created it: else the object is lost, unclosed."""
+
+    def getpeername(self) -> Any:
+        """Return the address; called while the socket is created, and by nothing afterwards."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, "the connection was reset") from error
+
+
 # Creating a context takes milliseconds (tens of them to parse the system's CAs), and a cluster has many brokers. The
 # cache depends on the settings and files only. It is per process; a context survives fork.
 @lru_cache(maxsize=16)
 def _context(tls: TlsSettings, file_versions: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = _TlsSocket
     context.minimum_version = _TLS_VERSIONS[tls.minimum_version]
     context.maximum_version = _TLS_VERSIONS[tls.maximum_version]
     context.check_hostname = tls.check_hostname
