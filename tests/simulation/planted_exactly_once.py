@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import Patch, PlantedBug
@@ -61,30 +62,43 @@ def _next_epoch_for_retries() -> Sequence[Patch]:
 
 
 def _unconfirmed_commit() -> Sequence[Patch]:
-    from pyspark_kafka_direct.client.transaction_coordinator import _EndTxnCall
+    from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
     from pyspark_kafka_direct.errors import TransientBrokerError
-    from pyspark_kafka_direct.protocol.messages import END_TXN
 
-    def call(original: Any) -> Any:
-        def changed(self: Any, connection: Any, limit: Any) -> Any:
+    def end_transaction(original: Any) -> Any:
+        def changed(self: Any, producer: Any, *, transaction_v2: bool, **others: Any) -> Any:
+            coordinator = self._coordinator
+
+            def call(request: Any, *arguments: Any) -> Any:
+                def believed(connection: Any, limit: Any) -> Any:
+                    try:
+                        return request(connection, limit)
+                    except TransientBrokerError:
+                        return producer._replace(epoch=producer.epoch + transaction_v2)
+
+                return coordinator.call(believed, *arguments)
+
+            self._coordinator = SimpleNamespace(call=call)
             try:
-                return original(self, connection, limit)
-            except TransientBrokerError:
-                return self._producer._replace(epoch=self._producer.epoch + (self._api is END_TXN))
+                return original(self, producer, transaction_v2=transaction_v2, **others)
+            finally:
+                self._coordinator = coordinator
 
         return changed
 
-    return [Patch(_EndTxnCall, "call", call)]
+    return [Patch(TransactionCoordinatorClient, "end_transaction", end_transaction)]
 
 
 def _unknown_commit_counts_as_failed() -> Sequence[Patch]:
-    from pyspark_kafka_direct.client.transaction_coordinator import _EndTxnCall
+    from pyspark_kafka_direct.client.transaction_coordinator import EndTxnTries
     from pyspark_kafka_direct.errors import BrokerError
 
     def error(_: Any) -> Any:
-        return lambda self, reason, broker, *, fenced=False: BrokerError(f"was aborted: {reason}", broker=broker)
+        return lambda _, operation, reason, broker, *, fenced=False: BrokerError(
+            f"was aborted: {reason}", broker=broker
+        )
 
-    return [Patch(_EndTxnCall, "outcome_unknown_error", error)]
+    return [Patch(EndTxnTries, "outcome_unknown_error", error)]
 
 
 def _no_fencing() -> Sequence[Patch]:

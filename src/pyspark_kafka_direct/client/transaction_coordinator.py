@@ -16,6 +16,7 @@ internal partition, which is added likewise: below 2 by AddOffsetsToTxn.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.client.api_versions import kafka_release, newest_version
@@ -174,16 +175,33 @@ class TransactionCoordinatorClient:
         self, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool, deadline: Deadline | None = None
     ) -> EndTransactionResult:
         """Commit or abort the transaction."""
-        end_txn = _EndTxnCall(self.transactional_id, producer, commit=commit, transaction_v2=transaction_v2)
+        api = END_TXN if transaction_v2 else _END_TXN_BEFORE_V2
+        operation = f"{'committing' if commit else 'aborting'} a transaction of {self.transactional_id!r}"
+        request = {
+            "transactional_id": self.transactional_id,
+            "producer_id": producer.id,
+            "producer_epoch": producer.epoch,
+            "committed": commit,
+        }
+        tries = EndTxnTries()
+
+        def call(connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
+            nonlocal tries
+            earlier, tries = tries, tries.after_sending()
+            response = connection.call(api, request, limit)
+            tries = earlier.after_response(response.error_code)
+            tries.raise_if_outcome_is_unknown(response.error_code, operation, connection.broker)
+            raise_for_error_code(response.error_code, operation, connection.broker)
+            return _next_producer(producer, response)
+
         try:
-            next_producer = self._coordinator.call(end_txn.call, (), deadline)
+            next_producer = self._coordinator.call(call, (), deadline)
         except BrokerError as error:
-            if end_txn.unknown_outcome_reason is None or isinstance(error, OutcomeUnknownError | ProducerFencedError):
+            if tries.may_be_applied is None or isinstance(error, OutcomeUnknownError | ProducerFencedError):
                 raise  # no try was applied, or the error already says what is known
-            raise end_txn.outcome_unknown_error(str(error), error.broker) from error
+            raise tries.outcome_unknown_error(operation, str(error), error.broker) from error
         # With transaction.version 2 the next transaction has another epoch, so that the coordinator rejects a late one.
-        may_arrive_late = end_txn.unanswered_tries > 0 and not transaction_v2
-        return EndTransactionResult(next_producer, may_arrive_late)
+        return EndTransactionResult(next_producer, tries.unanswered > 0 and not transaction_v2)
 
 
 def check_supports_transactions(connection: Connection) -> str | None:
@@ -203,52 +221,40 @@ def check_supports_transactions(connection: Connection) -> str | None:
     )
 
 
-class _EndTxnCall:
-    """An EndTxn request and its retries, and whether an earlier try may have reached the coordinator."""
+@dataclass(frozen=True, slots=True)
+class EndTxnTries:
+    """The state after some tries of one EndTxn request."""
 
-    def __init__(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool
-    ) -> None:
-        self._operation = f"{'committing' if commit else 'aborting'} a transaction of {transactional_id!r}"
-        self._producer = producer
-        self._api = END_TXN if transaction_v2 else _END_TXN_BEFORE_V2
-        self._request: dict[str, Any] = {
-            "transactional_id": transactional_id,
-            "producer_id": producer.id,
-            "producer_epoch": producer.epoch,
-            "committed": commit,
-        }
-        self.unknown_outcome_reason: str | None = None  # why a try may have been applied, or None
-        self.unanswered_tries = 0
+    may_be_applied: str | None = (
+        None  # why a try may have ended the transaction; None: none of them did, or one responded
+    )
+    unanswered: int = 0
 
-    def call(self, connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
-        """Send the request once; return the producer of the next transaction.
+    def after_sending(self) -> EndTxnTries:
+        return EndTxnTries("no response arrived", self.unanswered + 1)
 
-        If this raises, ``unknown_outcome_reason`` says why this try or an earlier one may have ended the transaction.
-        """
-        earlier_reason = self.unknown_outcome_reason
-        self.unknown_outcome_reason = "no response arrived"  # overwritten below if one arrives
-        self.unanswered_tries += 1
-        response = connection.call(self._api, self._request, limit)
-        self.unanswered_tries -= 1
-        code = response.error_code
+    def after_response(self, code: int) -> EndTxnTries:
+        """Return the state after a response to one more try; this is the state before that try."""
+        if code == ErrorCode.NONE:
+            return EndTxnTries(None, self.unanswered)
         if code in _NOT_APPLIED_ERRORS:
-            self.unknown_outcome_reason = earlier_reason  # this try was rejected, but an earlier one may have succeeded
-            if earlier_reason is not None and not error_code_info(code).retriable:
-                # The error does not tell: it is the same after an earlier try has committed, and after an abort.
-                raise self.outcome_unknown_error(
-                    error_code_info(code).name, connection.broker, fenced=code in _FENCED_ERRORS
-                )
-        elif code != ErrorCode.NONE:
-            self.unknown_outcome_reason = f"the coordinator returned {error_code_info(code).name}"
-        raise_for_error_code(code, self._operation, connection.broker)
-        self.unknown_outcome_reason = None
-        return _next_producer(self._producer, response)
+            return self
+        return EndTxnTries(f"the coordinator returned {error_code_info(code).name}", self.unanswered)
 
-    def outcome_unknown_error(self, reason: str, broker: str | None, *, fenced: bool = False) -> BrokerError:
+    def raise_if_outcome_is_unknown(self, code: int, operation: str, broker: str | None) -> None:
+        """Raise if the last try was rejected for good, but an earlier one may have been applied.
+
+        The error does not tell: it is the same after an earlier try has committed, and after an abort.
+        """
+        info = error_code_info(code)
+        if self.may_be_applied is not None and code in _NOT_APPLIED_ERRORS and not info.retriable:
+            raise self.outcome_unknown_error(operation, info.name, broker, fenced=code in _FENCED_ERRORS)
+
+    def outcome_unknown_error(
+        self, operation: str, reason: str, broker: str | None, *, fenced: bool = False
+    ) -> BrokerError:
         """Return the error for a transaction that may or may not have been committed."""
-        operation = f"{self._operation[0].upper()}{self._operation[1:]}"
-        message = f"{operation} was not confirmed ({self.unknown_outcome_reason}; then: {reason})."
+        message = f"{operation[0].upper()}{operation[1:]} was not confirmed ({self.may_be_applied}; then: {reason})."
         if fenced:
             return ProducerFencedError(f"{message} Another producer has acquired the transactional id.", broker=broker)
         return OutcomeUnknownError(message, broker=broker)
