@@ -184,7 +184,7 @@ def load_flights(peers: Clients, topic: str, values: Sequence[bytes], copies: in
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+    from pyspark_kafka_direct.cli.sample_flights import TopicWriter
 
     admin = AdminClient({"bootstrap.servers": peers.bootstrap_servers, "log_level": 0})
     admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(60)

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_kafka_direct.cli.sample_flights import TopicWriter
 from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
-from pyspark_kafka_direct.cli.topic_writer import TopicWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

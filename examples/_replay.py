@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import _flights
-from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+from pyspark_kafka_direct.cli.sample_flights import TopicWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ import pytest
 from tests.documentation import fenced, indented
 from tests.integration.read_back import consume
 
-from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+from pyspark_kafka_direct.cli.sample_flights import TopicWriter
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic

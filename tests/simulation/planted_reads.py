@@ -252,7 +252,7 @@ def _fenced_epoch_is_dropped() -> Sequence[Patch]:
 
 def _counted_again_after_a_retry() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import Fetcher
-    from pyspark_kafka_direct.consumer.record_counter import RecordCounter
+    from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 
     def feed(original: Any) -> Any:
         def _feed(self: Any, position: int, fetched: Any) -> bool:
@@ -314,7 +314,7 @@ def _truncated_response_is_accepted() -> Sequence[Patch]:
 
 
 def _aborted_records_are_counted() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.record_counter import RecordCounter
+    from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 
     def feed(original: Any) -> Any:
         return lambda self, records, aborted: original(self, records, [])

@@ -60,7 +60,7 @@ GUARDED: dict[tuple[str, str, str], str] = {
     ("producer/async_producer.py", "AsyncProducer", "self._futures.condition"): ".acknowledge",
     ("producer/record_future.py", "FutureGroup", "condition"): "",
     ("producer/record_future.py", "RecordFuture", "_condition"): "_waiters _done_callbacks is_observed",
-    ("payloads/registry/missing_ids.py", "MissingIds", "_lock"): "_free_at",
+    ("payloads/registry/registry_client.py", "MissingIds", "_lock"): "_free_at",
     ("payloads/registry/single_flight_cache.py", "SingleFlightCache", "_lock"): "_entries _weight",
     ("spark/loss_channel.py", "LossReporter", "_condition"): "_has_thread _sending _unresponsive _unsent",
     ("spark/offset_committer.py", "AsyncOffsetCommitter", "_changed"): (

@@ -7,5 +7,5 @@ A JSON decoder turns a column of values into a column of structs with the wanted
 
 An Avro decoder does the same for datums, by a program for each writer schema (avro/avro_values.py), and a Protobuf
 decoder for messages, by the program of their type (protobuf/protobuf_values.py). Encoders write a column as datums
-(avro/avro_encoding.py) or messages (protobuf/protobuf_encoding.py).
+(avro/avro_encoding.py) or messages (protobuf/encoder_program.py).
 """

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
-from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 
 if TYPE_CHECKING:

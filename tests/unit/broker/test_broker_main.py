@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pyspark_kafka_direct.broker.__main__ import _run_until_exit, example_code, main
-from pyspark_kafka_direct.cli.topic_writer import TopicWriter
+from pyspark_kafka_direct.cli.sample_flights import TopicWriter
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError
 
 if TYPE_CHECKING:

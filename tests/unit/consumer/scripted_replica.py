@@ -17,8 +17,8 @@ from tests.unit.records.batches import Batch, Rec
 
 from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
-from pyspark_kafka_direct.consumer.record_counter import RecordCounter
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport

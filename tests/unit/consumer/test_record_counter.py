@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
 from tests.unit.records.legacy_messages import message, wrapper
 
-from pyspark_kafka_direct.consumer.record_counter import RecordCounter
+from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 from pyspark_kafka_direct.errors import CorruptRecordError
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
 

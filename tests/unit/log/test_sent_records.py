@@ -9,8 +9,8 @@ import pytest
 from tests.unit.log.log_cluster import TOPIC, tp
 
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.log.kafka_based_log import SentRecords
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
-from pyspark_kafka_direct.log.sent_records import SentRecords
 from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord
 
 

@@ -19,7 +19,7 @@ from tests.unit.monitor.progress_reports import SOURCE, report, source
 from tests.unit.monitor.test_query_monitor import RecordingObserver
 
 from pyspark_kafka_direct.monitor import Monitor
-from pyspark_kafka_direct.monitor.streaming_query_listener import MonitorQueryListener
+from pyspark_kafka_direct.monitor.enable_monitor import MonitorQueryListener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.options.parsed_security import OAUTH_MODULE, TOKEN_URL, error, oauth, parse, tls
 
-from pyspark_kafka_direct.options.cipher_suites import CIPHER_SUITES
+from pyspark_kafka_direct.options.tls_parser import CIPHER_SUITES
 
 TOKEN_URLS = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"
 TOKEN_PROVIDERS = "PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS"

@@ -15,7 +15,7 @@ from tests.unit.payloads.avro_data import arrow_fields, decode, encode, malforme
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.avro_values import MESSAGES, Reason
 from pyspark_kafka_direct.payloads.avro.encoder_program import compile_encoder
-from pyspark_kafka_direct.payloads.avro.schema_evolution import new_fields
+from pyspark_kafka_direct.payloads.avro.registry_schemas import new_fields
 from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
 from pyspark_kafka_direct.payloads.avro.wanted_fields import check_wanted
 from pyspark_kafka_direct.payloads.encoded_values import AvroEncoder, PayloadEncoding

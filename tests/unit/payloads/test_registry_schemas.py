@@ -12,9 +12,8 @@ import pytest
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.options.registry_settings import RegistrySettings
-from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas
+from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas, new_fields, new_values
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.payloads.avro.schema_evolution import new_fields, new_values
 from pyspark_kafka_direct.payloads.formats import payload_format
 from pyspark_kafka_direct.payloads.spark.latest_schemas import fetch_id, fetch_version
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError

@@ -1,7 +1,7 @@
 //! Arrow columns to Protobuf messages.
 //!
 //! A program, which Python compiles from the message type and the type of the column, says how each field is written;
-//! `pyspark_kafka_direct.payloads.protobuf.protobuf_encoding` describes its numbers. It is checked against the columns of each
+//! `pyspark_kafka_direct.payloads.protobuf.encoder_program` describes its numbers. It is checked against the columns of each
 //! batch, which takes no longer than a few rows. Memory grows with the output.
 
 mod bind;

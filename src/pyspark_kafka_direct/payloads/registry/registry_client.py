@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
@@ -13,6 +13,7 @@ from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     BrokerTimeoutError,
+    SchemaError,
     SchemaNotFoundError,
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
@@ -21,9 +22,9 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
 from pyspark_kafka_direct.options.security_settings import MASK
 from pyspark_kafka_direct.payloads.registry.http_request import HttpRequest, HttpResponse, send_request
-from pyspark_kafka_direct.payloads.registry.missing_ids import MissingIds
-from pyspark_kafka_direct.payloads.registry.reference_resolver import resolve_references
 from pyspark_kafka_direct.payloads.registry.registered_schema import (
+    MAX_REFERENCES,
+    NamedSchema,
     RegisteredSchema,
     ResolvedSchema,
     check_encryption,
@@ -34,7 +35,7 @@ from pyspark_kafka_direct.payloads.registry.registered_schema import (
 from pyspark_kafka_direct.payloads.registry.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.client.system import System
@@ -271,3 +272,92 @@ def _size(registered: RegisteredSchema) -> int:
 
 def _size_of_resolved(resolved: ResolvedSchema) -> int:
     return _size(resolved.registered) + sum(len(dependency.text) for dependency in resolved.dependencies)
+
+
+MAX_MISSING: Final = 100
+"""The number of missing ids that a process requests without a pause between them."""
+
+_SECONDS_PER_ID: Final = 1.0  # after them
+
+
+class MissingIds:
+    """Counts missing ids as a token bucket does. Several threads may share one.
+
+    Records can contain any ids. Without a limit, each record of a harmful producer would cause a request.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._lock = system.lock()
+        self._free_at = system.monotonic()  # when all requests are available again
+
+    def check(self, source: str) -> None:
+        """Raise an error if no further id may be requested; ``source`` begins it."""
+        with self._lock:
+            used = (self._free_at - self._system.monotonic()) / _SECONDS_PER_ID  # each id is used for a second
+        if used > MAX_MISSING - 1:
+            raise SchemaNotFoundError(
+                f"{source} was not requested: the registry did not have {MAX_MISSING} other ids, so this process "
+                "requests one unknown id per second."
+            )
+
+    def add(self) -> None:
+        """Count an id that the registry does not have."""
+        with self._lock:
+            self._free_at = max(self._free_at, self._system.monotonic()) + _SECONDS_PER_ID
+
+
+_MAX_DEPTH: Final = 100
+_MAX_CHARS: Final = 32 << 20  # of all schemas
+
+
+class Resolution(NamedTuple):
+    """A schema with its references, and the rules of all of them that encrypt."""
+
+    schema: ResolvedSchema
+    encryption_rules: tuple[str, ...]
+
+
+def resolve_references(
+    registered: RegisteredSchema, fetch: Callable[[SchemaReference], RegisteredSchema], source: str
+) -> Resolution:
+    """Fetch the schemas that a schema refers to, each once; ``source`` begins errors."""
+    resolver = _Resolver(fetch, source)
+    resolver.add_references(registered, ())
+    rules = (*registered.encryption_rules, *resolver.encryption_rules)
+    return Resolution(ResolvedSchema(registered, tuple(resolver.found.values())), rules)
+
+
+class _Resolver:
+    def __init__(self, fetch: Callable[[SchemaReference], RegisteredSchema], source: str) -> None:
+        self._fetch = fetch
+        self._source = source
+        self._fetched = 0
+        self._chars = 0
+        self.found: dict[SchemaReference, NamedSchema] = {}  # each behind those that it refers to
+        self.encryption_rules: list[str] = []
+
+    def add_references(self, registered: RegisteredSchema, path: tuple[SchemaReference, ...]) -> None:
+        """Add the references of a schema, which was reached by a path of references."""
+        for reference in registered.schema.references:
+            if reference in path:
+                raise self._error(f"refer to themselves by {reference.name!r}")
+            if reference in self.found:
+                continue
+            if len(path) >= _MAX_DEPTH:
+                raise self._error(f"are nested more than {_MAX_DEPTH} levels deep")
+            try:
+                target = self._fetch(reference)
+            except SchemaNotFoundError as error:
+                message = f"{self._source}: its reference {printable(reference.name)!r} is missing. {error.message}"
+                raise SchemaNotFoundError(message) from None
+            self._fetched += 1
+            self._chars += len(target.schema.text)
+            if self._fetched > MAX_REFERENCES or self._chars > _MAX_CHARS:
+                raise self._error(f"are more than {MAX_REFERENCES}, or larger than {_MAX_CHARS >> 20} MiB together")
+            self.add_references(target, (*path, reference))
+            self.found[reference] = NamedSchema(reference.name, target.schema.text)  # behind its own references
+            self.encryption_rules += target.encryption_rules
+
+    def _error(self, problem: str) -> SchemaError:
+        return SchemaError(f"{self._source}: its references {problem}.")

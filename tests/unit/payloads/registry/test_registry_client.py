@@ -27,7 +27,8 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryUnavailableError,
 )
 from pyspark_kafka_direct.options.registry_settings import RegistrySettings
-from pyspark_kafka_direct.payloads.registry import reference_resolver, single_flight_cache
+from pyspark_kafka_direct.payloads.registry import registry_client as client_module
+from pyspark_kafka_direct.payloads.registry import single_flight_cache
 from pyspark_kafka_direct.payloads.registry.registered_schema import Schema, SchemaReference
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient, registry_client
 from pyspark_kafka_direct.payloads.registry.single_flight_cache import SingleFlightCache
@@ -134,7 +135,7 @@ def test_references_are_resolved_once_and_before_their_users(registry: FakeRegis
 
 
 def test_references_that_are_hostile(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_resolver, "MAX_REFERENCES", 150)
+    monkeypatch.setattr(client_module, "MAX_REFERENCES", 150)
 
     def respond(request: Request) -> Reply | None:
         *_, subject, _, version = request.path.split("/")

@@ -6,8 +6,7 @@ import pytest
 
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
-from pyspark_kafka_direct.payloads.spark.json_inference import infer_fields
-from pyspark_kafka_direct.payloads.spark.json_scanner import MAX_DEPTH
+from pyspark_kafka_direct.payloads.spark.json_inference import MAX_DEPTH, infer_fields
 
 
 def inferred(*values: bytes, case_sensitive: bool = False) -> str:
