@@ -40,7 +40,7 @@ OTHER_VERSIONS: Final = {
 TOPIC, PARTITIONS = "flights", 3
 
 _UNSUPPORTED_VERSION = 35
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 600.0
 
 
 class FakeBroker:

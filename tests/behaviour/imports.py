@@ -28,7 +28,7 @@ PACKAGE, PLAN, READ = "import the package", "plan a batch", "read a range"
 Record = dict[str, dict[str, list[str]]]
 """Step to ``ours`` and ``others`` to names."""
 
-_TIMEOUT_S = 240
+_TIMEOUT_S = 600
 
 # Codecs and checksums that kafka-python imports if they are installed, and a name that compiled modules register.
 _EXCLUDED = frozenset({"cramjam", "crc32c", "lz4", "snappy", "xxhash", "zstandard", "cython_runtime"})

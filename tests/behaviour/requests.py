@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FILE = DATA / "requests.json"
 
 _VERSIONS = range(21)  # beyond the newest version of every API
-_TIMEOUT_S = 60
+_TIMEOUT_S = 600
 
 _TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 _PARTITION_0, _PARTITION_2 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 2)

@@ -116,7 +116,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--trace", action="store_true", help="print the trace of one history")
     parser.add_argument(
-        "--hang-seconds", type=float, default=HANG_SECONDS, metavar="S", help="real time of a history (default 60)"
+        "--hang-seconds", type=float, default=HANG_SECONDS, metavar="S", help="real time of a history (default 300)"
     )
     return parser
 

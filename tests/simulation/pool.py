@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.history import Size
 
-HANG_SECONDS: Final = 60.0
+HANG_SECONDS: Final = 300.0
 """How much real time a history may take."""
 _CHUNK = 50  # seeds
 _CHUNKS_OF_PROCESS = 40  # then another process is started, so that memory is bounded

@@ -49,7 +49,7 @@ def passing_seed() -> int:
 
 def test_processes_share_the_seeds() -> None:
     seeds = range(100, 320)
-    totals = SeedPool(2, scenario=TOY, hang_seconds=30).run(seeds)
+    totals = SeedPool(2, scenario=TOY, hang_seconds=300).run(seeds)
     assert sorted(each["seed"] for each in totals.results) == list(seeds)
     assert sorted(totals.digests) == [100, 200, 300]
     assert totals.digests[200] == run_seed(200, TOY).digest
@@ -87,7 +87,7 @@ def draw(rng, size):
     raise SystemExit("no plan")
 """
     )
-    totals = SeedPool(2, scenario=name, hang_seconds=30).run(range(1000))
+    totals = SeedPool(2, scenario=name, hang_seconds=300).run(range(1000))
     assert {each["kind"] for each in totals.failures} == {f"{name}: the process ends"}
     assert "no plan" in totals.failures[0]["traceback"]
     assert 10 <= len(totals.failures) <= 11
@@ -106,7 +106,7 @@ def run(world, plan):
     world.trace("order", *{f"topic-{number}" for number in range(20)})
 """
     )
-    assert run_seeds(range(195, 205), scenario=name, processes=1, hang_seconds=30) == 1
+    assert run_seeds(range(195, 205), scenario=name, processes=1, hang_seconds=300) == 1
     output = capsys.readouterr().out
     assert "DIFFERENT: the trace of seed 200 differs in another process" in output
     one, other = [line.partition(": ")[2] for line in output.splitlines() if line.startswith("  line 1 of ")]
@@ -130,12 +130,12 @@ def run(world, plan):
     world.trace("runs", len(runs))
 """
     )
-    assert run_seeds(range(195, 205), scenario=name, processes=1, hang_seconds=30) == 1
+    assert run_seeds(range(195, 205), scenario=name, processes=1, hang_seconds=300) == 1
     assert "it depends on the seeds that ran before it" in capsys.readouterr().out
 
 
 def test_failures_are_shrunk_and_stored(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_seeds(range(1, 30), scenario=TOY, processes=1, hang_seconds=30, keep_going=True) == 1
+    assert run_seeds(range(1, 30), scenario=TOY, processes=1, hang_seconds=300, keep_going=True) == 1
     output = capsys.readouterr().out
     assert "UNEXPECTED FAILURES of 2 kinds" in output
     file = re.search(r"--plan (\S+-2\.json)", output)
@@ -146,7 +146,7 @@ def test_failures_are_shrunk_and_stored(capsys: pytest.CaptureFixture[str], monk
 
 
 def test_seeds_end_at_the_first_failure_unless_they_keep_going(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_seeds(range(2000), scenario=TOY, processes=1, hang_seconds=30) == 1
+    assert run_seeds(range(2000), scenario=TOY, processes=1, hang_seconds=300) == 1
     assert re.search(r"^50 seeds in .* MB in a process$", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -163,7 +163,7 @@ def run(world, plan):
 """
     )
     file = tmp_path / "coverage.json"
-    assert run_seeds(range(20), scenario=name, processes=2, hang_seconds=30, coverage_file=file) == 0
+    assert run_seeds(range(20), scenario=name, processes=2, hang_seconds=300, coverage_file=file) == 0
     assert coverage.read(file) == ({("stall_request", "Fetch", "completed"): 20}, 20)
     assert "no unexpected failures" in capsys.readouterr().out
 

@@ -63,7 +63,7 @@ main()
 
 def python(code: str, *, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
     command, variables = [sys.executable, "-c", code], os.environ | environment
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=check, env=variables)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=check, env=variables)
 
 
 def test_a_worker_that_plans_and_reads_imports_no_further_module() -> None:

@@ -41,7 +41,7 @@ except pyspark_kafka_direct.KernelMissingError as error:
 def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(path)}
     return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
 
 

@@ -43,6 +43,6 @@ def test_sockets_of_libraries_are_closed_silently() -> None:
     with opened.pop("peer") as peer, warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
         gc.collect()
-        peer.settimeout(20)
+        peer.settimeout(120)
         assert peer.recv(1) == b""
     assert [each for each in recorded if each.category is ResourceWarning] == []

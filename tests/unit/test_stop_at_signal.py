@@ -34,14 +34,14 @@ query = Query()
 stop_at_signal(query, 1, 2, signals=(signal.SIGTERM, signal.SIGUSR1))
 for each in (signal.SIGUSR1, signal.SIGTERM):
     os.kill(os.getpid(), each)
-query.ended.wait(60)
+query.ended.wait(120)
 print("end")
 """
 
 
 def test_the_first_signal_stops_once_in_a_thread() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", APPLICATION], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", APPLICATION], capture_output=True, text=True, timeout=300, check=False
     )
     assert (ended.returncode, ended.stdout) == (0, "stopped with 1 2 False\nend\n"), ended.stderr
 
@@ -90,7 +90,7 @@ def wait_for_stops() -> None:
     """Wait until the threads that stop queries have ended."""
     for thread in threading.enumerate():
         if thread.name == "pyspark-kafka-direct-stop":
-            thread.join(60)
+            thread.join(120)
 
 
 def test_a_stop_that_failed_is_retried_at_the_next_signal(caplog: pytest.LogCaptureFixture) -> None:

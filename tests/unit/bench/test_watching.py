@@ -26,7 +26,7 @@ def test_the_peak_outlives_the_memory() -> None:
         assert peak_rss(psutil.Process(child.pid)) > 80_000_000
         assert watch.peak_bytes > 80_000_000
     finally:
-        child.communicate(b"\n", timeout=30)
+        child.communicate(b"\n", timeout=300)
 
 
 def test_only_python_workers_are_watched() -> None:
@@ -40,7 +40,7 @@ def test_only_python_workers_are_watched() -> None:
                 watch.look()
         assert watch.peak_bytes == 0
     finally:
-        child.communicate(b"\n", timeout=30)
+        child.communicate(b"\n", timeout=300)
 
 
 def test_wait_until_quiet_waits_for_what_is_said_late(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_wait_until_quiet_waits_for_what_is_said_late(tmp_path: Path) -> None:
         late = "import sys, time\nfor _ in range(3): time.sleep(0.1); print('x', flush=True)"
         child = subprocess.Popen([sys.executable, "-c", late], stdout=file)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not log.read_text():  # a busy machine may take longer than the quiet to start it
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        wait_until_quiet(log, quiet=2, deadline=60)
+        wait_until_quiet(log, quiet=2, deadline=600)
         assert log.read_text() == "x\n" * 3
     finally:
-        child.wait(timeout=30)
+        child.wait(timeout=120)
 
 
 def test_wait_until_quiet_gives_up_at_its_deadline(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Supervised:
             )
         assert self.process.stdout is not None
         self.child = psutil.Process(int(self.process.stdout.readline()))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while log.read_bytes() != b"up\n":
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -44,7 +44,7 @@ class Supervised:
     def send(self, command: bytes) -> int:
         assert self.process.stdin is not None
         self.process.stdin.write(command)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     def child_has_exited(self) -> bool:
         try:
@@ -59,7 +59,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     supervised = Supervised(tmp_path / "cluster", tmp_path / "log")
     yield supervised
     supervised.process.kill()
-    supervised.process.wait(60)
+    supervised.process.wait(120)
     for stream in (supervised.process.stdin, supervised.process.stdout):
         assert stream is not None
         stream.close()
@@ -77,21 +77,21 @@ def test_kill_kills_the_child(supervised: Supervised) -> None:
 
 def test_the_supervisor_exits_with_its_child(supervised: Supervised) -> None:
     supervised.child.terminate()
-    assert supervised.process.wait(60) == 7
+    assert supervised.process.wait(120) == 7
 
 
 def test_closing_the_pipe_kills_the_child_and_removes_the_folder(supervised: Supervised, tmp_path: Path) -> None:
     assert supervised.process.stdin is not None
     supervised.process.stdin.close()
-    supervised.process.wait(60)
+    supervised.process.wait(120)
     assert supervised.child_has_exited()
     assert not (tmp_path / "cluster").exists()
 
 
 def test_the_child_dies_with_a_killed_supervisor(supervised: Supervised) -> None:
     supervised.process.kill()
-    supervised.process.wait(60)
-    deadline = time.monotonic() + 60
+    supervised.process.wait(120)
+    deadline = time.monotonic() + 120
     while not supervised.child_has_exited():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -86,7 +86,7 @@ class FakeBroker:
     @property
     def settings(self) -> ConnectionSettings:
         return ConnectionSettings(
-            (("127.0.0.1", self.port),), retry_backoff_ms=1, retry_backoff_max_ms=5, default_api_timeout_ms=20_000
+            (("127.0.0.1", self.port),), retry_backoff_ms=1, retry_backoff_max_ms=5, default_api_timeout_ms=120_000
         )
 
     def _serve(self, sock: socket.socket) -> None:

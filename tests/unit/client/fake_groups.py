@@ -48,7 +48,7 @@ class FakeGroup(ConsumerGroup):
         if self.unresponsive:
             assert not threading.Event().wait(60 if deadline is None else deadline.remaining())
             raise BrokerTimeoutError("no response")
-        assert self.open.wait(30)
+        assert self.open.wait(120)
         if self.errors:
             raise self.errors.pop(0)
         self.commits.append(dict(offsets))

@@ -17,7 +17,7 @@ from pyspark_kafka_direct.options.settings import ConnectionSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SETTINGS = ConnectionSettings((("127.0.0.1", 1),), request_timeout_ms=20_000)
+SETTINGS = ConnectionSettings((("127.0.0.1", 1),), request_timeout_ms=120_000)
 KAFKA_4 = {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4)}
 
 
@@ -41,7 +41,7 @@ class FakeServer:
         for sock in self._open:
             sock.close()
 
-    def connect(self, settings: ConnectionSettings = SETTINGS, seconds: float = 20) -> Connection:
+    def connect(self, settings: ConnectionSettings = SETTINGS, seconds: float = 120) -> Connection:
         return Connection.open(settings, "127.0.0.1", self.port, Deadline.after(seconds))
 
     def _accept(self) -> None:

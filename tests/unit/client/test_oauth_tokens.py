@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import itertools
 import json
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 import pytest
+from tests.integration.waiting import wait_until
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SECONDS = 20.0
+SECONDS = 120.0
 BROKER = "broker:9092"
 NUMBERS = itertools.count(1)
 
@@ -98,7 +100,7 @@ def test_a_token_is_renewed_before_it_expires(provider: Callable[[str], OAuthSet
     # Valid for a tenth of a second, so it is requested again soon.
     oauth = provider(COUNTING + "def make(): return lambda: (f't{next(numbers)}', time.time() + 0.1)")
     first = fetch_token(oauth)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while fetch_token(oauth) == first:
         assert time.monotonic() < deadline
 
@@ -158,7 +160,7 @@ def test_failing_provider(provider: Callable[[str], OAuthSettings]) -> None:
 
 def test_hanging_provider_times_out(provider: Callable[[str], OAuthSettings]) -> None:
     oauth = provider(
-        "import threading\nstop = threading.Event()\ndef make(): return lambda: stop.wait(60) and 'a' or 'b'"
+        "import threading\nstop = threading.Event()\ndef make(): return lambda: stop.wait(120) and 'a' or 'b'"
     )
     error = token_error(oauth, 0.2)
     assert isinstance(error, BrokerTimeoutError)
@@ -172,13 +174,14 @@ def test_hanging_threads_do_not_accumulate(provider: Callable[[str], OAuthSettin
         "def make():\n"
         "    def token():\n"
         "        calls.append(1)\n"
-        "        stop.wait(60)\n"
+        "        stop.wait(120)\n"
         "        return f't{len(calls)}'\n"
         "    return token\n"
     )
     for _ in range(3):
         assert isinstance(token_error(oauth, 0.05), BrokerTimeoutError)
     module: Any = __import__(str(oauth.provider).partition(":")[0])
+    wait_until(lambda: bool(module.calls), "the call")
     assert len(module.calls) == 1
     module.stop.set()
     assert fetch_token(oauth) == "t1"  # too late for the earlier requests, but in time for this one
@@ -197,7 +200,7 @@ def test_thread_that_hangs_for_long_is_abandoned(provider: Callable[[str], OAuth
         "def make():\n"
         "    def token():\n"
         "        calls.append(1)\n"
-        "        if len(calls) == 1: stop.wait(60)\n"
+        "        if len(calls) == 1: stop.wait(120)\n"
         "        return f't{len(calls)}'\n"
         "    return token\n"
     )
@@ -205,7 +208,15 @@ def test_thread_that_hangs_for_long_is_abandoned(provider: Callable[[str], OAuth
     with pytest.raises(BrokerTimeoutError):
         retrieve_token(oauth, Deadline.after(0.05, system=system), BROKER)
     system.offset_seconds = 61.0
-    assert retrieve_token(oauth, Deadline.after(SECONDS, system=system), BROKER).value == Secret("t2")
+    tokens: list[Secret] = []
+
+    def has_token() -> bool:
+        with contextlib.suppress(BrokerTimeoutError):
+            tokens.append(retrieve_token(oauth, Deadline.after(0.1, system=system), BROKER).value)
+        return bool(tokens)
+
+    wait_until(has_token, "a token of another thread")
+    assert tokens == [Secret("t2")]
     __import__(str(oauth.provider).partition(":")[0]).stop.set()
 
 
@@ -273,7 +284,7 @@ def test_the_client_credentials_grant(endpoint: Endpoint) -> None:
     assert token.value == Secret("abc")
     assert token.extensions == (("pool", "p-1"),)
     assert token.expires_at is not None
-    assert 3500 < token.expires_at - time.time() < 3700
+    assert 3000 < token.expires_at - time.time() < 3700
     ((headers, body),) = endpoint.requests
     assert body == "grant_type=client_credentials&scope=kafka+read"
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"me:x:hunter2"

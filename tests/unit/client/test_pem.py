@@ -79,5 +79,5 @@ def test_text_around_a_block_is_ignored(surrounding_text: str, content: bytes) -
 
 def test_text_with_many_unfinished_blocks_is_read_in_linear_time() -> None:
     started = time.process_time()
-    assert read_pem("-----BEGIN A-----x" * 20_000) == []
-    assert time.process_time() - started < 2  # it took 90 s
+    assert read_pem("-----BEGIN A-----x" * 200_000) == []
+    assert time.process_time() - started < 120  # in quadratic time, it takes hours

@@ -43,7 +43,7 @@ class ConnectionPair:
 
     def wait(self) -> None:
         """Wait until there is something to read."""
-        SYSTEM.wait_readable([self.connection.fileno()], 20)
+        SYSTEM.wait_readable([self.connection.fileno()], 120)
 
     def read_response(self) -> None:
         """Read until the response is complete."""
@@ -66,7 +66,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConnectionP
         )
         thread.start()
         client_socket = client.wrap_socket(client_socket, server_hostname="localhost")
-        thread.join(60)
+        thread.join(120)
         (broker_socket,) = tls_sockets
         secure = {"bootstrap.servers": "x:1", "security.protocol": "SSL"}
         settings = replace(SETTINGS, security=parse_client_params(secure).connection.security)
@@ -105,7 +105,7 @@ def test_response_in_pieces_is_complete(pair: ConnectionPair, size: int) -> None
     assert pair.connection.read_available()  # still complete
     assert bytes(pair.connection.receive(SOON)) == body
     assert pair.connection.idle
-    sender.join(60)
+    sender.join(120)
 
 
 def test_receive_waits_for_the_rest(pair: ConnectionPair) -> None:

@@ -112,20 +112,20 @@ def test_an_unresponsive_replica_counts_until_the_request_timeout(
     cluster = ClusterClient(settings, pool=real_pool)
     cluster.topics([TOPIC])
     witnesses = cluster.replica_witnesses()
-    assert ask(cluster, witnesses, 20) == ({1, 2, 3}, True)
+    assert ask(cluster, witnesses, 120) == ({1, 2, 3}, True)
     freeze(three[1:2])
     started = real_pool.system.monotonic()
     assert ask(cluster, witnesses, 1) == ({1, 3}, False)
     outcome: tuple[set[int], bool] = (set(), False)
     while not outcome[1]:
-        assert real_pool.system.monotonic() < started + 60
+        assert real_pool.system.monotonic() < started + 120
         with contextlib.suppress(BrokerTimeoutError):  # of brokers on a busy machine
             outcome = ask(cluster, witnesses, 1)
     assert outcome == ({1, 3}, True)
     assert real_pool.system.monotonic() >= started + 3
     freeze(three, frozen=False)
     while ask(cluster, witnesses) != ({1, 2, 3}, True):
-        assert real_pool.system.monotonic() < started + 20
+        assert real_pool.system.monotonic() < started + 120
 
 
 def test_an_unreachable_replica_does_not_count(three: list[FakeBroker], pool: ConnectionPool) -> None:

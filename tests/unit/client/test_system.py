@@ -180,7 +180,7 @@ class TestRealSystem:
         SYSTEM.run_with_timeout(lambda: (time.sleep(0.05), done.set())[1], "quick", 60)  # type: ignore[func-returns-value]
         assert done.is_set()
         ended = threading.Event()
-        SYSTEM.run_with_timeout(lambda: (release.wait(60), ended.set())[1], "slow", 0.01)  # type: ignore[func-returns-value]
+        SYSTEM.run_with_timeout(lambda: (release.wait(120), ended.set())[1], "slow", 0.01)  # type: ignore[func-returns-value]
         assert not ended.is_set()
         release.set()
 
@@ -191,9 +191,9 @@ class TestRealSystem:
             threads.put((threading.current_thread().name, threading.current_thread().daemon))
 
         SYSTEM.start_thread(record_thread, "one")
-        assert threads.get(timeout=60) == ("one", True)
-        SYSTEM.run_with_timeout(record_thread, "another", 60)
-        assert threads.get(timeout=60) == ("another", True)
+        assert threads.get(timeout=120) == ("one", True)
+        SYSTEM.run_with_timeout(record_thread, "another", 120)
+        assert threads.get(timeout=120) == ("another", True)
 
     def test_locks(self) -> None:
         lock, reentrant_lock = SYSTEM.lock(), SYSTEM.reentrant_lock()
@@ -204,7 +204,7 @@ class TestRealSystem:
         lock.acquire()
         thread_ids: list[int] = []
         SYSTEM.run_with_timeout(lambda: (thread_ids.append(SYSTEM.thread_id()), lock.release())[1], "release", 60)  # type: ignore[func-returns-value]
-        assert SYSTEM.acquire(lock, 60)
+        assert SYSTEM.acquire(lock, 120)
         assert thread_ids != [SYSTEM.thread_id()]
 
     def test_futures(self) -> None:
@@ -212,7 +212,7 @@ class TestRealSystem:
         SYSTEM.wait_for_future(future, 0.01)
         assert not future.done()
         threading.Timer(0.05, future.set_result, [3]).start()
-        SYSTEM.wait_for_future(future, 60)
+        SYSTEM.wait_for_future(future, 120)
         assert future.result(0) == 3
         SYSTEM.wait_for_future(future, None)
 
@@ -270,8 +270,8 @@ class TestRealSystem:
             port = listener.getsockname()[1]
             with pytest.raises(OSError, match="in use"):
                 SYSTEM.listen(host, port)
-            with socket.create_connection((host, port), 20):
-                assert SYSTEM.wait_ready([listener.fileno()], [], 20) == {listener.fileno()}
+            with socket.create_connection((host, port), 120):
+                assert SYSTEM.wait_ready([listener.fileno()], [], 120) == {listener.fileno()}
                 listener.accept()[0].close()
         SYSTEM.listen(host, port).close()
 
@@ -311,7 +311,7 @@ class TestRealSystem:
         with condition, condition:  # re-entrant
             assert not SYSTEM.wait(condition, 0.01)
             SYSTEM.start_thread(lambda: _notify_all(condition), "notifies")
-            assert SYSTEM.wait(condition, 60)
+            assert SYSTEM.wait(condition, 120)
         assert SYSTEM.acquire(lock, 0.01)
         assert not SYSTEM.acquire(lock, 0.01)
 
@@ -330,7 +330,7 @@ class TestRealSystem:
         assert not SYSTEM.readable(signal.fileno())
         signal.clear()  # which is not set
         threading.Timer(0.05, signal.set).start()
-        SYSTEM.wait_readable([signal.fileno()], 20)
+        SYSTEM.wait_readable([signal.fileno()], 120)
         assert SYSTEM.readable(signal.fileno())
         for _ in range(100_000):  # more than the socket's buffer holds
             signal.set()
@@ -344,7 +344,7 @@ class TestRealSystem:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         with pytest.raises(BrokerUnreachableError, match="nothing listens there"):
-            Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
+            Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(120))
 
 
 def _notify_all(condition: Condition) -> None:
@@ -359,9 +359,9 @@ def test_function_runs_in_calling_thread_if_no_thread_starts(monkeypatch: pytest
     ran: list[int] = []
     with monkeypatch.context() as ending:
         ending.setattr(threading.Thread, "start", refuse)
-        SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 20)
+        SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 120)
     assert ran == [threading.get_ident()]
-    SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 20)
+    SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 120)
     assert ran[1] != ran[0]
 
 
@@ -378,13 +378,13 @@ def test_wait_until_the_condition_holds_or_the_time_is_over() -> None:
                 found.append(number)
                 condition.notify_all()
 
-    for seconds in (None, 60.0):
+    for seconds in (None, 120.0):
         found.clear()
         notifier = threading.Thread(target=notify)
         with condition:
             notifier.start()
             assert wait_until(SYSTEM, condition, lambda: len(found) == 3, seconds)
-        notifier.join(60)
+        notifier.join(120)
 
 
 def test_a_wait_lasts_for_the_remaining_time_only() -> None:
@@ -410,7 +410,7 @@ def test_a_call_in_a_thread_returns_or_raises() -> None:
 
     returned, failed = start_call(SYSTEM, lambda: 5, "returns"), start_call(SYSTEM, fail, "fails")
     for future in (returned, failed):
-        SYSTEM.wait_for_future(future, 60)
+        SYSTEM.wait_for_future(future, 120)
     assert returned.result(0) == 5
     with pytest.raises(KeyError, match="why"):
         failed.result(0)
@@ -418,7 +418,7 @@ def test_a_call_in_a_thread_returns_or_raises() -> None:
 
 def test_datagrams_are_sent_and_received() -> None:
     with SYSTEM.bind_udp("127.0.0.1") as receiver:
-        receiver.settimeout(60)
+        receiver.settimeout(120)
         with SYSTEM.connect_udp(*receiver.getsockname()[:2]) as sender:
             sender.send(b"content")
             content, address = receiver.recvfrom(100)
@@ -427,7 +427,7 @@ def test_datagrams_are_sent_and_received() -> None:
 
 def test_a_lock_is_acquired_within_the_time() -> None:
     lock = SYSTEM.lock()
-    assert SYSTEM.acquire(lock, 60)
+    assert SYSTEM.acquire(lock, 120)
     assert not SYSTEM.acquire(lock, 0.01)
     lock.release()
     assert SYSTEM.acquire(lock, 0.01)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.settings import ConnectionSettings
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def trust_store(password: str, *keys: CertifiedKey) -> bytes:

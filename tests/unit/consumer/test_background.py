@@ -27,7 +27,7 @@ def unexpected(value: Any) -> None:
 
 
 def wait(background: BackgroundTasks) -> None:
-    SYSTEM.wait_readable([background.fileno()], 20)
+    SYSTEM.wait_readable([background.fileno()], 120)
 
 
 def test_result_is_passed_to_the_owner_thread(background: BackgroundTasks) -> None:
@@ -63,7 +63,7 @@ def test_error_is_passed_to_the_owner_thread(background: BackgroundTasks) -> Non
 def test_run_callbacks_does_not_block(background: BackgroundTasks) -> None:
     release_task = threading.Event()
     results: list[bool] = []
-    background.start(lambda: release_task.wait(60), results.append, unexpected)
+    background.start(lambda: release_task.wait(120), results.append, unexpected)
     background.run_callbacks()
     assert results == []
     release_task.set()
@@ -91,13 +91,13 @@ def test_result_after_close_is_discarded(before: bool) -> None:
     """Whether it completed before or after ``close``."""
     background = BackgroundTasks(SYSTEM)
     release_task, discarded = threading.Event(), threading.Event()
-    background.start(lambda: release_task.wait(60), unexpected, unexpected, lambda _: discarded.set())
+    background.start(lambda: release_task.wait(120), unexpected, unexpected, lambda _: discarded.set())
     if before:
         release_task.set()
         wait(background)
     background.close()
     release_task.set()
-    assert discarded.wait(60)
+    assert discarded.wait(120)
     background.run_callbacks()
 
 

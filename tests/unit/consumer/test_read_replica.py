@@ -43,7 +43,7 @@ def broker() -> Iterator[FakeBroker]:
 
 def local_log_start(broker: FakeBroker, code: int, offset: int = -1) -> int | None:
     broker.offsets = lambda _: (code, offset)
-    return ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID).local_log_start(Deadline.after(60))
+    return ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID).local_log_start(Deadline.after(120))
 
 
 def test_leader_returns_its_local_log_start(broker: FakeBroker) -> None:
@@ -62,7 +62,7 @@ def test_leader_without_tiered_storage_is_no_error(broker: FakeBroker, code: int
 
 def test_different_fetch_settings_share_connections(broker: FakeBroker) -> None:
     for fetch in (FetchSettings(), FetchSettings(isolation_level="read_committed", client_rack="r", fetch_min_bytes=7)):
-        ReadReplica(broker.settings, fetch, PARTITION, TOPIC_ID).fetch_log_state(Deadline.after(60))
+        ReadReplica(broker.settings, fetch, PARTITION, TOPIC_ID).fetch_log_state(Deadline.after(120))
     assert broker.connections == 1
 
 
@@ -70,9 +70,9 @@ def test_rack_is_not_sent_after_the_switch_to_the_leader(broker: FakeBroker, mon
     racks_sent: list[bool] = []
     monkeypatch.setattr(Connection, "send", lambda *arguments, **_: racks_sent.append(b"our-rack" in arguments[4]))
     replica = ReadReplica(broker.settings, FetchSettings(client_rack="our-rack"), PARTITION, TOPIC_ID)
-    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.send_fetch(0, 100, Deadline.after(120))
     replica.switch_to_leader()
-    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.send_fetch(0, 100, Deadline.after(120))
     replica.release()
     assert racks_sent == [True, False]
 
@@ -88,7 +88,7 @@ def test_rack_is_sent_to_a_follower_unless_the_leader_names_one_that_does_not_ex
         replica = ReadReplica(broker.settings, FetchSettings(client_rack="our-rack"), PARTITION, TOPIC_ID)
         for broker_id in (2, 9):
             replica.switch_to_replica(broker_id)
-            replica.send_fetch(0, 100, Deadline.after(60))
+            replica.send_fetch(0, 100, Deadline.after(120))
         replica.release()
     assert racks_sent == [True, False]
 
@@ -96,7 +96,7 @@ def test_rack_is_sent_to_a_follower_unless_the_leader_names_one_that_does_not_ex
 def test_open_transaction_is_no_data_loss(broker: FakeBroker) -> None:
     broker.stable = 40
     replica = ReadReplica(broker.settings, FetchSettings(isolation_level="read_committed"), PARTITION, TOPIC_ID)
-    assert replica.fetch_log_state(Deadline.after(60)).end == 42
+    assert replica.fetch_log_state(Deadline.after(120)).end == 42
 
 
 @pytest.mark.parametrize(("newest", "may_be_stale"), [(4, True), (5, False)])
@@ -105,7 +105,7 @@ def test_brokers_before_kafka_2_2_may_return_a_stale_end(
 ) -> None:
     monkeypatch.setitem(VERSIONS, LIST_OFFSETS.key, (1, newest))
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
-    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.send_fetch(0, 100, Deadline.after(120))
     replica.release()
     assert replica.end_may_be_stale == may_be_stale
 
@@ -122,14 +122,14 @@ def test_the_epoch_of_the_plan_is_sent_and_deposes_earlier_leaders(
     monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
     broker.epoch = 5
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader_of(broker, 7))
-    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.send_fetch(0, 100, Deadline.after(120))
     assert epochs == [7]
     with pytest.raises(TransientBrokerError):
         replica.fetch_log_state(Deadline.after(3))
-    replica.check_leader(Deadline.after(60))
+    replica.check_leader(Deadline.after(120))
     broker.epoch = 8
     with pytest.raises(TransientBrokerError, match="FENCED_LEADER_EPOCH"):
-        replica.check_leader(Deadline.after(60))
+        replica.check_leader(Deadline.after(120))
 
 
 @pytest.mark.parametrize(("newest", "metadata_requests"), [(12, 1), (13, 0)])
@@ -141,7 +141,7 @@ def test_metadata_is_compared_with_the_plan_if_fetch_requests_have_no_topic_id(
     monkeypatch.setitem(VERSIONS, API_KEY, (4, newest))
     broker.epoch = 8
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader_of(broker, 7))
-    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.send_fetch(0, 100, Deadline.after(120))
     replica.release()
     assert broker.request_counts["Metadata"] == metadata_requests
     assert epochs == [7 + metadata_requests]
@@ -151,7 +151,7 @@ def test_a_partition_without_a_leader_is_a_transient_error(broker: FakeBroker) -
     broker.leaders = [(-1, broker)]
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
     with pytest.raises(TransientBrokerError, match="LEADER_NOT_AVAILABLE"):
-        replica.send_fetch(0, 100, Deadline.after(60))
+        replica.send_fetch(0, 100, Deadline.after(120))
 
 
 def test_a_topic_that_is_recreated_after_its_offsets_were_fetched_is_reported(broker: FakeBroker) -> None:
@@ -164,15 +164,15 @@ def test_a_topic_that_is_recreated_after_its_offsets_were_fetched_is_reported(br
 
     broker.offsets = recreate
     with pytest.raises(TopicRecreatedError):
-        replica.fetch_log_state(Deadline.after(60))
+        replica.fetch_log_state(Deadline.after(120))
 
 
 def test_a_topic_with_another_id_is_reported(broker: FakeBroker) -> None:
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, UUID(int=99))
     with pytest.raises(TopicRecreatedError):
-        replica.send_fetch(0, 100, Deadline.after(60))
+        replica.send_fetch(0, 100, Deadline.after(120))
     check = replica.absence_check()
-    assert check.step(Deadline.after(60)) == {PARTITION: Presence.UNCONFIRMED}
+    assert check.step(Deadline.after(120)) == {PARTITION: Presence.UNCONFIRMED}
 
 
 def test_only_the_leader_is_on_leader(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_only_the_leader_is_on_leader(broker: FakeBroker, monkeypatch: pytest.Mo
                 replica.switch_to_replica(switch)
             elif found:
                 replica.switch_to_leader()
-            replica.send_fetch(0, 100, Deadline.after(60))
+            replica.send_fetch(0, 100, Deadline.after(120))
             found.append((replica.on_leader, replica.broker))
         replica.release()
     leader_address, follower_address = f"127.0.0.1:{broker.port}", f"127.0.0.1:{follower.port}"
@@ -200,6 +200,6 @@ def test_connections_with_too_new_brokers_are_released(broker: FakeBroker, monke
     for _ in range(3):
         replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
         with pytest.raises(UnsupportedBrokerError, match="Fetch"):
-            replica.send_fetch(0, 100, Deadline.after(60))
+            replica.send_fetch(0, 100, Deadline.after(120))
         replica.release()
     assert broker.connections == 1, "released connections are reused"

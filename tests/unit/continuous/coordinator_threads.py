@@ -29,12 +29,12 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 START = RunStart(((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)
 PLAN = RunPlan("run-1", Secret("hush"), 2, lambda _: START)
 SETTINGS = parse_start_options(
-    {"checkpointLocation": "memory:/", "epochInterval": 0.02, "taskStartTimeout": 20, "epochTimeout": 20}
+    {"checkpointLocation": "memory:/", "epochInterval": 0.02, "taskStartTimeout": 120, "epochTimeout": 120}
 )
 LONG_EPOCHS = replace(SETTINGS, epoch_interval=600)
 
 
-def deadline_in(seconds: float = 20) -> Deadline:
+def deadline_in(seconds: float = 120) -> Deadline:
     return Deadline.after(seconds, system=SYSTEM)
 
 
@@ -45,11 +45,12 @@ class AdvancingSystem(RealSystem):
         self.advanced_by = 0.0
         self.frozen_at: float | None = None
         self.polls = 0
+        self.ignores_timeouts = False
         self.stall = 0.0  # seconds to suspend the process after data has arrived, before it is handled
 
     def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
         self.polls += 1
-        ready = super().wait_ready(to_read, to_write, seconds)
+        ready = super().wait_ready(to_read, to_write, 600 if self.ignores_timeouts else seconds)
         if ready and self.stall:
             self.advanced_by, self.stall = self.advanced_by + self.stall, 0.0
             return set()
@@ -105,9 +106,16 @@ class CoordinatorThread:
     def freeze(self) -> None:
         self._clock.frozen_at = time.monotonic()
 
+    def ignore_timeouts(self) -> None:
+        """Let each later wait for sockets end by an event only."""
+        self._clock.ignores_timeouts = True
+
+    def unfreeze(self) -> None:
+        self._clock.frozen_at = None
+
     def keeps_polling(self) -> bool:
         """Return whether the driver still waits for tasks after it has handled what arrived before."""
-        polls, deadline = self._clock.polls, time.monotonic() + 60
+        polls, deadline = self._clock.polls, time.monotonic() + 120
         while self._thread.is_alive() and self._clock.polls < polls + 2:
             assert time.monotonic() < deadline, "the driver does not poll"
             self.coordinator._signal.set()
@@ -130,7 +138,7 @@ class CoordinatorThread:
         return self._clock.polls - polls
 
     def wait(self) -> CoordinatorThread:
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         return self
 
@@ -164,10 +172,10 @@ class CoordinatorThread:
 
 
 def next_epoch_request(channel: TaskChannel) -> EpochRequest:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (requests := channel.receive()):  # may have arrived with an earlier message
         assert time.monotonic() < deadline, "no epoch request"
-        SYSTEM.wait_ready([channel.fileno()], [], 20)
+        SYSTEM.wait_ready([channel.fileno()], [], 120)
     (request,) = requests
     return request
 
@@ -177,7 +185,7 @@ def report(channel: TaskChannel, epoch: int, offsets: dict[TopicPartition, int])
 
 
 def raw_connection(driver: CoordinatorThread, host: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection((driver.address.host, driver.address.port), 20, (host, 0))
+    return socket.create_connection((driver.address.host, driver.address.port), 120, (host, 0))
 
 
 def read_message(sock: socket.socket) -> Any:

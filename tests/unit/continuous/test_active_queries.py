@@ -23,11 +23,11 @@ class Execution:
         self.ended = threading.Event()
 
     def run(self) -> None:
-        self._state.wait(lambda: self._state.stopping, 20)
+        self._state.wait(lambda: self._state.stopping, 120)
         self._state.end(None)
 
     def start(self, system: RealSystem = SYSTEM) -> ContinuousQuery:  # type: ignore[assignment]
-        return ContinuousQuery(self._state, cast("Any", self), dict, 20, system)
+        return ContinuousQuery(self._state, cast("Any", self), dict, 120, system)
 
 
 def execution(name: str) -> Execution:
@@ -40,7 +40,7 @@ def test_running_queries_are_listed_by_name() -> None:
     first.stop()
     second.stop()
     # The threads end after the queries.
-    until = SYSTEM.monotonic() + 60
+    until = SYSTEM.monotonic() + 120
     while active() and SYSTEM.monotonic() < until:
         SYSTEM.sleep(0.01)
     assert active() == ()

@@ -53,7 +53,7 @@ class Strangers:
 
     def __init__(self, driver: CoordinatorThread, count: int, host: str = LOCALHOST) -> None:
         self._address = (driver.address.host, driver.address.port)
-        self._sockets = [socket.create_connection(self._address, 20, (host, 0)) for _ in range(count)]
+        self._sockets = [socket.create_connection(self._address, 120, (host, 0)) for _ in range(count)]
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +88,7 @@ class Interceptor:
             with suppress(OSError):  # the peer has closed it
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(60)
+            thread.join(120)
         for sock in self._sockets.values():
             sock.close()
 
@@ -100,7 +100,7 @@ class Interceptor:
 
     def _relay(self) -> None:
         self._sockets["task"], _ = self._listener.accept()
-        self._sockets["driver"] = socket.create_connection(self._driver_address, 20)
+        self._sockets["driver"] = socket.create_connection(self._driver_address, 120)
         self._run_in_thread(lambda: self._forward("task", "driver"))
         self._forward("driver", "task")
 
@@ -169,7 +169,7 @@ class TestStrangersAtThePort:
             task.start()
             task.join(1)
             assert channels == [], "no place is free"
-        task.join(60)
+        task.join(120)
         assert len(channels) == 1
 
     def test_bytes_now_and_then_do_not_extend_the_deadline(self, drivers: Callable[..., CoordinatorThread]) -> None:
@@ -195,10 +195,14 @@ class TestStrangersAtThePort:
 
     @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on descriptors")
     def test_accepting_resumes_when_descriptors_are_free_again(
-        self, drivers: Callable[..., CoordinatorThread], caplog: pytest.LogCaptureFixture
+        self,
+        drivers: Callable[..., CoordinatorThread],
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         import resource
 
+        monkeypatch.setattr("pyspark_kafka_direct.continuous.handshake._ACCEPT_RETRY_SECONDS", 60)
         driver = drivers(settings=LONG_EPOCHS)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         with socket.socket() as stranger:
@@ -211,7 +215,7 @@ class TestStrangersAtThePort:
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             assert polls < 50, "the driver pauses between its attempts"
-            driver.advance(1)
+            driver.advance(60)
             assert len(driver.start_tasks()) == 2
         assert [each for each in caplog.messages if "could not be accepted: [Errno 24]" in each]
 
@@ -230,7 +234,7 @@ class TestLog:
             read_message(stranger)
             stranger.sendall(line)
             reason = read_message(stranger).reason
-        driver.advance(20)
+        driver.advance(120)
         messages = [*caplog.messages, reason, str(driver.failure())]
         assert [each for each in messages if not each.isprintable()] == []
         assert r"\x1b" in reason
@@ -250,7 +254,7 @@ class TestLog:
             thread.start()
             with pytest.raises(QueryRunError) as raised:
                 TaskChannel.connect(address, 0, 0, deadline_in())
-            thread.join(60)
+            thread.join(120)
         assert str(raised.value).isprintable()
         assert r"x\nERROR \x1b[31m" in str(raised.value)
 

@@ -29,12 +29,12 @@ def connected(max_line_bytes: int = 1000) -> tuple[ControlSocket, socket.socket]
     with socket.create_server(("127.0.0.1", 0)) as server:
         one = socket.create_connection(server.getsockname())
         peer, _ = server.accept()
-    peer.settimeout(20)
+    peer.settimeout(120)
     return ControlSocket(one, max_line_bytes), peer
 
 
 def wait_and_receive(reader: ControlSocket) -> list[bytes]:
-    SYSTEM.wait_ready([reader.fileno()], [], 20)
+    SYSTEM.wait_ready([reader.fileno()], [], 120)
     return reader.receive()
 
 

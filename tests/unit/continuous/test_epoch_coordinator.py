@@ -8,9 +8,11 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.continuous.coordinator_threads import (
     A0,
     A1,
@@ -100,7 +102,7 @@ class TestCompleteRuns:
         self, drivers: Callable[..., CoordinatorThread]
     ) -> None:
         committed = threading.Event()
-        driver = drivers(on_epoch=lambda _: (committed.wait(60), None)[1])
+        driver = drivers(on_epoch=lambda _: (committed.wait(120), None)[1])
         channels = driver.start_tasks()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_epoch_request(channel).epoch == 3
@@ -115,7 +117,7 @@ class TestCompleteRuns:
 
     def test_epochs_are_merged_while_a_commit_is_in_flight(self, drivers: Callable[..., CoordinatorThread]) -> None:
         committed = threading.Event()
-        driver = drivers(replace(PLAN, coalesces_epochs=True), on_epoch=lambda _: (committed.wait(60), None)[1])
+        driver = drivers(replace(PLAN, coalesces_epochs=True), on_epoch=lambda _: (committed.wait(120), None)[1])
         channels = driver.start_tasks()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_epoch_request(channel).epoch == 3
@@ -141,7 +143,7 @@ class TestCompleteRuns:
 
         def commit(result: EpochResult) -> None:
             started.set()
-            assert release.wait(60)
+            assert release.wait(120)
             committed.append(result.epoch)
 
         driver = drivers(on_epoch=commit)
@@ -149,7 +151,7 @@ class TestCompleteRuns:
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_epoch_request(channel).epoch == 3
             report(channel, 3, offsets)
-        assert started.wait(60)
+        assert started.wait(120)
         driver.coordinator.abort(QueryRunError("on purpose"))
         time.sleep(0.2)
         assert driver.error is None, "the run waits for the commit"
@@ -250,14 +252,14 @@ class TestFailures:
     def test_a_report_that_arrived_while_the_driver_was_suspended(
         self, drivers: Callable[..., CoordinatorThread]
     ) -> None:
-        driver = drivers(settings=replace(SETTINGS, epoch_timeout=30))
+        driver = drivers(settings=replace(SETTINGS, epoch_timeout=130))
         channels = driver.start_tasks()
         report(channels[0], next_epoch_request(channels[0]).epoch, {A0: 8, B0: 7})
         next_epoch_request(channels[1])
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while driver.coordinator._unreported_tasks != {1} and time.monotonic() < until:
             time.sleep(0.001)
-        driver.stall(100)
+        driver.stall(200)
         report(channels[1], 3, {A1: 9})
         assert [next_epoch_request(channel) for channel in channels] == [EpochRequest(4, stop=False)] * 2
         assert driver.epochs[0].offsets == {A0: 8, A1: 9, B0: 7}
@@ -266,12 +268,12 @@ class TestFailures:
         driver = drivers()
         channels = driver.start_tasks()
         report(channels[0], next_epoch_request(channels[0]).epoch, {A0: 5, B0: 7})
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while driver.coordinator._unreported_tasks != {1} and time.monotonic() < until:
             time.sleep(0.001)
-        driver.advance(20)
+        driver.advance(120)
         error = driver.failure()
-        assert "1 of 2 tasks did not report epoch 3 within 20 s: task 1 (" in str(error)
+        assert "1 of 2 tasks did not report epoch 3 within 120 s: task 1 (" in str(error)
         assert "raise epochTimeout" in str(error)
         assert error.task_index == 1
 
@@ -298,7 +300,7 @@ class TestFailures:
         start = RunStart((tuple(partitions),), dict.fromkeys(partitions, 1 << 60), 0)
         driver = drivers(RunPlan("run-1", Secret("hush"), 1, lambda _: start), LONG_EPOCHS)
         channel = driver.connect(0)
-        SYSTEM.wait_ready([channel.fileno()], [], 20)
+        SYSTEM.wait_ready([channel.fileno()], [], 120)
         assert driver.coordinator._tasks[0].connection.has_unsent
         assert len(channel.wait_for_start().offsets) == len(partitions)
 
@@ -330,11 +332,11 @@ class TestHandshakes:
     def test_too_few_tasks(self, drivers: Callable[..., CoordinatorThread]) -> None:
         driver = drivers()
         driver.connect(0)
-        driver.advance(20)
+        driver.advance(120)
         error = driver.failure()
         assert isinstance(error, TaskStartTimeoutError)
         message = str(error)
-        assert "1 of 2 tasks did not start within 20 s (task 1)" in message
+        assert "1 of 2 tasks did not start within 120 s (task 1)" in message
         assert "needs 2 free cores" in message
         assert "lower tasksMax, or raise taskStartTimeout" in message
         assert f"port {driver.address.port}" in message
@@ -344,7 +346,7 @@ class TestHandshakes:
         with pytest.raises(QueryRunError, match="rejected task 0: it does not have the secret of the run"):
             driver.connect(0, secret=Secret("guess"))
         driver.connect(0)
-        driver.advance(20)
+        driver.advance(120)
         assert "A connection to the control port from 127.0.0.1 was rejected: it does not have" in str(driver.failure())
 
     def test_a_task_of_an_earlier_run(self, drivers: Callable[..., CoordinatorThread]) -> None:
@@ -393,17 +395,17 @@ class TestHandshakes:
     def test_all_connections_are_closed_if_one_task_ends_the_run(self) -> None:
         with (
             EpochCoordinator(PLAN, LONG_EPOCHS, lambda _: None, "127.0.0.1") as coordinator,
-            socket.create_connection(("127.0.0.1", coordinator.port), 20) as first,
-            socket.create_connection(("127.0.0.1", coordinator.port), 20) as second,
+            socket.create_connection(("127.0.0.1", coordinator.port), 120) as first,
+            socket.create_connection(("127.0.0.1", coordinator.port), 120) as second,
         ):
             while len(coordinator._handshake_server.descriptors()) < 3:
-                coordinator._poll(SYSTEM.monotonic() + 20)
+                coordinator._poll(SYSTEM.monotonic() + 120)
             for sock in (first, second):
                 handshake = TaskHandshake(PLAN.run, 1, 1, "host", 1, "task nonce")  # the second attempt of a task
                 proof = task_proof(PLAN.secret, read_message(sock).nonce, handshake)
                 sock.sendall(encode_message(replace(handshake, proof=proof)))
             pending = set(coordinator._handshake_server.descriptors()[1:])
-            while SYSTEM.wait_ready(pending, [], 20) != pending:
+            while SYSTEM.wait_ready(pending, [], 120) != pending:
                 pass
             with pytest.raises(QueryRunError, match="attempt 1"):
                 coordinator.run()
@@ -484,7 +486,7 @@ class TestTaskChannel:
             try:
                 return TaskChannel.connect(address, 0, 0, deadline_in())
             finally:
-                thread.join(60)
+                thread.join(120)
 
     def test_a_driver_without_the_secret(self) -> None:
         with pytest.raises(QueryRunError, match="does not have the secret of the run"):
@@ -539,9 +541,9 @@ class TestTaskChannel:
             thread = threading.Thread(target=serve)
             thread.start()
             with pytest.raises(QueryRunError, match="repeatedly closed the connection during the handshake"):
-                TaskChannel.connect(address, 0, 0, deadline_in(2))
+                TaskChannel.connect(address, 0, 0, Deadline.after(2, system=FakeTimeSystem()))
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(60)
+            thread.join(120)
         assert 1 < len(accepted) < 20, "the task pauses between its attempts"
 
     def test_a_request_is_received_before_the_closed_connection(
@@ -550,41 +552,23 @@ class TestTaskChannel:
         driver = drivers(settings=LONG_EPOCHS)
         channels = driver.start_tasks()
         driver.coordinator.stop()
-        SYSTEM.wait_ready([channels[0].fileno()], [], 20)
+        SYSTEM.wait_ready([channels[0].fileno()], [], 120)
         driver.close_coordinator()
         assert next_epoch_request(channels[0]) == EpochRequest(3, stop=True)
         with pytest.raises(QueryRunError, match="it ended this run, or has died"):
             next_epoch_request(channels[0])
 
 
-def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., CoordinatorThread]) -> None:
-    """From requests to reports. The limit is generous because other tests run at the same time."""
-    ends: list[float] = []
-    driver = drivers(
-        settings=replace(SETTINGS, epoch_interval=0.001), on_epoch=lambda _: ends.append(time.perf_counter())
-    )
-    requested: dict[int, float] = {}
+def test_an_epoch_waits_for_tasks_only(drivers: Callable[..., CoordinatorThread]) -> None:
+    """From its requests to its commit, no wait ends by a timeout, so an epoch takes less than a millisecond."""
+    committed: SimpleQueue[int] = SimpleQueue()
+    driver = drivers(settings=LONG_EPOCHS, on_epoch=lambda each: committed.put(each.epoch))
     channels = driver.start_tasks()
-
-    def run_task(number: int) -> None:
-        while not (request := next_epoch_request(channels[number])).stop:
-            requested[request.epoch] = min(time.perf_counter(), requested.get(request.epoch, float("inf")))
-            report(channels[number], request.epoch, moved(number, request.epoch))
-        report(channels[number], request.epoch, moved(number, request.epoch))
-
-    def moved(number: int, epoch: int) -> dict[TopicPartition, int]:
-        return {A1: 6 + epoch} if number else {A0: 5, B0: 7}
-
-    threads = [threading.Thread(target=run_task, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + 60
-    while len(ends) < 50:
-        assert time.monotonic() < until, driver.error
-        time.sleep(0.01)
-    driver.coordinator.stop()
-    for thread in threads:
-        thread.join(60)
-    assert driver.wait().error is None
-    durations = sorted(end - requested[epoch] for epoch, end in enumerate(ends[:-1], start=3))
-    assert durations[len(durations) // 2] < 0.1
+    driver.ignore_timeouts()
+    for epoch in range(3, 23):
+        assert driver.keeps_polling(), "it waits until the next request is due"
+        driver.advance(LONG_EPOCHS.epoch_interval + 1)
+        assert [next_epoch_request(channel).epoch for channel in channels] == [epoch, epoch]
+        report(channels[0], epoch, {A0: 5, B0: 7})
+        report(channels[1], epoch, {A1: 6 + epoch})
+        assert committed.get(timeout=120) == epoch

@@ -60,10 +60,10 @@ def test_a_report_has_the_fields_of_spark() -> None:
 def test_threads_that_wait_see_new_offsets() -> None:
     state = QueryState(QueryInfo(id="q", run_id="r", name=None, source="", sink=""), 1, SYSTEM)
     found: list[bool] = []
-    waiting = threading.Thread(target=lambda: found.append(state.wait(lambda: state.offsets == {T0: 7}, 60)))
+    waiting = threading.Thread(target=lambda: found.append(state.wait(lambda: state.offsets == {T0: 7}, 120)))
     waiting.start()
     state.set_offsets({T0: 7})
-    waiting.join(30)
+    waiting.join(120)
     assert found == [True]
     state.wait_for_stop(0.0)
     assert not state.stopping

@@ -43,13 +43,13 @@ class FakeNetwork:
     def connect(self, address: str) -> socket.socket:
         """Connect as if from this address."""
         self._next_address = address
-        client = self._resources.enter_context(socket.create_connection(self._listener.getsockname(), 20))
+        client = self._resources.enter_context(socket.create_connection(self._listener.getsockname(), 120))
         before = len(self.server.descriptors())
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(self.server.descriptors()) == before < MOST + 1 and time.monotonic() < deadline:
             assert list(self.server.poll([self.fileno()])) == []
         if before == MOST + 1:
-            SYSTEM.wait_ready([self.fileno()], [], 20)
+            SYSTEM.wait_ready([self.fileno()], [], 120)
             assert list(self.server.poll([self.fileno()])) == []
         return client
 

@@ -39,7 +39,7 @@ class Preparation:
 
     def __call__(self, _: Callable[[], None]) -> RunStart | None:
         self.began.set()
-        assert self.released.wait(60)
+        assert self.released.wait(120)
         if self._error is not None:
             raise self._error
         return self._start
@@ -91,7 +91,7 @@ def test_a_run_ends_while_it_is_prepared(drivers: Callable[..., CoordinatorThrea
     prepare = Preparation(START if ends_by == "stop" else None, error)
     driver = drivers(replace(PLAN, prepare=prepare))
     channels = [driver.connect(task) for task in range(2)]
-    assert prepare.began.wait(60)
+    assert prepare.began.wait(120)
     if ends_by == "stop":
         driver.coordinator.stop()
     prepare.released.set()
@@ -106,7 +106,7 @@ def test_a_lost_task_ends_a_run_when_its_preparation_has_ended(drivers: Callable
     prepare = Preparation()
     driver = drivers(replace(PLAN, prepare=prepare))
     channels = [driver.connect(task) for task in range(2)]
-    assert prepare.began.wait(60)
+    assert prepare.began.wait(120)
     channels[1].close()
     driver._thread.join(0.2)
     assert driver._thread.is_alive(), "the next run must not prepare itself at the same time"

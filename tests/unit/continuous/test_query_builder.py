@@ -70,7 +70,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
             self._state = state
 
         def run(self) -> None:
-            self._state.wait(lambda: self._state.stopping, 60)
+            self._state.wait(lambda: self._state.stopping, 120)
             self._state.end(None)
 
     disk = FakeFileManager()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.waiting import wait_until
+from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.continuous.coordinator_threads import (
     LONG_EPOCHS,
     PLAN,
@@ -17,8 +18,10 @@ from tests.unit.continuous.coordinator_threads import (
     deadline_in,
 )
 
+from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.control_socket import TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator
 from pyspark_kafka_direct.continuous.task_lease import TaskLease
 from pyspark_kafka_direct.errors import QueryRunError
@@ -26,10 +29,17 @@ from pyspark_kafka_direct.errors import QueryRunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pyspark_kafka_direct.continuous.control_socket import TaskChannel
+    from pyspark_kafka_direct.client.system import Condition
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
 
 LEASES = replace(LONG_EPOCHS, heartbeat_timeout=30)
+
+
+class PollingSystem(FakeTimeSystem):
+    """Time advances only by assignments to ``now``; waits for a condition check it often."""
+
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
+        return super().wait(condition, 0.01)
 
 
 def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> None:
@@ -45,13 +55,17 @@ def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> Non
 
 def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[..., CoordinatorThread]) -> None:
     driver = drivers(settings=LEASES)
-    channels = driver.start_tasks()
-    with channels[0].begin_lease(0.3) as lease:
-        until = time.monotonic() + 60
-        while SYSTEM.monotonic() < lease.expires_at + 0.3 and time.monotonic() < until:
-            time.sleep(0.01)  # the user's function
+    driver.connect(1)
+    clock = PollingSystem()
+    deadline = Deadline.after(120, system=clock)
+    with TaskChannel.connect(driver.address, 0, 0, deadline) as channel, channel.begin_lease(30) as lease:
+        for count in range(1, 5):
+            while len(lease._sent) < count:
+                clock.now += 5  # the user's function
+                time.sleep(0.02)
+        assert driver.keeps_polling()
         assert lease.expired
-        channels[0].check_lease()
+        channel.check_lease()
         assert not lease.expired
 
 
@@ -75,7 +89,7 @@ def waiting_driver(drivers: Callable[..., CoordinatorThread], plan: RunPlan = PL
 def fail(driver: CoordinatorThread, channel: TaskChannel) -> None:
     """Let a task fail; the run ends."""
     channel.report_failure(ValueError("on purpose"), deadline_in())
-    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run", 20)
+    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run")
 
 
 def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., CoordinatorThread]) -> None:
@@ -114,7 +128,7 @@ def test_a_run_waits_for_the_last_of_several_leases(drivers: Callable[..., Coord
         renewals = driver.coordinator._lease_renewed_at
         wait_until(lambda: renewals[renewed] >= renewals[1 - renewed] + 20, "a heartbeat")
     channels[1 - renewed].close()
-    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run", 20)
+    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run")
     for seconds in (12, 18.5):
         driver.advance(seconds)
         assert driver.keeps_polling(), "one of the tasks may still write"

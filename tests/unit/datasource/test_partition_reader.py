@@ -76,8 +76,8 @@ def _rack(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def waits_for_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a task wait for the driver's acknowledgement, as long as a loaded machine takes."""
-    monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 60)
-    monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (60,))
+    monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 120)
+    monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (120,))
 
 
 @pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])

@@ -223,7 +223,7 @@ def test_a_job_does_not_wait_for_the_plan_of_the_next_batch(monkeypatch: pytest.
 
     def plan_batch(position: StreamPosition, _: object) -> DirectBatchPlan:
         planning.set()
-        assert planned.wait(60)
+        assert planned.wait(120)
         return DirectBatchPlan((OffsetRange("flights", 0, 5, 9),), {})
 
     monkeypatch.setattr(checkpointed_stream, "plan_direct_batch", plan_batch)
@@ -231,11 +231,11 @@ def test_a_job_does_not_wait_for_the_plan_of_the_next_batch(monkeypatch: pytest.
     planner = threading.Thread(target=lambda: found.append(stream.batch_ranges(2000)))
     job = threading.Thread(target=lambda: found.append(stream.batch_ranges(1000)))
     planner.start()
-    assert planning.wait(60)
+    assert planning.wait(120)
     job.start()
-    job.join(30)
+    job.join(120)
     assert [each[0].until_offset for each in found] == [5]
     planned.set()
-    planner.join(60)
+    planner.join(120)
     assert [each[0].until_offset for each in found] == [5, 9]
     stream._client = None

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.spark import loss_channel
 from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver
 from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_totals
 from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
@@ -101,6 +102,8 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(range_reader, "read_range", read_range)
     monkeypatch.setattr(range_counter, "count_range", count_range)
+    monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 120)
+    monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (120,))
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     try:
         reader = RangeTaskReader(*CONFIG, receiver.channel)
@@ -125,7 +128,7 @@ def test_a_driver_that_does_not_confirm_a_report_fails_no_task(
     monkeypatch.setattr(range_counter, "count_range", count_range)
     channel = LossChannel("no-such-host.invalid", 9, "swordfish")
     assert RangeTaskReader(*CONFIG, channel).count(TASK, None) == 7
-    deadline = SYSTEM.monotonic() + 30
+    deadline = SYSTEM.monotonic() + 120
     while "t-1: the driver did not confirm what was skipped" not in caplog.text:
         assert SYSTEM.monotonic() < deadline
         SYSTEM.sleep(0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from tests.unit.client.fake_broker import TOPIC, FakeBroker
@@ -18,7 +19,7 @@ from pyspark_kafka_direct.options.settings import FetchSettings
 
 PARAMS = {"bootstrap.servers": "127.0.0.1:1"}
 
-_PROMPT = 2.0  # seconds; the request would take 30
+HOUR_MS = 3_600_000  # a request that the stop does not end takes longer than the test may
 
 
 def test_a_stop_ends_a_request_that_gets_no_response() -> None:
@@ -26,7 +27,10 @@ def test_a_stop_ends_a_request_that_gets_no_response() -> None:
     outcome: list[BaseException] = []
     with FakeBroker() as broker, contextlib.closing(ConnectionPool()) as pool:
         broker.frozen = True
-        cluster = ClusterClient(broker.settings, pool=pool)
+        settings = replace(
+            broker.settings, request_timeout_ms=HOUR_MS, default_api_timeout_ms=HOUR_MS, connect_timeout_ms=HOUR_MS
+        )
+        cluster = ClusterClient(settings, pool=pool)
         log = KafkaBasedLog(TOPIC, LogClients(cluster, FetchSettings()), on_error=errors.append)
 
         def start() -> None:
@@ -36,13 +40,11 @@ def test_a_stop_ends_a_request_that_gets_no_response() -> None:
 
         starter = threading.Thread(target=start)
         starter.start()
-        ends_at = time.monotonic() + 60
+        ends_at = time.monotonic() + 120
         while not broker.connections and time.monotonic() < ends_at:
             time.sleep(0.01)
-        started = time.monotonic()
         log.stop()
-        assert time.monotonic() - started < _PROMPT
-        starter.join(60)
+        starter.join(120)
         assert len(outcome) == 1
         assert log._thread._end is not None
         assert log._thread._end.done()

@@ -79,7 +79,7 @@ def test_nothing_is_committed_without_the_option(
     options = {name: value for name, value in OPTIONS.items() if name != "commitgroupid"}
     start(options=options)
     committer.batch_ended("run", sources_ending_at({A: 5}, options=options))
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.connections == 0
 
 
@@ -89,7 +89,7 @@ def test_every_batch_is_committed_over_one_connection(
     start()
     for end in (5, 7):
         committer.batch_ended("run", sources_ending_at({A: end, B: 1}))
-        assert committer.flush(30)
+        assert committer.flush(120)
     assert group.commits == [{A: 5, B: 1}, {A: 7, B: 1}], (
         "all partitions, because Kafka deletes offsets that are not committed for long"
     )
@@ -112,7 +112,7 @@ def test_a_planner_that_starts_after_the_first_batch_accepts_the_offer(
     assert accept_commit_offer(tmp_path, commit_group_key) is not None, "the planner of the second source"
     committer.batch_ended("run", sources_ending_at({A: 7}, {B: 2}))
     assert accept_commit_offer(tmp_path, commit_group_key) is None, "a planner of another query"
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits[-1] == {A: 7, B: 2}
 
 
@@ -126,7 +126,7 @@ def test_the_offer_stays_open_after_a_first_batch_without_records_of_the_group(
     committer.batch_ended("run", sources_ending_at({A: 5}))
     assert accept_commit_offer(tmp_path, commit_group_key) is not None
     committer.batch_ended("run", sources_ending_at({A: 7}))
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 7}]
 
 
@@ -146,7 +146,7 @@ def test_a_late_report_does_not_set_back_commits_of_the_planner(
     group.offsets = {A: 7, B: 3}  # the start of the batch after the next
     for end in ({A: 5, B: 3}, {A: 7, B: 3}, {A: 7, B: 4}):
         committer.batch_ended("run", sources_ending_at(end))
-        assert committer.flush(30)
+        assert committer.flush(120)
     assert group.commits == []
 
 
@@ -156,7 +156,7 @@ def test_the_planner_commits_if_the_query_started_before_the_listener(
     committer.batch_ended("run", sources_ending_at({A: 5}))
     committer.query_idle("run")
     committer.query_ended("run")
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.connections == 0
 
 
@@ -168,14 +168,14 @@ def test_a_stalled_commit_of_the_listener_does_not_set_the_group_back(
     assert planner is not None
     group.open.clear()
     committer.batch_ended("run", sources_ending_at({A: 2}))
-    assert group.requested.acquire(timeout=30)
+    assert group.requested.acquire(timeout=120)
     for end in range(2, 9, 2):
         planner.commit_async({A: end})
         planner.wait_for_commit()
         committer.batch_ended("run", sources_ending_at({A: end + 2}))
     assert group.offsets == {}, "there is no commit in the meantime"
     group.open.set()
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 2}, {A: 10}]
 
 
@@ -185,13 +185,13 @@ def test_an_ended_run_does_not_set_the_group_back(
     start("one")
     group.open.clear()
     committer.batch_ended("one", sources_ending_at({A: 5}))
-    assert group.requested.acquire(timeout=30)
+    assert group.requested.acquire(timeout=120)
     committer.batch_ended("one", sources_ending_at({A: 7}))
     committer.query_ended("one")
     start("two")
     committer.batch_ended("two", sources_ending_at({A: 9}))
     group.open.set()
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 5}, {A: 9}]
     assert group.connections == 2, "the options may differ"
 
@@ -208,11 +208,11 @@ def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: Conn
         session.batch_ended(run_id, sources_ending_at({A: end}))
         session.query_ended(run_id)
         if session is one:  # otherwise a later offset could replace the first one before it is requested
-            assert group.requested.acquire(timeout=30)
+            assert group.requested.acquire(timeout=120)
     assert not two.flush(0.2)
     assert len(group.deadlines) == 1, "one commit at a time"
     group.open.set()
-    assert two.flush(30)
+    assert two.flush(120)
     assert group.commits == [{A: 5}, {A: 9}]
 
 
@@ -235,7 +235,7 @@ def test_the_groups_of_ended_queries_are_forgotten(group: ConnectedGroup, tmp_pa
         assert key in groups, "the commit is in flight"
         assert not committer.flush(0)
         group.open.set()
-        assert committer.flush(30)
+        assert committer.flush(120)
     assert [offsets[A] for offsets in group.commits] == list(range(3))
     gc.collect()
     assert len(groups) <= 1  # the thread of the last commit may be about to end
@@ -254,7 +254,7 @@ def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: Connec
     assert not one.flush(0)
     assert two.flush(0)
     group.open.set()
-    assert one.flush(30)
+    assert one.flush(120)
 
 
 def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
@@ -264,7 +264,7 @@ def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
         start(run_id)
         for end in ends:
             committer.batch_ended(run_id, sources_ending_at({A: end}))
-            assert committer.flush(30)
+            assert committer.flush(120)
         committer.query_ended(run_id)
     assert group.commits == [{A: 5}, {A: 9}, {A: 3}, {A: 6}]
 
@@ -275,18 +275,18 @@ def test_a_resumed_query_without_new_records_commits_its_start_offsets(
     planner = start()
     assert planner is not None
     committer.query_idle("run")
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == []
     planner.commit_async({A: 5}, resumed_from={A: 5})
     for _ in range(2):
         committer.query_idle("run")
-        assert committer.flush(30)
+        assert committer.flush(120)
     assert group.commits == [{A: 5}]
     assert "this query has read t before, but the group 'shop' (commitGroupId) has no offsets of it" in caplog.text
     committer.batch_ended("run", sources_ending_at({A: 7}))
     committer.query_idle("run")
     committer.query_ended("run")
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 5}, {A: 7}], "its start offsets are outdated"
     assert list(tmp_path.iterdir()) == [], "the files of the run are deleted"
 
@@ -298,7 +298,7 @@ def test_a_query_that_ends_immediately_commits_its_start_offsets(
     assert planner is not None
     planner.commit_async({A: 5}, resumed_from={A: 5})
     committer.query_ended("run")
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 5}]
 
 
@@ -309,7 +309,7 @@ def test_the_last_batch_is_committed(group: ConnectedGroup, committer: GroupComm
     committer.query_ended("run")
     assert not committer.flush(0)
     group.open.set()
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 5}]
 
 
@@ -319,12 +319,12 @@ def test_a_slow_broker_delays_no_query_and_gets_the_newest_offsets(
     start()
     group.open.clear()
     committer.batch_ended("run", sources_ending_at({A: 0}))
-    assert group.requested.acquire(timeout=30)
+    assert group.requested.acquire(timeout=120)
     for end in range(1, 100):
         committer.batch_ended("run", sources_ending_at({A: end}))
     assert not committer.flush(0)
     group.open.set()
-    assert committer.flush(30)
+    assert committer.flush(120)
     assert group.commits == [{A: 0}, {A: 99}]
 
 
@@ -335,7 +335,7 @@ def test_errors_and_the_recovery_are_logged_once(
     for end, failing in enumerate((True, True, False)):
         group.errors = [BrokerTimeoutError("no response")] * failing
         committer.batch_ended("run", sources_ending_at({A: end}))
-        assert committer.flush(30)
+        assert committer.flush(120)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "cannot commit offsets of the group shop (commitGroupId); the query continues: no response",
         "offsets of the group shop are committed again",
@@ -348,7 +348,7 @@ def test_a_topic_with_two_readers_has_the_lower_offset(
     start()
     for one, two in ((5, 4), (9, 7)):
         committer.batch_ended("run", sources_ending_at({A: one}, {A: two}))
-        assert committer.flush(30)
+        assert committer.flush(120)
     assert group.commits == [{A: 4}, {A: 7}]
 
 
@@ -365,7 +365,7 @@ def test_two_queries_with_one_group_are_logged(
     for end in (2, 3):
         committer.batch_ended("other", sources_ending_at({A: end}))
         assert caplog.text.count("two queries commit to the group shop") == 1
-    assert committer.flush(30)
+    assert committer.flush(120)
 
 
 def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -> None:
@@ -373,7 +373,7 @@ def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -
     start()
     committer.batch_ended("run", sources_ending_at({A: 5}))
     committer.query_ended("run")
-    assert committer.flush(30)
+    assert committer.flush(120)
     for worker in set(threading.enumerate()) - before:
-        worker.join(30)
+        worker.join(120)
         assert not worker.is_alive()

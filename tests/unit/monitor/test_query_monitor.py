@@ -144,7 +144,7 @@ class FakeEndOffsets:
     ) -> dict[TopicPartition, int]:
         self.requests.append(options["commitgroupid"])
         self.requested.set()
-        assert self.open.wait(30)
+        assert self.open.wait(120)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
             raise end
@@ -154,7 +154,7 @@ class FakeEndOffsets:
 def wait_for_refreshes() -> None:
     for thread in threading.enumerate():
         if thread.name == "kafka-direct-ends":
-            thread.join(30)
+            thread.join(120)
 
 
 class TestIdle:
@@ -178,7 +178,7 @@ class TestIdle:
         monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
         monitor.batch_ended(report_at(10, 10, runId="r"), DETAILS)
         monitor.query_idle("r")
-        assert brokers.requested.wait(30)  # otherwise the refresh starts after the batch
+        assert brokers.requested.wait(120)  # otherwise the refresh starts after the batch
         monitor.query_idle("r")
         monitor.batch_ended(report_at(20, 25, start=10, batch=2, runId="r"), DETAILS)
         brokers.open.set()
@@ -263,7 +263,7 @@ class TestReportsWithoutEndOffsets:
         brokers.open.clear()
         monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
         monitor.batch_ended(self.batch(100), self.DETAILS)
-        assert brokers.requested.wait(30)
+        assert brokers.requested.wait(120)
         monitor.batch_ended(self.batch(300, start=100, batch=2), self.DETAILS)
         brokers.open.set()
         wait_for_refreshes()
@@ -284,7 +284,7 @@ class TestReportsWithoutEndOffsets:
             brokers.open.clear()
             monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
             monitor.batch_ended(self.batch(100), self.DETAILS)
-            assert brokers.requested.wait(30)
+            assert brokers.requested.wait(120)
             monitor.query_ended("r")
             if later:
                 monitor.batch_ended(self.batch(200, start=100, runId="later"), NO_DETAILS)
@@ -412,7 +412,7 @@ class TestMetrics:
         monitor.batch_ended(report_at(10, 30), DETAILS)
         metric = 'kafka_consumergroup_group_lag{group="shop",partition="0",topic="t"}'
         self.metrics(monitor)  # the batch of the report ended long ago
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while f"{metric} 30.0" not in self.metrics(monitor):
             assert time.monotonic() < deadline
             time.sleep(0.01)

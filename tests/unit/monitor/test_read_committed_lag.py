@@ -57,7 +57,7 @@ class Clock:
         monkeypatch.setattr(query_monitor, "time", patched)
 
     def sleep(self, seconds: float) -> None:
-        assert self._may_end.wait(30)
+        assert self._may_end.wait(120)
         self.pauses.append(seconds)
         self.now += seconds
 

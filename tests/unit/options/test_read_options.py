@@ -400,7 +400,7 @@ def test_the_documentation_is_up_to_date() -> None:
 
 
 def test_the_script_writes_the_documentation(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, DOCS.parents[1] / "scripts" / "option_docs.py", tmp_path], check=True, timeout=60)
+    subprocess.run([sys.executable, DOCS.parents[1] / "scripts" / "option_docs.py", tmp_path], check=True, timeout=300)
     assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == pages()
 
 

@@ -108,5 +108,5 @@ def test_many_malformed_datums_with_lists_are_decoded_in_linear_time() -> None:
     numbers = {"name": "numbers", "type": {"type": "array", "items": "int"}}
     schema = {"type": "record", "name": "R", "fields": [numbers, {"name": "n", "type": "int"}]}
     start = time.process_time()
-    assert None not in malformed(decode(schema, [b"\0"] * 50_000))
-    assert time.process_time() - start < 5  # instead of more than 10
+    assert None not in malformed(decode(schema, [b"\0"] * 300_000))
+    assert time.process_time() - start < 120  # instead of more than 360

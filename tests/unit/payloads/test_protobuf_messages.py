@@ -162,10 +162,10 @@ def test_the_last_entry_of_a_map_wins() -> None:
 def test_the_time_to_remove_entries_is_proportional_to_their_number() -> None:
     text = 'syntax = "proto3"; message M { map<int32, V> m = 1; } message V { repeated int32 numbers = 1; }'
     value = field(2, 2, field(1, 0, varint(1)))
-    data = b"".join(field(1, 2, field(1, 0, varint(max(0, number))) + value) for number in range(-10_000, 10_000))
+    data = b"".join(field(1, 2, field(1, 0, varint(max(0, number))) + value) for number in range(-60_000, 60_000))
     start = time.process_time()
-    assert len(one(data, pa.field("m", VALUES_BY_NUMBER), text=text)) == 10_000
-    assert time.process_time() - start < 4  # instead of more than 8
+    assert len(one(data, pa.field("m", VALUES_BY_NUMBER), text=text)) == 60_000
+    assert time.process_time() - start < 120  # instead of more than 280
 
 
 @pytest.mark.slow
@@ -181,10 +181,10 @@ def test_entries_are_removed_from_many_small_maps_in_linear_time() -> None:
     maps = pa.field("maps", pa.list_(pa.struct({"m": pa.map_(pa.int32(), value)})))
     key = field(1, 0, varint(1))
     entries = [key + field(2, 2, field(1, 2, b"")), key + field(2, 2, b"")]  # the list of the second one is null
-    data = field(1, 2, b"".join(field(1, 2, entry) for entry in entries)) * 16_000
+    data = field(1, 2, b"".join(field(1, 2, entry) for entry in entries)) * 80_000
     start = time.process_time()
     assert one(data, maps, text=text)[-1] == {"m": [(1, {"w": None})]}
-    assert time.process_time() - start < 5  # instead of more than 10
+    assert time.process_time() - start < 120  # instead of more than 250
 
 
 def test_entries_are_removed_with_all_that_they_contain() -> None:

@@ -168,7 +168,7 @@ def test_a_writer_may_change_types_of_fields_that_are_not_wanted(
     assert READER.count(change[0]) == 1
     schema_id = registry.add("orders-value", READER.replace(*change), schemaType="PROTOBUF")
     source = ProtobufSource(READER, "shop.Order")
-    writers = WriterMessages(RegistrySettings((registry.url,), api_timeout_ms=3_000), source)
+    writers = WriterMessages(RegistrySettings((registry.url,), api_timeout_ms=120_000), source)
     value = pa.array([b"\0" + struct.pack(">I", schema_id) + b"\0\x08\x02"], pa.binary())
 
     def problems(wanted: Mapping[str, pa.DataType], **options: Any) -> list[Any]:
@@ -187,7 +187,7 @@ def test_an_unknown_type_is_no_new_value(registry: FakeRegistry) -> None:
     references = [{"name": "other.proto", "subject": "other", "version": 1}]
     schema_id = registry.add("m-value", LACKING, schemaType="PROTOBUF", references=references)
     source = ProtobufSource(LACKING, "M")
-    settings = RegistrySettings((registry.url,), api_timeout_ms=3_000)
+    settings = RegistrySettings((registry.url,), api_timeout_ms=120_000)
     writers = WriterMessages(settings, source, fails_at_new_fields=True)
     column = ProtobufColumn(pa.struct({"id": pa.int32()}), source, writers=writers)
     decoded = column.decode(pa.array([b"\0" + struct.pack(">I", schema_id) + b"\0\x08\x02"], pa.binary()))

@@ -31,13 +31,20 @@ NEW = OLD.replace("int32 id = 1;", "int64 id = 1; string name = 2;")
 TYPE = pa.struct([("id", pa.int32())])
 
 
-def settings_of(registry: FakeRegistry) -> RegistrySettings:
-    return RegistrySettings((registry.url,), api_timeout_ms=3_000)
+def settings_of(registry: FakeRegistry, api_timeout_ms: int = 120_000) -> RegistrySettings:
+    return RegistrySettings((registry.url,), api_timeout_ms=api_timeout_ms)
 
 
-def column(registry: FakeRegistry, text: str = OLD, data_type: pa.StructType = TYPE, **options: Any) -> ProtobufColumn:
-    source = ProtobufSource(text, "shop.Order")
-    writers = pickle.loads(pickle.dumps(WriterMessages(settings_of(registry), source, "version 1", **options)))
+def column(
+    registry: FakeRegistry,
+    text: str = OLD,
+    data_type: pa.StructType = TYPE,
+    *,
+    api_timeout_ms: int = 120_000,
+    **options: Any,
+) -> ProtobufColumn:
+    source, settings = ProtobufSource(text, "shop.Order"), settings_of(registry, api_timeout_ms)
+    writers = pickle.loads(pickle.dumps(WriterMessages(settings, source, "version 1", **options)))
     return ProtobufColumn(data_type, source, writers=writers)
 
 
@@ -199,7 +206,7 @@ def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:
 def test_a_registry_that_is_not_available_fails_the_task(registry: FakeRegistry) -> None:
     registry.stop()
     with pytest.raises(SchemaRegistryUnavailableError):
-        column(registry).decode(pa.array([framed(1, b"\0", b"")], pa.binary()))
+        column(registry, api_timeout_ms=3_000).decode(pa.array([framed(1, b"\0", b"")], pa.binary()))
 
 
 def test_a_schema_that_the_registry_has_later_is_found_by_the_same_column(

@@ -38,8 +38,8 @@ HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 NEW = json.dumps(record("Order", id="long", name="string"))
 
 
-def settings_of(registry: FakeRegistry) -> RegistrySettings:
-    return RegistrySettings((registry.url,), api_timeout_ms=3_000)
+def settings_of(registry: FakeRegistry, api_timeout_ms: int = 120_000) -> RegistrySettings:
+    return RegistrySettings((registry.url,), api_timeout_ms=api_timeout_ms)
 
 
 def test_schemas_of_writers(registry: FakeRegistry) -> None:
@@ -47,7 +47,7 @@ def test_schemas_of_writers(registry: FakeRegistry) -> None:
     references = [{"name": "Id", "subject": "id", "version": 1}]
     text = json.dumps(record("Order", id="Id"))
     schema_id = registry.add("t-value", text, references=references)
-    schemas = pickle.loads(pickle.dumps(RegistrySchemas(settings_of(registry))))
+    schemas = pickle.loads(pickle.dumps(RegistrySchemas(settings_of(registry, 3_000))))
     expected = parse_avro_schema(text, [json.dumps(record("Id", value="long"))])
     assert schemas.writer_schema(schema_id).root == expected.root
     assert schemas.writer_schema(str(registry.guid_of(schema_id))).root == expected.root

@@ -60,7 +60,7 @@ class Topic:
     """Decodes keys and values whose schemas are in a registry."""
 
     def __init__(self, registry: FakeRegistry, payload_format: str = "avro") -> None:
-        access = RegistrySettings((registry.url,), api_timeout_ms=3_000)
+        access = RegistrySettings((registry.url,), api_timeout_ms=120_000)
         is_avro = payload_format == "avro"
         self.row = ROW if is_avro else pa.struct({"id": pa.int32()})
         key = SidePayload(

@@ -37,7 +37,7 @@ def test_names_that_do_not_fit(wanted: list[str], names: list[str], message: str
 
 
 def test_the_time_for_wide_structs() -> None:
-    names = [f"field_{index}" for index in range(10_000)]
-    start = time.monotonic()
-    assert len(match_fields(names, names, "value", "R")) == 10_000
-    assert time.monotonic() - start < 5
+    names = [f"field_{index}" for index in range(100_000)]
+    start = time.process_time()
+    assert len(match_fields(names, names, "value", "R")) == 100_000
+    assert time.process_time() - start < 120

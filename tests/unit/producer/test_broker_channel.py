@@ -42,7 +42,7 @@ def test_a_connection_to_a_broker_without_zstd_is_released(
             node = Node(1, "127.0.0.1", broker.port)
             link = BrokerChannel(ClusterClient(broker.settings, pool=pool), node, settings, None, adds_partitions=True)
             with pytest.raises(UnsupportedBrokerError, match="zstd"):
-                link.connect(Deadline.after(10))
+                link.connect(Deadline.after(120))
             link.close()
         assert broker.connections == 1, "the released connection is reused"
 
@@ -56,7 +56,7 @@ def test_a_closed_channel_releases_its_connection(pool: ConnectionPool, monkeypa
                 cluster, Node(1, "127.0.0.1", broker.port), ProducerSettings(), None, adds_partitions=True
             )
             for _ in range(2):
-                channel.connect(Deadline.after(10))
+                channel.connect(Deadline.after(120))
                 release(channel)
         assert broker.connections == 1
 

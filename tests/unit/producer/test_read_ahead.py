@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.unit.producer.staged_pairs import Pair
 
-DEADLINE = 20.0  # seconds
+DEADLINE = 120.0  # seconds
 RANGE = 8 << 20
 
 

@@ -190,7 +190,7 @@ def test_megabyte_of_invalid_bytes_is_rejected_quickly(api: ApiMessageType, vers
     started = time.monotonic()
     with pytest.raises(MalformedError):
         messages.decode(api, version, filler * 1_000_000)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 120
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY)

@@ -82,7 +82,7 @@ def run(folder: Path, *shards: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

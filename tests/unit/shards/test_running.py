@@ -27,7 +27,7 @@ exit ${code:-0}
 """
 
 
-def run(folder: Path, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     make = folder / "make"
     make.write_text(MAKE)
     make.chmod(0o755)

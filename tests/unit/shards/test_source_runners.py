@@ -36,7 +36,7 @@ def server() -> Iterator[dict[str, str]]:
 def started_by_spark(server: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO, int]]:
     """The process, its connection with Spark, and the number of the process that has connected."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(60)
+        listener.settimeout(120)
         environment = {
             **os.environ,
             "PYTHONPATH": path_of_workers(os.environ.get("PYTHONPATH", "")),
@@ -48,7 +48,7 @@ def started_by_spark(server: Mapping[str, str]) -> Iterator[tuple[subprocess.Pop
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             connection, _ = listener.accept()
             with connection, cast("BinaryIO", connection.makefile("rwb")) as file:
-                connection.settimeout(60)
+                connection.settimeout(120)
                 assert file.read(4 + len(SECRET)) == struct.pack("!i", len(SECRET)) + SECRET
                 file.write(struct.pack("!i", 2) + b"ok")
                 file.flush()
@@ -63,7 +63,7 @@ def test_another_process_does_the_work_with_the_same_streams(server: dict[str, s
         connection.write(struct.pack("!i", 3) + b"0.0")  # not this version of Python
         connection.flush()
         assert b"PYTHON_VERSION_MISMATCH" in connection.read()
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
 
 
 def test_the_forked_process_ends_if_spark_ends_the_replaced_one(server: dict[str, str]) -> None:
@@ -108,4 +108,4 @@ def test_workers_of_planners_are_forked_from_a_process_with_the_imports(server: 
             assert int(parent) != daemon.pid
             daemon.stdin.close()
             assert connection.recv(1) == b"", "the worker still has the connection"
-        assert daemon.wait(60) == 0
+        assert daemon.wait(120) == 0

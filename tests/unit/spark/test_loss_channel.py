@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import logging
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LOSS = LossTotal("t", 3, "aged_out", 1, 40)
 DELETED = LossTotal("t", 3, "deleted", 1, 0)
 MALFORMED = MalformedTotal("t", 3, "DROPMALFORMED", 5)
+FOREVER = (3600, 3600, 3600)  # seconds of each attempt
 
 
 def totals(*losses: LossTotal) -> ReportedTotals:
@@ -42,8 +44,8 @@ def wait_for_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
     """Returns a function; after its call, tasks wait for the driver as long as a loaded machine takes."""
 
     def raise_limits() -> None:
-        monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 60)
-        monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (60,))
+        monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 120)
+        monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (120,))
 
     return raise_limits
 
@@ -65,7 +67,7 @@ def test_a_repeated_report_is_acknowledged_again_and_counted_once(receiver: Loss
     channel = receiver.channel
     report = json.dumps(["nonce", [[["t", 3, "aged_out", 1, 40]], []]]).encode()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.settimeout(30)
+        sender.settimeout(120)
         for _ in range(3):
             sender.sendto(channel.digest(report) + report, (channel.host, channel.port))
             assert sender.recv(100) == channel.digest(channel.digest(report))
@@ -78,7 +80,7 @@ def test_the_oldest_reports_are_forgotten(
     monkeypatch.setattr(loss_channel, "_REMEMBERED_REPORTS", 2)
     channel = receiver.channel
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.settimeout(30)
+        sender.settimeout(120)
         for offsets in (1, 10, 100, 100, 10, 1):  # only the first one was forgotten
             report = json.dumps(["nonce", [[["t", 3, "aged_out", 1, offsets]], []]]).encode()
             sender.sendto(channel.digest(report) + report, (channel.host, channel.port))
@@ -112,40 +114,39 @@ def test_only_the_driver_can_acknowledge() -> None:
         assert not LossChannel("127.0.0.1", other.getsockname()[1], "key").report(totals(LOSS), SYSTEM)
 
 
-def test_a_driver_that_is_gone_delays_no_task(receiver: LossReceiver, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_driver_that_is_gone_delays_no_task(
+    receiver: LossReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", FOREVER)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    started = SYSTEM.monotonic()
     with caplog.at_level(logging.INFO):
         assert not LossChannel("127.0.0.1", port, "key").report(totals(LOSS), SYSTEM)
         assert not LossChannel("no-such-host.invalid", port, "key").report(totals(LOSS), SYSTEM)
         assert not LossChannel("a" * 70 + ".invalid", port, "key").report(totals(LOSS), SYSTEM)  # no legal host name
-    assert SYSTEM.monotonic() - started < 30
     assert "cannot report skipped offsets to no-such-host.invalid" in caplog.text
 
 
 def test_a_driver_that_does_not_respond_delays_no_task(
-    receiver: LossReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    receiver: LossReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", FOREVER)
     reporter = LossReporter(SYSTEM)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         channel = LossChannel("127.0.0.1", silent.getsockname()[1], "key")
-        started = SYSTEM.monotonic()
         reporter.report(channel, totals(LOSS))
-        assert SYSTEM.monotonic() - started < 0.7, "all attempts take 1.4 seconds"
+        assert reporter._has_thread, "the task does not wait for the attempts"
         reporter.report(receiver.channel, totals(LOSS))
-        wait_for(lambda: "t-3: the driver did not confirm what was skipped" in caplog.text)
-        wait_for(lambda: load_totals(tmp_path) == totals(LOSS))
-        first_attempts = count_datagrams(silent)
-        started = SYSTEM.monotonic()
+        assert reject_reports(silent, reporter) == 3
+        assert "t-3: the driver did not confirm what was skipped" in caplog.text
+        assert load_totals(tmp_path) == totals(LOSS)
+        monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 3600)  # a driver that has not responded is not waited for
         for _ in range(10):
             reporter.report(channel, totals(LOSS))
-        assert SYSTEM.monotonic() - started < 0.7, "a driver that has not responded is not waited for"
-        wait_for(lambda: len(caplog.records) > 1)
-        assert first_attempts == 3
-        assert count_datagrams(silent) <= 3 * 2, "waiting reports are sent as one"
+        assert reject_reports(silent, reporter) <= 3 * 2, "waiting reports are sent as one"
+        assert len(caplog.records) > 1
 
 
 def test_a_task_ends_after_its_report_if_the_driver_responds(
@@ -158,22 +159,17 @@ def test_a_task_ends_after_its_report_if_the_driver_responds(
         assert load_totals(tmp_path) == totals(LossTotal("t", 3, "aged_out", number, 40 * number))
 
 
-def wait_for(is_done: Callable[[], bool]) -> None:
-    deadline = SYSTEM.monotonic() + 30
-    while not is_done():
-        assert SYSTEM.monotonic() < deadline
-        SYSTEM.sleep(0.01)
-
-
-def count_datagrams(receiver: socket.socket) -> int:
-    receiver.settimeout(0.01)
+def reject_reports(driver: socket.socket, reporter: LossReporter) -> int:
+    """Send an invalid acknowledgement of each datagram until all reports are sent; return how many there were."""
+    driver.settimeout(0.01)
+    deadline = SYSTEM.monotonic() + 120
     count = 0
-    while True:
-        try:
-            receiver.recv(65_535)
-        except TimeoutError:
-            return count
-        count += 1
+    while reporter._has_thread:
+        assert SYSTEM.monotonic() < deadline
+        with contextlib.suppress(TimeoutError):
+            driver.sendto(b"?", driver.recvfrom(65_535)[1])
+            count += 1
+    return count
 
 
 def test_planners_find_the_port_in_the_shared_folder(
@@ -191,12 +187,15 @@ def test_planners_find_the_port_in_the_shared_folder(
 def test_a_closed_receiver_closes_its_port(tmp_path: Path) -> None:
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
     receiver.close()
-    deadline = SYSTEM.monotonic() + 30
+    deadline = SYSTEM.monotonic() + 120
     while receiver.channel.report(totals(LOSS), SYSTEM):  # until the thread has ended
         assert SYSTEM.monotonic() < deadline
 
 
-def test_a_confirmed_report_is_not_logged(receiver: LossReceiver, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_confirmed_report_is_not_logged(
+    receiver: LossReceiver, caplog: pytest.LogCaptureFixture, wait_for_acknowledgements: Callable[[], None]
+) -> None:
+    wait_for_acknowledgements()
     with caplog.at_level(logging.INFO):
         LossReporter(SYSTEM).report(receiver.channel, totals(LOSS))
     assert caplog.text == ""
@@ -208,7 +207,7 @@ def test_a_closed_receiver_ends_its_thread(tmp_path: Path) -> None:
     before = {thread for thread in threading.enumerate() if thread.name == "pyspark-kafka-direct-losses"}
     receiver.close()
     receiver.close()
-    for _ in range(600):
+    for _ in range(2400):
         if before - {*threading.enumerate()}:
             return
         time.sleep(0.05)

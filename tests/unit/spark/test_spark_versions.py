@@ -32,7 +32,7 @@ def run_with_version(version: str, program: str) -> str:
     removals = [removal for added_in, removal in REMOVALS.items() if added_in > version]
     setup = ["import sys, pyspark.sql.streaming", "from pyspark.sql import datasource", *removals]
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join([*setup, program])], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", "\n".join([*setup, program])], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -158,7 +158,7 @@ def errors_without_spark(version: str) -> dict[str, str]:
     lines = ["import sys", setup, "from pyspark_kafka_direct import error_of, stop_at_signal, TopicPartition"]
     lines += ["from pyspark_kafka_direct.log import KafkaBasedLog"] if version == "none" else []
     command = [sys.executable, "-c", "\n".join([*lines, IN_A_PROCESS_EACH]), *FEATURES]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     errors = done.stdout.splitlines()
     assert len(errors) == len(FEATURES), done.stderr
     return dict(zip(FEATURES, errors, strict=True))

@@ -54,7 +54,7 @@ def test_a_proxy_with_tls_of_a_registry_without_tls(tmp_path: Path, monkeypatch:
     with FakeRegistry(context) as proxy:
         schema_id = proxy.add("t-value", LONG)
         monkeypatch.setenv("http_proxy", proxy.url)
-        client = RegistryClient(RegistrySettings(("http://registry.invalid",), api_timeout_ms=3000))
+        client = RegistryClient(RegistrySettings(("http://registry.invalid",), api_timeout_ms=120_000))
         with pytest.raises(SchemaRegistryError, match="certificate that cannot be verified"):
             client.schema_by_id(schema_id)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
