@@ -39,5 +39,5 @@ def java_truststore(certificates: Certificates, store_type: str) -> Path:
         keytool = str(find_java().resolve().with_name("keytool"))
         source = ["-importcert", "-noprompt", "-alias", "ca", "-file", str(certificates.ca)]
         store = ["-keystore", str(file), "-storetype", store_type, "-storepass", certificates.password]
-        subprocess.run([keytool, *source, *store], check=True, capture_output=True, timeout=180)
+        subprocess.run([keytool, *source, *store], check=True, capture_output=True, timeout=600)
     return file

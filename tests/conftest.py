@@ -178,9 +178,9 @@ def _delete(servers: str, topics: list[str]) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": servers})
-    for deletion in admin.delete_topics(topics, operation_timeout=180).values():
+    for deletion in admin.delete_topics(topics, operation_timeout=600).values():
         with contextlib.suppress(KafkaException):  # the test has deleted it
-            deletion.result(180)
+            deletion.result(600)
 
 
 @pytest.fixture(scope="session")
@@ -245,13 +245,13 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
     """Create topics. A broker that was stopped or suspended is fenced for a moment, and has no replica meanwhile."""
     from confluent_kafka import KafkaError, KafkaException
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while topics:
         rejected = []
-        futures = admin.create_topics(topics, operation_timeout=180)
+        futures = admin.create_topics(topics, operation_timeout=600)
         for topic in topics:
             try:
-                futures[topic.topic].result(timeout=180)
+                futures[topic.topic].result(timeout=600)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
                     raise
@@ -268,11 +268,11 @@ def _wait_until_leaders_respond(admin: AdminClient, topics: list[str], partition
 
     places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
     wanted = dict.fromkeys(places, OffsetSpec.earliest())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while True:
         try:
-            for listed in admin.list_offsets(wanted, request_timeout=180).values():
-                listed.result(timeout=180)
+            for listed in admin.list_offsets(wanted, request_timeout=600).values():
+                listed.result(timeout=600)
             return
         except KafkaException:
             if time.monotonic() > deadline:
@@ -281,9 +281,9 @@ def _wait_until_leaders_respond(admin: AdminClient, topics: list[str], partition
 
 
 def _wait_until_described(admin: AdminClient, topics: list[str], partitions: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while topics:
-        found = admin.list_topics(timeout=180).topics
+        found = admin.list_topics(timeout=600).topics
         topics = [topic for topic in topics if not _has_leaders(found.get(topic), partitions)]
         assert time.monotonic() < deadline, f"topics {topics} have no leaders after 60 s"
         if topics:

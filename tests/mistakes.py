@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.integration.sessions import SparkSessions
+from tests.shards.brokers import new_kafka
 from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "mistakes.md"
 TOPIC: Final = "flights"
@@ -45,7 +46,7 @@ exception's class is in `pyspark.errors.exceptions.connect`, and the server's st
 the stack trace, call `spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")`.
 """
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SECONDS: Final = 120
+_SECONDS: Final = 600
 _RECORDS: Final = 5
 _WAYS: Final = [
     ("plain", "batch", "A batch"),
@@ -226,11 +227,11 @@ def _fill(kafka: EmbeddedKafka) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(180)
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(600)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(_RECORDS):
         producer.produce(TOPIC, str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def _shown(mistake: Mistake) -> str:
@@ -253,7 +254,7 @@ def main() -> None:
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     start_quickly()
     import_quickly()
-    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(security=[TLS]) as kafka:
+    with tempfile.TemporaryDirectory() as folder, new_kafka(security=[TLS]) as kafka:
         sessions = SparkSessions(Path(folder))
         with connected(sessions) as (plain, remote):
             page = Bench(kafka, plain, remote, Path(folder)).page()

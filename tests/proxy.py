@@ -142,7 +142,7 @@ class _Proxy:
             except OSError:
                 return
             try:
-                broker = socket.create_connection(self._broker, 10)
+                broker = socket.create_connection(self._broker, 120)
             except OSError:
                 client.close()
                 continue

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _LIMITS = ReadLimits()
 
+LONG_API_TIMEOUT = {"default.api.timeout.ms": "600000"}
+"""For tests in which brokers restart, which may take minutes on a busy machine."""
+
 
 class TaskSettings(NamedTuple):
     """What tasks receive of the settings of a query."""

@@ -14,11 +14,10 @@ from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
 from tests.integration.workbench import Workbench
 from tests.shards.assignment import shard_of
-from tests.shards.brokers import FEW_THREADS, shared_broker
+from tests.shards.brokers import FEW_THREADS, new_kafka, shared_broker
 from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.maven import jars
 from pyspark_kafka_direct.options.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 start_quickly()
 import_quickly()
@@ -74,7 +75,7 @@ def secured_kafka() -> Iterator[EmbeddedKafka]:
 def three_brokers() -> Iterator[EmbeddedKafka]:
     """Three brokers for the whole run. A test may stop and kill them; before the next test they are started again."""
     properties = FEW_THREADS | {"default.replication.factor": "3", "min.insync.replicas": "2"}
-    with EmbeddedKafka(3, security=["SSL"], properties=properties) as cluster:
+    with new_kafka(brokers=3, security=["SSL"], properties=properties) as cluster:
         yield cluster
 
 
@@ -86,7 +87,7 @@ def stoppable_kafka() -> Iterator[EmbeddedKafka]:
     """
     # Sessions over TLS last three seconds, because tests read over their end.
     properties = FEW_THREADS | {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
-    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=properties) as cluster:
+    with new_kafka(security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=properties) as cluster:
         yield cluster
 
 
@@ -188,15 +189,15 @@ def mixed(bench: Workbench) -> str:
     producer = new_transactional_producer(bench, topic)
     bench.write(topic, [b"plain-0", b"plain-1"])
     write_open_transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
-    producer.commit_transaction(120)
+    producer.commit_transaction(600)
     write_open_transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
-    producer.abort_transaction(120)
+    producer.abort_transaction(600)
     wait_until_stable(bench.bootstrap_servers, topic, 10)  # or else the marker may come after what others write
     bench.write(topic, [b"plain-10"])
     write_open_transaction(producer, topic, [b"committed-11"])
-    producer.commit_transaction(120)
+    producer.commit_transaction(600)
     write_open_transaction(producer, topic, [b"aborted-13", b"aborted-14"])
-    producer.abort_transaction(120)
+    producer.abort_transaction(600)
     wait_until_stable(bench.bootstrap_servers, topic, 16)
     return topic
 
@@ -211,7 +212,7 @@ def compacted(bench: Workbench) -> str:
     for offset in range(600):
         producer.produce(topic, b"value-%d" % offset, b"key-%d" % (offset % 7 if offset < 300 else 7), partition=0)
         if offset % 20 == 19:
-            assert producer.flush(30) == 0
+            assert producer.flush(300) == 0
     number = 600
 
     def cleaned() -> bool:
@@ -219,10 +220,10 @@ def compacted(bench: Workbench) -> str:
         nonlocal number
         if number < 700:
             producer.produce(topic, b"value-%d" % number, b"key-%d" % number, partition=0)
-            assert producer.flush(30) == 0
+            assert producer.flush(300) == 0
             number += 1
         # The last of each key, and so nothing that the cleaner could take away while a test reads.
         return bench.read(topic, 0, 600).offsets == [*range(293, 300), 599]
 
-    bench.wait_until(cleaned, "compacted", 120)
+    bench.wait_until(cleaned, "compacted")
     return topic

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-DEADLINE = 300  # seconds
+DEADLINE = 600  # seconds
 
 
 def main(servers: str, topic: str, output: str, folder: str) -> None:

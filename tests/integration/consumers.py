@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.integration.producers import Family
 
-_DEADLINE = 300.0
+_DEADLINE = 600.0
 
 
 class Consumed(NamedTuple):

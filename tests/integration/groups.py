@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
-_TIMEOUT = 300  # seconds
+_TIMEOUT = 600  # seconds
 
 
 def committed(servers: str, group: str, topic: str) -> dict[int, int]:
@@ -23,8 +23,8 @@ def committed(servers: str, group: str, topic: str) -> dict[int, int]:
     """
 
     def ask(consumer: Consumer) -> dict[int, int]:
-        numbers = consumer.list_topics(topic, timeout=180).topics[topic].partitions
-        found = consumer.committed([TopicPartition(topic, number) for number in numbers], timeout=180)
+        numbers = consumer.list_topics(topic, timeout=600).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, number) for number in numbers], timeout=600)
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     return _by_a_consumer(servers, group, ask)
@@ -43,7 +43,7 @@ def groups_named_after(servers: str, topic: str) -> list[str]:
     """The groups that the broker knows whose name has the topic's in it."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     deadline = time.monotonic() + _TIMEOUT
-    while (found := admin.list_consumer_groups(request_timeout=180).result(180)).errors:  # coordinators start
+    while (found := admin.list_consumer_groups(request_timeout=600).result(600)).errors:  # coordinators start
         assert time.monotonic() < deadline, found.errors
         time.sleep(0.1)
     return sorted(group.group_id for group in found.valid if topic in group.group_id)

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.broker.java import find_java
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_DEADLINE = 180.0
+_DEADLINE = 600.0
 
 
 class JavaProcess:

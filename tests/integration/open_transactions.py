@@ -14,7 +14,7 @@ COMMITTED: dict[str, Any] = {"isolation.level": "read_committed"}
 
 def new_transactional_producer(bench: Workbench, topic: str) -> Producer:
     producer = bench.producer(transactional_id=f"{topic}-{time.monotonic_ns()}", transaction_timeout_ms=900_000)
-    producer.init_transactions(120)
+    producer.init_transactions(600)
     return producer
 
 
@@ -23,4 +23,4 @@ def write_open_transaction(producer: Producer, topic: str, values: list[bytes], 
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, key, partition=0)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0

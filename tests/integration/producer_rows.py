@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from kafka import KafkaConsumer
 from kafka import TopicPartition as ClientPartition
-from tests.settings import parse_client_params
+from tests.settings import LONG_API_TIMEOUT, parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
@@ -30,7 +30,8 @@ _NOW = 1_700_000_000_000
 def cluster(servers: str, pool: ConnectionPool = POOL, **kafka: object) -> ClusterClient:
     """A cluster; settings are under Java's names, with underscores for dots."""
     names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
-    settings = parse_client_params({"bootstrap.servers": servers, "retry.backoff.ms": "20"} | names).connection
+    defaults = {"bootstrap.servers": servers, "retry.backoff.ms": "20", **LONG_API_TIMEOUT}
+    settings = parse_client_params(defaults | names).connection
     return ClusterClient(settings, pool=pool)
 
 
@@ -72,13 +73,13 @@ def read_back(servers: str, topic: str, partitions: int = 1, *, isolation_level:
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         isolation_level=isolation_level,
-        request_timeout_ms=60_000,
+        request_timeout_ms=300_000,
     )
     places = [ClientPartition(topic, number) for number in range(partitions)]
     consumer.assign(places)
     ends = consumer.end_offsets(places)
     found: list[Any] = []
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while any(consumer.position(place) < ends[place] for place in places):
         assert time.monotonic() < deadline
         for records in consumer.poll(200).values():

@@ -21,7 +21,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 MAX_REQUEST_BYTES = 16 << 20
 _LINGER_MS = 20  # so that batches hold several records
 _BATCH_BYTES = 64 << 10
-_DEADLINE = 180.0
+_DEADLINE = 600.0
 _TRANSACTION_MS = 600_000  # Kafka's default of a minute may be too short on a busy machine
 
 

@@ -11,7 +11,7 @@ from kafka import TopicPartition as ClientPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_DEADLINE = 180  # seconds
+_DEADLINE = 600  # seconds
 
 
 class Consumed(NamedTuple):

@@ -87,7 +87,7 @@ def stream_with(spark: SparkSession, options: dict[str, str], checkpoint: Path) 
     )
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
-        query.awaitTermination(120)
+        query.awaitTermination(600)
     except Exception as error:
         print(f"rejected: {error}")
     query.explain(True)

@@ -38,6 +38,9 @@ _DEFAULTS = {
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # A busy machine is slow, not wrong.
+    "spark.network.timeout": "600s",
+    "spark.python.authenticate.socketTimeout": "600s",
 }
 _MASTER = "local[2]"
 _WARM_DAEMON = {"spark.python.daemon.module": "tests.shards.worker_daemon"}
@@ -131,7 +134,7 @@ class SparkSessions:
         if gateway is not None:
             gateway.shutdown()
             gateway.proc.stdin.close()  # the JVM ends with its standard input
-            gateway.proc.wait(120)
+            gateway.proc.wait(600)
             SparkContext._gateway = None
             SparkContext._jvm = None
         if self._source_runners is not None:

@@ -43,7 +43,7 @@ def standalone_cluster(folder: Path) -> Iterator[str]:
             locations = ("--webui-port", "0", "--work-dir", str(folder / f"work-{host}"))
             _start(stack, folder, "Worker", url, "--host", host, *resources, *locations)
         log = folder / "Master.log"
-        wait_until(lambda: log.read_text().count("Registering worker") == len(HOSTS), "the workers", 150)
+        wait_until(lambda: log.read_text().count("Registering worker") == len(HOSTS), "the workers")
         yield url
 
 
@@ -61,7 +61,7 @@ def _start(stack: contextlib.ExitStack, folder: Path, role: str, *arguments: str
         stdout=stack.enter_context(log.open("wb")),
         stderr=subprocess.STDOUT,
     )
-    stack.callback(process.wait, 60)
+    stack.callback(process.wait, 600)
     stack.callback(process.terminate)
 
 

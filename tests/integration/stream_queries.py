@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-DEADLINE = 300  # seconds; a busy machine is slow, not wrong
+DEADLINE = 600  # seconds; a busy machine is slow, not wrong
 
 
 @dataclass
@@ -122,8 +122,8 @@ class Stream:
 def produce(servers: str, topic: str, values: Iterable[object], *, partition: int | None = None, **more: Any) -> None:
     """Write values, over the partitions in turn or to one of them."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    partitions = len(producer.list_topics(topic, timeout=180).topics[topic].partitions)
+    partitions = len(producer.list_topics(topic, timeout=600).topics[topic].partitions)
     for number, value in enumerate(values):
         target = number % partitions if partition is None else partition
         producer.produce(topic, str(value).encode(), partition=target, **more)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0

@@ -77,7 +77,7 @@ class Orders:
 
     def put(self, value: bytes, **record: Any) -> None:
         self._producer.produce(self.topic, value, partition=0, **record)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(300) == 0
 
     def set_compatibility(self, level: ConfigCompatibilityLevel) -> None:
         self.client.set_config(self.subject, ServerConfig(compatibility=level))
@@ -150,7 +150,7 @@ def test_a_stream_whose_writers_change_their_schema(
                 raise failure
             return len(rows) >= count
 
-        wait_until(is_read, f"{count} rows of {name}", 120)
+        wait_until(is_read, f"{count} rows of {name}")
 
     try:
         wait_for(1)
@@ -184,7 +184,7 @@ def test_a_stream_whose_writers_change_their_schema(
     try:
         orders.serialize(schemas.first, {"id": 7, "name": "g"})
         orders.serialize(schemas.third, {"id": 8, "name": "h", "price": 4.5})
-        wait_until(lambda: {6, 7} <= {row.offset for row in more}, "two more rows", 120)
+        wait_until(lambda: {6, 7} <= {row.offset for row in more}, "two more rows")
     finally:
         query.stop()
     price = 9.5 if name == "avro" else None
@@ -281,7 +281,7 @@ def test_a_stream_writes_with_the_latest_schema(
 
     def write(number: int) -> None:
         produce(orders.servers, source, [number])
-        wait_until(lambda: len(orders.records()) == number, f"the order {number}", 120)
+        wait_until(lambda: len(orders.records()) == number, f"the order {number}")
 
     try:
         write(1)

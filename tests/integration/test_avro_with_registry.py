@@ -62,7 +62,7 @@ class Orders:
 
     def write_bytes(self, value: bytes | None, headers: list[tuple[str, bytes]] | None = None) -> None:
         self._producer.produce(self.topic, value, headers=headers, partition=0)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(300) == 0
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_stream_whose_schema_changes(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(120)
+        query.awaitTermination(600)
         rows = spark.read.parquet(str(tmp_path / "rows")).orderBy("offset").collect()
         return [json.loads(row.value) for row in rows]
 
@@ -213,7 +213,7 @@ def test_a_writer_with_new_fields_while_a_query_runs(spark: SparkSession, orders
     assert sorted(row.id for row in spark.table(names[0]).collect()) == [1, 2]
     queries["none"].stop()
     with pytest.raises(Exception, match=r"version 2 of .*lacks: name"):
-        queries["restart"].awaitTermination(60)
+        queries["restart"].awaitTermination(600)
     assert isinstance(error_of(queries["restart"].exception()), SchemaError)
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     Rejected: TypeAlias = Callable[..., str]
 
-HANG = 50.0  # seconds after which a wait counts as hung; the default timeout of requests is 60
+HANG = 120.0  # seconds after which a wait counts as hung
+LONG_API_TIMEOUT = {"kafka_default_api_timeout_ms": "600000"}  # longer than HANG
 NOWHERE = "127.0.0.1:1"  # nothing listens there: invalid options have to be reported without a request
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -39,7 +40,7 @@ def jobs_of(spark: SparkSession) -> list[int]:
     """Return all jobs so far, after the events that report them."""
     context = spark.sparkContext._jsc
     assert context is not None
-    context.sc().listenerBus().waitUntilEmpty(60_000)
+    context.sc().listenerBus().waitUntilEmpty(600_000)
     return list(spark.sparkContext.statusTracker().getJobIdsForGroup())
 
 
@@ -50,9 +51,10 @@ def rejected(spark: SparkSession) -> Rejected:
     def run(error: type[errors.KafkaDirectError], *messages: str, **options: str) -> str:
         jobs = jobs_of(spark)
         reader = spark.read.format("kafka-direct")
+        given = LONG_API_TIMEOUT | options
         started = time.monotonic()
         with pytest.raises(Exception, match=rf"pyspark_kafka_direct\.errors\.{error.__name__}: ") as caught:
-            reader.options(**{name.replace("_", "."): value for name, value in options.items()}).load().collect()
+            reader.options(**{name.replace("_", "."): value for name, value in given.items()}).load().collect()
         assert time.monotonic() - started < HANG
         assert jobs_of(spark) == jobs
         actual = str(caught.value)
@@ -176,10 +178,8 @@ def test_bootstrap_servers(servers: str, message: str) -> None:
 
 
 def option_error(messages: list[str], **options: str) -> None:
-    started = time.monotonic()
     with pytest.raises(errors.OptionError) as caught:
         plan(**{"kafka_bootstrap_servers": NOWHERE, **options})
-    assert time.monotonic() - started < HANG
     for message in messages:
         assert message in str(caught.value)
 

@@ -33,14 +33,14 @@ def write(kafka: EmbeddedKafka, topic: str, partition: int, count: int, first: i
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(first, first + count):
         producer.produce(topic, b"%d" % number, partition=partition, timestamp=START + STEP * number)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def delete_records(kafka: EmbeddedKafka, topic: str, partition: int, before: int) -> None:
     """Make ``before`` the log start offset, as retention would."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
-        assert deleted.result(180).low_watermark == before
+        assert deleted.result(600).low_watermark == before
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_several_topics(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic)
 
 def test_patterns_exclude_internal_topics(read: Read, kafka: EmbeddedKafka) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "internal"})
-    producer.init_transactions(60)  # the broker creates the topic and writes to it
+    producer.init_transactions(600)  # the broker creates the topic and writes to it
     assert read(subscribePattern="__transaction_state").count() == 0
     assert read("__transaction_state").count() > 0
 
@@ -272,25 +272,25 @@ def test_transactions(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -
     # By default Kafka aborts transactions that are open for a minute, which may happen on a busy machine.
     patient = {"transactional.id": name, "transaction.timeout.ms": 600_000}
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **patient})
-    producer.init_transactions(60)
+    producer.init_transactions(600)
 
     def transaction(values: Sequence[bytes]) -> None:
         producer.begin_transaction()
         for value in values:
             producer.produce(name, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
 
     transaction([b"committed", b"too"])
-    producer.commit_transaction(120)
+    producer.commit_transaction(600)
     transaction([b"aborted"])
-    producer.abort_transaction(120)
+    producer.abort_transaction(600)
     transaction([b"open"])
     uncommitted = {0: [0, 1, 3, 5]}  # 2 and 4 are transaction markers
     wait_until_stable(kafka.bootstrap_servers, name, 5)
     assert offsets(read(name)) == uncommitted
     assert offsets(read(name, **{"kafka.isolation.level": "read_uncommitted"})) == uncommitted
     assert offsets(read(name, **{"kafka.isolation.level": "read_committed"})) == {0: [0, 1]}
-    producer.commit_transaction(120)
+    producer.commit_transaction(600)
     wait_until_stable(kafka.bootstrap_servers, name, 7)
     assert offsets(read(name, **{"kafka.isolation.level": "read_committed"})) == {0: [0, 1, 5]}
 

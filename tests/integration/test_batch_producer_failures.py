@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     TopicsOn = Callable[[str], MakeTopic]
 
-SMALL = ProducerSettings(max_request_bytes=20_000, buffer_bytes=100_000)
+# On a busy machine, a broker restarts for minutes.
+SMALL = ProducerSettings(max_request_bytes=20_000, buffer_bytes=100_000, delivery_timeout_ms=900_000)
 
 
 class Writing:

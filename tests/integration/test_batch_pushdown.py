@@ -115,7 +115,7 @@ def topic(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
         for number, timestamp in enumerate(timestamps):
             key = b"%d" % (number % 10) if number % 3 else None
             producer.produce(name, b"%d" % number, key, partition=partition, timestamp=timestamp)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return name
 
 

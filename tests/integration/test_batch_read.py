@@ -43,7 +43,7 @@ def flights(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
     ]
     for record in records:
         producer.produce(topic, **record)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return topic
 
 

@@ -47,7 +47,7 @@ def test_existing_topic_is_left_unchanged(cluster: ClusterClient) -> None:
 def test_existing_topic_may_have_fewer_partitions(cluster: ClusterClient) -> None:
     name = new_name()
     create_topic(cluster, name, 1, {})
-    create_topic(cluster, name, 3, {}, cluster.deadline(10))
+    create_topic(cluster, name, 3, {}, cluster.deadline(600))
     assert sorted(cluster.topics([name])[name].partitions) == [0]
 
 

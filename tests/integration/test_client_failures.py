@@ -7,7 +7,6 @@ import signal
 import time
 import uuid
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from tests.pooled_connections import pooled_connection
 from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
 
+from pyspark_kafka_direct.client import broker_selection
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
@@ -42,7 +42,7 @@ from pyspark_kafka_direct.protocol.messages import METADATA
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from tests.conftest import MakeTopic
     from tests.integration.workbench import Workbench
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
     TopicsOn = Callable[[str], MakeTopic]
-
-# Less than request.timeout.ms (30 s), after which a request to an unresponsive broker fails.
-HANG = 25.0
 
 
 def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
@@ -82,14 +79,14 @@ class CountingSystem(RealSystem):
 
 
 def soon() -> Deadline:
-    return Deadline.after(60)
+    return Deadline.after(600)
 
 
 def write(bootstrap: str, topic: str, partition: int, count: int, value: bytes = b"value") -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
     for _ in range(count):
         producer.produce(topic, value, partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def create(kafka: EmbeddedKafka, topics_on: TopicsOn, partitions: int, *, replication: int) -> str:
@@ -135,7 +132,7 @@ def test_metadata_request_does_not_create_missing_topic(secured_kafka: EmbeddedK
     # The broker creates it for clients that do not disable automatic creation.
     producer = Producer({"bootstrap.servers": secured_kafka.bootstrap_servers, "allow.auto.create.topics": True})
     producer.produce(name, b"value")
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     wait_until(lambda: name in cluster.topics([name]))
 
 
@@ -185,7 +182,7 @@ def test_a_topic_without_permission_is_named(secured_kafka: EmbeddedKafka, topic
         AclOperation.READ,
         AclPermissionType.ALLOW,
     )
-    admin.create_acls([rule])[rule].result(180)
+    admin.create_acls([rule])[rule].result(600)
     cluster = ClusterClient(with_sasl(secured_kafka))
     wait_until(lambda: allowed in cluster.all_topics())
     assert set(cluster.topics([allowed])) == {allowed}
@@ -214,7 +211,7 @@ def test_a_session_is_renewed_before_it_ends(
     host, port = settings.bootstrap_servers[0]
     connection = Connection.open(settings, host, port, soon())
     assert logins == [pytest.approx(SESSION, abs=1)]
-    end = time.monotonic() + (2 * SESSION if renewed else 60)
+    end = time.monotonic() + (2 * SESSION if renewed else 600)
     try:
         while time.monotonic() < end:
             connection.call(METADATA, {"allow_auto_topic_creation": False}, soon())
@@ -243,7 +240,7 @@ def test_throttled_client_is_served(secured_kafka: EmbeddedKafka, topics_on: Top
         limit_rate(connection, client, 16_000)
         channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=FetchSettings())
         max_throttle_ms, served_after_throttling = 0, False
-        deadline = Deadline.after(120)
+        deadline = Deadline.after(600)
         while max_throttle_ms <= settings.request_timeout_ms or not served_after_throttling:
             assert not deadline.expired, max_throttle_ms
             channel.request(0, max_bytes=1)
@@ -358,7 +355,11 @@ def test_frozen_broker_delays_only_its_partitions(
     partitions = [TopicPartition(topic, number) for number in range(3)]
     for number in range(3):
         write(three_brokers.bootstrap_servers, topic, number, number + 1)
-    planner = ClusterClient(plain(three_brokers))  # as in planning
+    # A request to the unresponsive broker that does not fail over takes an hour.
+    hour_ms, first_attempt = 3_600_000, 3 / 3600  # s
+    monkeypatch.setattr(broker_selection, "_FIRST_ATTEMPT_FRACTION", first_attempt)
+    settings = replace(plain(three_brokers), request_timeout_ms=hour_ms, default_api_timeout_ms=hour_ms)
+    planner = ClusterClient(settings)  # as in planning
     ends = planner.offsets(dict.fromkeys(partitions, LATEST))
     assert list(ends.values()) == [1, 2, 3]
     leaders = planner.known_leaders(partitions)
@@ -367,29 +368,19 @@ def test_frozen_broker_delays_only_its_partitions(
     assert others
     addresses = [(node.host, node.port) for node in planner.nodes.values()]
     monkeypatch.setattr(POOL, "rotation", (addresses.index((frozen.host, frozen.port)) + 0.5) / 3)
-    bootstrap = sorted(plain(three_brokers).bootstrap_servers, key=lambda address: address[1] != frozen.port)
-    reader_settings = replace(plain(three_brokers), bootstrap_servers=tuple(bootstrap))
+    bootstrap = sorted(settings.bootstrap_servers, key=lambda address: address[1] != frozen.port)
+    reader_settings = replace(settings, bootstrap_servers=tuple(bootstrap))
 
     suspend(three_brokers.pids[frozen.id])
     try:
-        with within(HANG, "planning partitions of other leaders"):
-            assert planner.topics([topic])
-            assert planner.offsets(others) == {partition: ends[partition] for partition in others}
+        assert planner.topics([topic])
+        assert planner.offsets(others) == {partition: ends[partition] for partition in others}
         POOL.clear()
-        with within(HANG, "reading partitions of other leaders, without pooled connections"):
-            for partition in others:
-                task = RangeTask(OffsetRange(topic, partition.partition, 0, ends[partition]))
-                batches = list(read_range(reader_settings, FetchSettings(), task, ("offset",)))
-                assert sum(batch.num_rows for batch in batches) == ends[partition]
-        with within(60, "planning its partitions, after the election of new leaders"):
-            assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends
+        for partition in others:  # without pooled connections
+            task = RangeTask(OffsetRange(topic, partition.partition, 0, ends[partition]))
+            batches = list(read_range(reader_settings, FetchSettings(), task, ("offset",)))
+            assert sum(batch.num_rows for batch in batches) == ends[partition]
+        assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends, "after the election of new leaders"
         assert planner.leader(partitions[0]) != frozen
     finally:
         os.kill(three_brokers.pids[frozen.id], signal.SIGCONT)
-
-
-@contextmanager
-def within(seconds: float, what: str) -> Iterator[None]:
-    started = time.monotonic()
-    yield
-    assert time.monotonic() - started < seconds, what

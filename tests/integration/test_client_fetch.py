@@ -61,14 +61,14 @@ def open_channel(settings: TaskSettings) -> Iterator[OpenChannel]:
 
 
 def soon() -> Deadline:
-    return Deadline.after(60)
+    return Deadline.after(600)
 
 
 def write(kafka: EmbeddedKafka, topic: str, values: list[bytes], **config: object) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **config})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def fetch_once(
@@ -208,12 +208,12 @@ def test_aborted_transactions_are_listed_for_read_committed_only(
 ) -> None:
     topic = make_topic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(60)
+    producer.init_transactions(600)
     for finish in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         for number in range(3):
             producer.produce(topic, b"%d" % number, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         finish(30)
     # Offsets 0 to 2 and the commit marker, then 4 to 6 and the abort marker, which is written after the response.
     deadline = soon()
@@ -233,11 +233,11 @@ def test_read_committed_ends_at_an_open_transaction(
     topic = make_topic()
     write(kafka, topic, [b"before"])
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(60)
+    producer.init_transactions(600)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     fetched = fetch_once(open_channel(topic, replace(settings.fetch, isolation_level="read_committed")), 0)
-    producer.abort_transaction(120)
+    producer.abort_transaction(600)
     assert (fetched.high_watermark, fetched.last_stable_offset) == (2, 1)
     assert b"open" not in bytes(fetched.records)

@@ -40,7 +40,7 @@ def test_a_range_is_planned_and_read_with_nothing_but_arrow(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(5):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     settings = parse_client_params({"bootstrap.servers": kafka.bootstrap_servers})
     cluster = ClusterClient(settings.connection)
     task = RangeTask(

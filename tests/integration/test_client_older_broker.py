@@ -32,7 +32,7 @@ def write(kafka: EmbeddedKafka, topic: str) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(5):
         producer.produce(topic, b"value %d" % number, partition=1, timestamp=1000 * (number + 1))
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def check(settings: TaskSettings, topic: str) -> tuple[FetchChannel, TopicMetadata]:

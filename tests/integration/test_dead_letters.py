@@ -60,7 +60,7 @@ def produce(servers: str, topic: str, records: list[Any]) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for key, value, headers, timestamp in records:
         producer.produce(topic, value, key, partition=0, headers=headers, timestamp=timestamp)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 @pytest.fixture
@@ -350,7 +350,7 @@ def test_a_record_without_a_timestamp_is_written(spark: SparkSession, write: Any
 
 
 @pytest.mark.spark_app
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("step", [pytest.param("before EndTxn", marks=pytest.mark.soak), "after EndTxn"])
 def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, step: str

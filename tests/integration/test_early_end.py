@@ -27,7 +27,7 @@ def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, mak
     for topic, size in zip(topics, (100, 1500), strict=True):
         for number in range(20_000):
             producer.produce(topic, b"%0*d" % (size, number))
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
     app = [sys.executable, str(APP), kafka.bootstrap_servers, *topics]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.integration.waiting import wait_until
+from tests.shards.brokers import new_kafka
 
 from pyspark_kafka_direct.broker import EmbeddedKafka, make_certificates, unsecured_token
 from pyspark_kafka_direct.broker.__main__ import example_code
@@ -39,14 +40,14 @@ def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in consumer.consume(count, timeout=180)]
+        return [message.value() for message in consumer.consume(count, timeout=600)]
     finally:
         consumer.close()
 
@@ -63,7 +64,7 @@ def broker_of(program: subprocess.Popen[str]) -> psutil.Process:
 def config_of(kafka: EmbeddedKafka, kind: ResourceType, name: str) -> dict[str, str]:
     resource = ConfigResource(kind, name)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # it must outlive its futures
-    described = admin.describe_configs([resource])[resource].result(180)
+    described = admin.describe_configs([resource])[resource].result(600)
     return {key: entry.value for key, entry in described.items()}
 
 
@@ -83,7 +84,7 @@ def secured() -> Iterator[EmbeddedKafka]:
             return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
 
         patch.setattr("pyspark_kafka_direct.broker.kafka_cluster.free_ports", with_used_port)
-        kafka = EmbeddedKafka(security=names, authorizer=True, properties={"message.max.bytes": "12345"}).start()
+        kafka = new_kafka(security=names, authorizer=True, properties={"message.max.bytes": "12345"}).start()
     with kafka:
         assert len(calls) == 2
         yield kafka
@@ -100,7 +101,7 @@ def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTop
 
 def test_topics_get_the_requested_partitions_and_settings(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(5, cleanup_policy="compact")
-    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=180)
+    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=600)
     assert sorted(metadata.topics[topic].partitions) == [0, 1, 2, 3, 4]
     assert config_of(kafka, ResourceType.TOPIC, topic)["cleanup.policy"] == "compact"
 
@@ -134,7 +135,7 @@ def test_a_broker_keeps_its_ports_and_data_over_a_kill(secured: EmbeddedKafka, t
     kafka.kill_broker(1)
     assert not kafka.is_alive(1)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(servers.split(":")[1])), timeout=5)
+        socket.create_connection(("127.0.0.1", int(servers.split(":")[1])), timeout=120)
     kafka.start_broker(1)
     assert kafka.is_alive(1)
     write(servers, topic, [b"after"])
@@ -151,7 +152,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: Embedde
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
     def leader() -> int:
-        return int(admin.list_topics(topic, timeout=180).topics[topic].partitions[0].leader)
+        return int(admin.list_topics(topic, timeout=600).topics[topic].partitions[0].leader)
 
     def another_leader() -> bool:
         try:
@@ -165,7 +166,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(three_brokers: Embedde
     wait_until(another_leader, "another leader")
     write(kafka.bootstrap_servers, topic, [b"two"])
     kafka.start_broker(first)
-    wait_until(lambda: len(admin.list_topics(timeout=180).brokers) == 3, "three brokers again")
+    wait_until(lambda: len(admin.list_topics(timeout=600).brokers) == 3, "three brokers again")
     assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
     assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
 
@@ -187,7 +188,7 @@ def test_every_listener_accepts_its_clients_and_rejects_others(secured: Embedded
     user = {"sasl.username": alice.username, "sasl.password": alice.password}
     token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
 
-    def connection_error(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 60) -> str | None:
+    def connection_error(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 600) -> str | None:
         conf = {"bootstrap.servers": secured.listener(name), "security.protocol": protocol, "log_level": 0}
         try:
             AdminClient({**conf, "reconnect.backoff.ms": 500, **settings}).list_topics(timeout=seconds)
@@ -218,7 +219,7 @@ def test_acls_are_enforced_and_properties_are_applied(secured: EmbeddedKafka, to
     topic = topics_on(secured.bootstrap_servers)()  # clients of the PLAINTEXT listener are super users
     bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": secured.users[1].password}
     servers = {"bootstrap.servers": secured.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
-    metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=180)
+    metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=600)
     assert "TOPIC_AUTHORIZATION_FAILED" in str(metadata.topics[topic].error)
 
 
@@ -226,7 +227,7 @@ def test_brokers_die_with_their_owner_even_if_it_is_killed() -> None:
     program = """
 import json, sys, time
 from pyspark_kafka_direct.broker import EmbeddedKafka
-with EmbeddedKafka() as kafka:
+with EmbeddedKafka(start_timeout=900) as kafka:
     print(json.dumps([kafka.pids[1], str(kafka.log_file().parent)]), flush=True)
     time.sleep(600)
 """
@@ -282,7 +283,7 @@ def test_the_program_runs_in_the_foreground_until_interrupted() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
-        assert len(admin.list_topics(timeout=180).brokers) == 1
+        assert len(admin.list_topics(timeout=600).brokers) == 1
         broker = broker_of(program)
         program.send_signal(signal.SIGINT)
         _, stderr = program.communicate(timeout=900)
@@ -301,7 +302,7 @@ def test_the_program_creates_topics_and_produces_a_sample_until_it_is_terminated
         assert program.stdout is not None
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         servers = {"bootstrap.servers": f"localhost:{port}"}
-        topics = AdminClient(servers).list_topics(timeout=180).topics
+        topics = AdminClient(servers).list_topics(timeout=600).topics
         assert {name: len(topics[name].partitions) for name in topics} == {"flights": 2, "copies": 2, "late": 1}
 
         consumer = Consumer({**servers, "group.id": "none", "auto.offset.reset": "earliest"})

@@ -65,7 +65,7 @@ def hurt(frame: DataFrame, folder: Path, pause: float = 0) -> DataFrame:
                 if not pause and context.partitionId() % 2:
                     raise RuntimeError("half-way")
                 if pause and context.partitionId() == 1:
-                    deadline = time.monotonic() + 150
+                    deadline = time.monotonic() + 600
                     while not (folder / f"{task}-1").exists() and time.monotonic() < deadline:
                         time.sleep(0.05)
                     time.sleep(pause)

@@ -41,7 +41,7 @@ def payments(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
             producer.produce(topic, value, headers=headers, partition=0)
     for other in (b'{"id": 3}', None, b"\0\0\0\0\1{"):
         producer.produce(topic, other, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return topic
 
 
@@ -86,7 +86,7 @@ def test_modes_and_variants(spark: SparkSession, kafka: EmbeddedKafka, payments:
 def test_a_stream_and_an_rdd(spark: SparkSession, kafka: EmbeddedKafka, payments: str) -> None:
     stream = spark.readStream.format("kafka-direct").options(**options(kafka, payments, valueSchema="id int"))
     writer = stream.load().select("value.id").writeStream.format("memory").queryName("json_with_ids")
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert writer.trigger(availableNow=True).start().awaitTermination(600)
     assert sorted(row.id or 0 for row in spark.table("json_with_ids").collect()) == [0, 0, 0, 1, 2]
     rdd = KafkaUtils.createRDD(
         spark.sparkContext, {"bootstrap.servers": kafka.bootstrap_servers}, [OffsetRange(payments, 0, 0, 5)]

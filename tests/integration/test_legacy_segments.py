@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.shards.brokers import FEW_THREADS
+from tests.shards.brokers import FEW_THREADS, new_kafka
 from tests.unit.records.batches import compress, xerial
 from tests.unit.records.legacy_messages import message, wrapper
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import CorruptRecordError
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.integration.workbench import Workbench
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.usefixtures("spark")  # so that one shard starts the broker
 
@@ -122,7 +123,7 @@ class Cluster(NamedTuple):
 def cluster(request: pytest.FixtureRequest, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Iterator[Cluster]:
     """A broker whose topics have these segments, and a record in format 2 behind each."""
     version = {} if request.param is None else {"version": request.param}
-    with EmbeddedKafka(properties=FEW_THREADS, **version) as kafka:
+    with new_kafka(properties=FEW_THREADS, **version) as kafka:
         bench = workbench_for(kafka)
         # Retention would delete messages of 2014.
         topics = {name: bench.make_topic(retention_ms=-1) for name in (*SEGMENTS, *CORRUPT)}

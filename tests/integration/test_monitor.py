@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor import QueryLag
     from pyspark_kafka_direct.offsets import TopicPartition
 
-TIMEOUT_S = 180  # the first batch of a session is slow, especially on a busy machine
+TIMEOUT_S = 600  # the first batch of a session is slow, especially on a busy machine
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.monitor import QueryLag
 
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 
 
 class Blocked(NamedTuple):
@@ -63,13 +63,13 @@ def blocked(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Iterator[Blocked]:
     produce(kafka.bootstrap_servers, topic, range(10))
     produce(kafka.bootstrap_servers, other, range(5))
     writer = bench.producer(transactional_id=topic, transaction_timeout_ms=900_000)
-    writer.init_transactions(60)
+    writer.init_transactions(600)
     writer.begin_transaction()
     writer.produce(topic, b"open", partition=0)
-    assert writer.flush(60) == 0
+    assert writer.flush(300) == 0
     produce(kafka.bootstrap_servers, topic, range(500))
     yield Blocked(kafka.bootstrap_servers, topic, other)
-    writer.abort_transaction(120)
+    writer.abort_transaction(600)
 
 
 @pytest.mark.smoke

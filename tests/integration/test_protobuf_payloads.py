@@ -74,7 +74,7 @@ def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in VALUES:
         producer.produce(topic, value, b"\x08\x07", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return topic
 
 
@@ -151,7 +151,7 @@ def test_a_stream(spark: SparkSession, kafka: EmbeddedKafka, flights: str, tmp_p
     frame = reader.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load().selectExpr("value.origin")
     writer = frame.writeStream.format("memory").queryName("protobuf_flights").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path)).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(600)
     assert [row.origin for row in spark.table("protobuf_flights").collect()].count("JFK") == 2
 
 
@@ -166,7 +166,7 @@ def test_a_schema_registry(
         serializer = ProtobufSerializer(FLIGHT, SchemaRegistryClient({"url": registry.url}))
         for value in (serializer(FLIGHT.FromString(VALUES[0] or b""), context), VALUES[0]):
             producer.produce(topic, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         # As Confluent's registry does, return the text instead of the descriptor that its client registered.
         schema_id = registry.add(f"{topic}-value", SCHEMA, schemaType="PROTOBUF")
         options = {"valueFormat": "protobuf", "valueMessage": NAME, "subscribe": topic, "mode": "PERMISSIVE"}

@@ -34,7 +34,7 @@ def topics(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, str]:
     for payload_format, values in (("avro", AVRO_VALUES), ("protobuf", PROTOBUF_VALUES)):
         for value in values:
             producer.produce(topics[payload_format], value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return topics
 
 
@@ -67,7 +67,7 @@ def test_streams(spark: SparkSession, kafka: EmbeddedKafka, topics: dict[str, st
         for name, topic in topics.items()
     )
     query = avro.union(protobuf).selectExpr("topic", "value.n").writeStream.format("memory").queryName("schema_ids")
-    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert query.trigger(availableNow=True).start().awaitTermination(600)
     read = sorted((row.topic, row.n or 0) for row in spark.table("schema_ids").collect())
     assert read == sorted((topic, number) for topic in topics.values() for number in (0, 5, 8))
 

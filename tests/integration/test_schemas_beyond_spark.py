@@ -70,7 +70,7 @@ class Topics:
         for name in self.names:
             key = self._framed("key", key_schema, {"id": values["id"], "number": Decimal(7)})
             self._producer.produce(name, self._framed("value", schema, values), key)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(300) == 0
 
     def _framed(self, side: str, schema: Any, values: dict[str, Any]) -> bytes:
         schema_id = self._registry.add(f"{self.names[0]}-{side}", json.dumps(schema))

@@ -101,7 +101,7 @@ def _allow_all(servers: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     principal, allow = f"User:{CAROL.username}", AclPermissionType.ALLOW
     acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, allow)
-    admin.create_acls([acl])[acl].result(180)
+    admin.create_acls([acl])[acl].result(600)
 
 
 def _login(password: str) -> str:

@@ -15,11 +15,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.waiting import wait_until
-from tests.shards.brokers import shared_broker
+from tests.shards.brokers import new_kafka, shared_broker
 from tests.simulation.compared_cases import COMPARED_CASES, run_simulated
 from tests.simulation.log_caller import run_case
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.java import find_java
 from pyspark_kafka_direct.broker.maven import kafka_jars
 from pyspark_kafka_direct.client.connection import Connection
@@ -46,10 +45,10 @@ def transaction_version(request: pytest.FixtureRequest) -> int:
 def servers(transaction_version: int) -> Iterator[str]:
     """Return the address of a broker of this version and ``transaction.version``, whose coordinators are ready."""
     # The feature is one of the cluster, so other tests cannot share a broker without it.
-    with EmbeddedKafka(version=_VERSION) if transaction_version == 0 else shared_broker("plain") as kafka:
+    with new_kafka(version=_VERSION) if transaction_version == 0 else shared_broker("plain") as kafka:
         if transaction_version == 0:
             _disable_transaction_v2(kafka.bootstrap_servers)
-        wait_until(lambda: _is_ready(kafka.bootstrap_servers, transaction_version), "ready", 60)
+        wait_until(lambda: _is_ready(kafka.bootstrap_servers, transaction_version), "ready")
         yield kafka.bootstrap_servers
 
 
@@ -60,7 +59,7 @@ def test_the_simulated_broker_responds_as_a_real_one(name: str, servers: str, tr
 
     def delete_records(topic: str, partition: int, offset: int) -> None:
         (result,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-        result.result(timeout=180)
+        result.result(timeout=600)
 
     real = run_case(
         label,
@@ -82,7 +81,7 @@ def _disable_transaction_v2(servers: str) -> None:
     jars = kafka_jars(_VERSION, None)[0].parent
     tool = [str(find_java()), "-Xmx128m", "-cp", f"{jars}/*", "org.apache.kafka.tools.FeatureCommand"]
     command = [*tool, "--bootstrap-server", servers, "downgrade", "--feature", "transaction.version=0"]
-    subprocess.run(command, check=True, capture_output=True, timeout=180)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
 
 
 def _is_ready(servers: str, transaction_version: int) -> bool:

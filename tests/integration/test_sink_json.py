@@ -70,7 +70,7 @@ def test_a_stream_at_least_once(pipe: Pipe) -> None:
         "checkpointLocation": str(pipe.checkpoint),
     }
     writer = pipe.frame().selectExpr(STRUCT).writeStream.format("kafka-direct").options(**options)
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert writer.trigger(availableNow=True).start().awaitTermination(600)
     assert values(pipe.servers, pipe.target) == expected(7)
 
 

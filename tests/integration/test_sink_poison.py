@@ -48,7 +48,7 @@ def at_least_once(pipe: Pipe) -> dict[str, str]:
 def stream_at_least_once(pipe: Pipe, frame: DataFrame) -> None:
     writer = frame.writeStream.format("kafka-direct").options(**at_least_once(pipe))
     query = writer.option("checkpointLocation", str(pipe.checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(600)
 
 
 def stream_exactly_once(pipe: Pipe, frame: DataFrame) -> None:

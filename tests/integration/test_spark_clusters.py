@@ -38,7 +38,7 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(RECORDS):
         producer.produce(name, str(number).encode(), partition=number % 4)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return name
 
 

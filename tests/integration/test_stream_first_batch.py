@@ -22,7 +22,7 @@ YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 
 
 @pytest.mark.spark_app
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_driver_killed_in_batch_0_keeps_its_start(
     kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:

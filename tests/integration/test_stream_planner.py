@@ -32,7 +32,8 @@ _limits = pytest.importorskip("pyspark.sql.streaming.datasource")
 ReadAllAvailable, ReadMaxRows = _limits.ReadAllAvailable, _limits.ReadMaxRows
 
 
-HANG = 50.0  # seconds after which a wait counts as a hang; requests time out after 60 s by default
+HANG = 120.0  # seconds after which a wait counts as a hang
+LONG_TIMEOUT_MS = "600000"  # longer than HANG
 
 
 def reader(servers: str, topic: str, **options: str) -> KafkaMicroBatchStream:
@@ -43,7 +44,7 @@ def reader(servers: str, topic: str, **options: str) -> KafkaMicroBatchStream:
 
 def next_end(stream: KafkaMicroBatchStream, start: dict[str, Any]) -> dict[str, Any]:
     """The next end after the start, as Spark gets it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while True:
         end: dict[str, Any] = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
         if end != start:
@@ -96,8 +97,10 @@ def test_the_planner_survives_a_restart_of_the_broker(
     """While it is down, it is an error in time."""
     kafka = stoppable_kafka
     servers, topic = kafka.bootstrap_servers, topics_on(kafka.bootstrap_servers)(2)
-    stream = reader(servers, topic, failOnDataLoss="true", kafka_default_api_timeout_ms="200000")
-    with_short_timeout = reader(servers, topic, kafka_default_api_timeout_ms="5000")
+    stream = reader(servers, topic, failOnDataLoss="true", kafka_default_api_timeout_ms="900000")
+    with_short_timeout = reader(
+        servers, topic, kafka_default_api_timeout_ms="5000", kafka_request_timeout_ms=LONG_TIMEOUT_MS
+    )
     produce(servers, topic, range(10))
     start = stream.initialOffset()
     end = next_end(stream, start)
@@ -121,7 +124,14 @@ def test_the_planner_survives_a_restart_of_the_broker(
 
 def test_an_unresponsive_broker_is_an_error_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unresponsive:
-        stream = reader(f"127.0.0.1:{unresponsive.getsockname()[1]}", "t", kafka_default_api_timeout_ms="1000")
+        stream = reader(
+            f"127.0.0.1:{unresponsive.getsockname()[1]}",
+            "t",
+            kafka_default_api_timeout_ms="1000",
+            kafka_request_timeout_ms=LONG_TIMEOUT_MS,
+            kafka_socket_connection_setup_timeout_ms=LONG_TIMEOUT_MS,
+            kafka_socket_connection_setup_timeout_max_ms=LONG_TIMEOUT_MS,
+        )
         started_at = time.monotonic()
         with pytest.raises(BrokerError):
             stream.initialOffset()

@@ -124,17 +124,17 @@ def test_transactions(stream: Callable[..., Stream], make_topic: MakeTopic, kafk
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, str(value).encode())
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         if outcome == "commit":
-            producer.commit_transaction(120)
+            producer.commit_transaction(600)
         elif outcome == "abort":
-            producer.abort_transaction(120)
+            producer.abort_transaction(600)
 
     query = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="3", kafka_isolation_level=level)
     write(range(5), "open")
     committed = level == "read_committed"
     assert query.run() == ([0] if committed else [3, 2]), "an open transaction"
-    producer.commit_transaction(120)
+    producer.commit_transaction(600)
     wait_until_stable(kafka.bootstrap_servers, topic, 6)
     sizes = query.run()
     assert sizes == ([3, 2] if committed else [0]), "offset 5 is the control record"

@@ -212,7 +212,7 @@ def test_a_transaction_is_aborted_after_its_timeout(producer_of: ProducerFactory
     def is_over() -> bool:
         return cluster.offsets({partition: -1}, isolation_level="read_committed")[partition] == 2
 
-    wait_until(is_over, "the broker has aborted it", 60)
+    wait_until(is_over, "the broker has aborted it")
     with pytest.raises(BrokerError, match=r"INVALID_PRODUCER_EPOCH|PRODUCER_FENCED|INVALID_TXN_STATE"):
         producer.commit()
     assert committed(servers, topic, 3) == []

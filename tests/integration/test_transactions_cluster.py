@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.records import EncodedBatch
 
-DEADLINE = 180
+DEADLINE = 600
 
 Permission: TypeAlias = tuple[ResourceType, str, AclOperation]
 
@@ -50,7 +50,10 @@ Permission: TypeAlias = tuple[ResourceType, str, AclOperation]
 @pytest.fixture
 def replicated(three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> BatchCommitter:
     servers = three_brokers.bootstrap_servers
-    return new_query(servers, topics_on, topic=topics_on(servers)(2, replication=3))
+    # On a busy machine, a broker restarts for minutes.
+    settings = ProducerSettings(delivery_timeout_ms=900_000)
+    topic = topics_on(servers)(2, replication=3)
+    return new_query(servers, topics_on, topic=topic, timeout_ms=900_000, settings=settings)
 
 
 def leader_of_sink_state(committer: BatchCommitter) -> int:

@@ -96,7 +96,7 @@ class BatchCommitter:
     def sink_state(self) -> SinkState | None:
         store = SinkStateStore(cluster_of(self.servers), self.sink_state_topic)
         transactional_id = self.options.query_transactional_id
-        wait_until(lambda: store.read(transactional_id).undecided is None, "the last transaction has ended", 60)
+        wait_until(lambda: store.read(transactional_id).undecided is None, "the last transaction has ended")
         found = store.read(transactional_id).value
         return None if found is None else SinkState.from_json(found)
 
@@ -241,7 +241,7 @@ def test_a_failed_attempt_aborts_its_transaction(first: BatchCommitter) -> None:
     def is_ended() -> bool:
         return cluster.offsets(requested, isolation_level="read_committed") == {partition: 4}
 
-    wait_until(is_ended, "nothing is open", 60)
+    wait_until(is_ended, "nothing is open")
     assert first.commit(1).newly_committed
     assert first.committed_values() == records_of(0, 1)
 
@@ -331,10 +331,10 @@ def test_another_query_does_not_wait_for_a_transaction_that_was_left_open(
     """A driver that was killed between its record and EndTxn blocked all queries of the sink state topic."""
     other = replace(first, topic=topics_on(first.servers)(2), prefix=f"{first.prefix}-b", query="query-2")
     other.commit(0)
-    leave_transaction_open(first, 0, with_sink_state=True)
+    leave_transaction_open(replace(first, timeout_ms=600_000), 0, with_sink_state=True)
     started_at = time.monotonic()
     assert other.commit(1).newly_committed
-    assert time.monotonic() - started_at < 20
+    assert time.monotonic() - started_at < 120
     assert other.committed_values() == records_of(0, 1)
 
 
@@ -423,7 +423,7 @@ def test_jobs_without_a_name_leave_no_record(first: BatchCommitter, lose_end_txn
     assert first.commit_attempt(attempts[0], lambda: first.batches(0)).newly_committed
     store = SinkStateStore(cluster_of(first.servers), first.sink_state_topic)
     transactional_id = first.options.transactional_id(attempts[0])
-    wait_until(lambda: store.read(transactional_id).newest is not None, "the control record is written", 60)
+    wait_until(lambda: store.read(transactional_id).newest is not None, "the control record is written")
     assert store.read(transactional_id).value is None  # a tombstone, which compaction deletes
     lost = lose_end_txn(1, received=True)
     assert first.commit_attempt(attempts[1], lambda: first.batches(1)).newly_committed

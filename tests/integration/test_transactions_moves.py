@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.test_transactions_histories import BatchCommitter, as_large_batches, new_query, records_of
 from tests.integration.transactional_batches import cluster_of
+from tests.shards.brokers import new_kafka
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer import batch_producer
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.records import EncodedBatch
 
 TOO_FEW_REPLICAS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-DEADLINE = 180.0
+DEADLINE = 600.0
 
 
 @pytest.fixture(scope="module", params=["4.4.0", pytest.param("3.9.2", marks=pytest.mark.soak)])
@@ -37,7 +38,7 @@ def brokers(request: pytest.FixtureRequest, three_brokers: EmbeddedKafka) -> Ite
     if request.param == "4.4.0":
         yield three_brokers
     else:
-        with EmbeddedKafka(3, version=request.param, properties={"default.replication.factor": "3"}) as kafka:
+        with new_kafka(brokers=3, version=request.param, properties={"default.replication.factor": "3"}) as kafka:
             yield kafka
 
 
@@ -47,7 +48,10 @@ def query(
 ) -> BatchCommitter:
     """A query whose topic needs all replicas, or as many as the parameter says."""
     servers, in_sync = brokers.bootstrap_servers, getattr(request, "param", 3)
-    return new_query(servers, topics_on, topic=topics_on(servers)(2, replication=3, min_insync_replicas=in_sync))
+    topic = topics_on(servers)(2, replication=3, min_insync_replicas=in_sync)
+    # On a busy machine, a broker restarts for minutes.
+    settings = ProducerSettings(delivery_timeout_ms=900_000)
+    return new_query(servers, topics_on, topic=topic, timeout_ms=900_000, settings=settings)
 
 
 def coordinator_of(query: BatchCommitter) -> int:

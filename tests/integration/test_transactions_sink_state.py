@@ -109,7 +109,7 @@ def test_open_transactions_of_other_writers_are_not_waited_for(kafka: EmbeddedKa
         with pytest.raises(BrokerError, match="has no control record, although its writer is fenced"):
             store.read_decided("other")
         producer.commit()
-        wait_until(lambda: store.read("other").value == b"open", "the control record is written", 60)
+        wait_until(lambda: store.read("other").value == b"open", "the control record is written")
 
 
 def test_tickets_are_in_the_order_of_planning(kafka: EmbeddedKafka, store: SinkStateStore) -> None:

@@ -42,7 +42,7 @@ def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number, value in enumerate(VALUES):
         producer.produce(topic, value, b'{"id": %d}' % number, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return topic
 
 
@@ -133,7 +133,7 @@ def test_sampled_values_are_in_no_plan(spark: SparkSession, kafka: EmbeddedKafka
     topic = make_topic(1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, b'{"card": "4000-0000-0000-0002"}', partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     jvm: Any = spark
     executions = jvm._jsparkSession.sharedState().statusStore()
     earlier = executions.executionsList().size()
@@ -167,7 +167,7 @@ def test_an_inferred_schema_can_be_decoded(spark: SparkSession, kafka: EmbeddedK
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, b"{'big': 123456789012345678901234567890, 'none': null, 'a': [1, 2.5]}", partition=0)
     producer.produce(topic, b'{"i": 1, "empty": {}, "b": true, "d": NaN}', partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
     inferred = infer_schema(spark, options)
     schema = StructType([StructField("offset", LongType()), StructField("value", inferred)])
@@ -185,7 +185,7 @@ def test_times_decimals_and_maps(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     value = b'{"d":"2020-02-29","t":"2020-07-01T12:00:00","c":1.005,"x":"QUJD","m":{"a":{"n":"2020-01-01 00:00:00"}}}'
     producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     options = {
         "subscribe": topic,
         "startingOffsets": "earliest",
@@ -210,7 +210,7 @@ def test_malformed_records_in_a_stream(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in (b'{"n":"one"}', b"{", b'{"n":"two"}'):
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
     def query(mode: str) -> Stream:
         return stream(
@@ -260,7 +260,7 @@ def test_variants_in_a_stream(stream: Callable[..., Stream], make_topic: MakeTop
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in (b'{"n":"one"}', b"[", b'["two"]', b'"three"'):
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     query = stream(subscribe=topic, startingOffsets="earliest", valueFormat="json", valueSchema="variant")
     query.run(query.load().selectExpr("CAST(coalesce(to_json(value), '-') AS binary) AS value"))
     assert [value for batch in query.batches.values() for value in batch] == ['"three"', "-", '["two"]', '{"n":"one"}']

@@ -12,7 +12,7 @@ from tests.settings import parse_client_params
 from pyspark_kafka_direct import offsets
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
-_DEADLINE = 180  # seconds
+_DEADLINE = 600  # seconds
 
 
 class Admin:
@@ -23,7 +23,7 @@ class Admin:
 
     def delete(self, topic: str) -> None:
         self._client.delete_topics([topic], operation_timeout=_DEADLINE)[topic].result(_DEADLINE)
-        wait_until(lambda: topic not in self._client.list_topics(timeout=180).topics, f"{topic} deleted", _DEADLINE)
+        wait_until(lambda: topic not in self._client.list_topics(timeout=600).topics, f"{topic} deleted", _DEADLINE)
 
     def create(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + _DEADLINE
@@ -50,7 +50,7 @@ class Admin:
 
     def _await_partitions(self, topic: str, partitions: int) -> None:
         def are_there() -> bool:
-            found = self._client.list_topics(topic, timeout=180).topics[topic].partitions.values()
+            found = self._client.list_topics(topic, timeout=600).topics[topic].partitions.values()
             return len(found) == partitions and all(each.leader >= 0 for each in found)
 
         wait_until(are_there, f"{partitions} partitions of {topic}", _DEADLINE)

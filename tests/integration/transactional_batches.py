@@ -10,7 +10,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from tests.integration.waiting import wait_until
-from tests.settings import parse_client_params
+from tests.settings import LONG_API_TIMEOUT, parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -28,7 +28,7 @@ TIMEOUT_MS = 60_000
 
 def cluster_of(servers: str, **kafka: object) -> ClusterClient:
     names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
-    return ClusterClient(parse_client_params({"bootstrap.servers": servers} | names).connection)
+    return ClusterClient(parse_client_params({"bootstrap.servers": servers, **LONG_API_TIMEOUT} | names).connection)
 
 
 def new_transactional_producer(
@@ -57,7 +57,7 @@ def batch_of(values: Iterable[bytes], partition: int = 0) -> EncodedBatch:
 
 
 def committed(
-    servers: str, topic: str, partitions: int = 1, *, seconds: float = 180, in_progress: bool = False
+    servers: str, topic: str, partitions: int = 1, *, seconds: float = 600, in_progress: bool = False
 ) -> list[bytes]:
     """Return the values that librdkafka reads with read_committed up to the current ends, by partition.
 

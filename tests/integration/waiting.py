@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def wait_until(happened: Callable[[], bool], what: str = "it", seconds: float = 180) -> None:
+def wait_until(happened: Callable[[], bool], what: str = "it", seconds: float = 600) -> None:
     """Return when it has happened; the deadline is generous and only catches hangs."""
     deadline = time.monotonic() + seconds
     while not happened():

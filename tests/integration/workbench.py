@@ -103,7 +103,7 @@ class Workbench:
                         break
                     except BufferError:
                         producer.poll(1)
-            assert producer.flush(60) == 0
+            assert producer.flush(300) == 0
 
     def settings(self, **kafka: object) -> TaskSettings:
         """Settings under Java's names, with underscores for dots."""
@@ -113,7 +113,7 @@ class Workbench:
     def ask(self, request_class: Any, **fields: Any) -> Any:
         """Sends a request that the admin client does not know, one of kafka-python's classes, to any broker."""
         host, _, port = self.bootstrap_servers.split(",")[0].rpartition(":")
-        deadline = Deadline.after(30)
+        deadline = Deadline.after(600)
         connection = Connection.open(self.settings().connection, host, int(port), deadline)
         try:
             return kafka_python.ask(connection, request_class(**fields), deadline)
@@ -177,11 +177,11 @@ class Workbench:
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         """Moves the log start offset, as retention does."""
         place = ClientPartition(topic, partition, before)
-        self.admin.delete_records([place])[place].result(180)
+        self.admin.delete_records([place])[place].result(600)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; returns when the brokers no longer know it."""
-        self.admin.delete_topics([topic], operation_timeout=180)[topic].result(180)
+        self.admin.delete_topics([topic], operation_timeout=600)[topic].result(600)
         self.wait_until(lambda: topic not in ClusterClient(self.settings().connection).topics([topic]), "topic deleted")
 
     def alter_topic(self, topic: str, **config: object) -> None:
@@ -191,18 +191,18 @@ class Workbench:
             for name, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(180)
+        self.admin.incremental_alter_configs([resource])[resource].result(600)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Raises the number of partitions of a topic."""
-        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(180)
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(600)
 
     def recreate_topic(self, topic: str, **config: object) -> None:
         """Deletes a topic and creates it again under the same name."""
         named = {name.replace("_", "."): str(value) for name, value in config.items()}
         before = self.topic_id(topic)
         self.delete_topic(topic)
-        self.admin.create_topics([NewTopic(topic, 1, 1, config=named)], operation_timeout=180)[topic].result(180)
+        self.admin.create_topics([NewTopic(topic, 1, 1, config=named)], operation_timeout=600)[topic].result(600)
         cluster = ClusterClient(self.settings().connection)
 
         def is_there() -> bool:
@@ -228,7 +228,7 @@ class Workbench:
 
         moved = Reassignment.ReassignableTopic.ReassignablePartition(partition_index=partition, replicas=replicas)
         topics = [Reassignment.ReassignableTopic(name=topic, partitions=[moved])]
-        response = self.ask(Reassignment, timeout_ms=30_000, topics=topics)
+        response = self.ask(Reassignment, timeout_ms=600_000, topics=topics)
         assert response.error_code == 0
         assert [each.error_code for found in response.responses for each in found.partitions] == [0]
         self.wait_until(lambda: set(self.replicas(topic, partition)) == set(replicas), "the replicas have moved")
@@ -237,7 +237,7 @@ class Workbench:
         def leads() -> bool:
             if self.leader(topic, partition) == replicas[0]:
                 return True
-            self.ask(Election, election_type=ElectionType.PREFERRED, topic_partitions=partitions, timeout_ms=30_000)
+            self.ask(Election, election_type=ElectionType.PREFERRED, topic_partitions=partitions, timeout_ms=600_000)
             return False
 
         self.wait_until(leads, "the leader has moved")
@@ -272,7 +272,7 @@ class Workbench:
 
         def is_told() -> bool:
             try:
-                found.append(int(self.admin.list_offsets({place: spec})[place].result(180).offset))
+                found.append(int(self.admin.list_offsets({place: spec})[place].result(600).offset))
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_YET:
                     raise

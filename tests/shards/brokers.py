@@ -59,6 +59,8 @@ _SHARED = FEW_THREADS | _RARE_HEARTBEATS
 _NEWEST = os.environ.get("PYSPARK_KAFKA_DIRECT_TEST_KAFKA")
 _VERSION: dict[str, Any] = {"version": _NEWEST, "verify_jars": False} if _NEWEST else {}
 
+_START_TIMEOUT = 900.0  # seconds; a start takes five, but on a busy machine it has taken four minutes
+
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {**_VERSION, "properties": _SHARED},
     "3.9": {
@@ -77,7 +79,12 @@ KINDS: dict[str, dict[str, Any]] = {
 """The arguments of ``EmbeddedKafka`` for each shared broker."""
 
 _HEAP = "1g"
-_REQUEST_TIMEOUT = 600.0  # seconds; the first start downloads Kafka
+_REQUEST_TIMEOUT = _START_TIMEOUT + 300  # seconds; the first start downloads Kafka
+
+
+def new_kafka(**arguments: Any) -> EmbeddedKafka:
+    """Return an ``EmbeddedKafka`` for a test: it has more time to start."""
+    return EmbeddedKafka(**{"start_timeout": _START_TIMEOUT, **arguments})
 
 
 class SharedBrokers:
@@ -100,7 +107,7 @@ class SharedBrokers:
                 return {"error": "the shards have ended"}
             try:
                 if kind not in self._brokers:
-                    self._brokers[kind] = EmbeddedKafka(**{"heap": _HEAP, **KINDS[kind]}).start()
+                    self._brokers[kind] = new_kafka(**{"heap": _HEAP, **KINDS[kind]}).start()
                 return _description(self._brokers[kind], KINDS[kind].get("security", ()))
             except Exception as error:
                 return {"error": f"{type(error).__name__}: {error}"}
@@ -166,7 +173,7 @@ def shared_broker(kind: str) -> Iterator[EmbeddedKafka]:
     """The broker of this kind that all shards share, or one of this process if no other shards run."""
     address = os.environ.get(ADDRESS)
     if address is None:
-        with EmbeddedKafka(**KINDS[kind]) as kafka:
+        with new_kafka(**KINDS[kind]) as kafka:
             yield kafka
     else:
         yield SharedBroker(kind, _request(address, kind))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.integration.workbench import Workbench
 
-POLL_TIMEOUT = 120.0  # seconds; only catches hangs
+POLL_TIMEOUT = 300.0  # seconds; only catches hangs
 
 
 class PollingConsumer:

@@ -57,7 +57,7 @@ def topic(bench: Workbench) -> str:
                 headers=HEADERS[offset % len(HEADERS)],
             )
             offset += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
     assert bench.end(topic) == COUNT
     return topic
 
@@ -169,7 +169,7 @@ def test_log_append_time(bench: Workbench) -> None:
     producer = bench.producer()
     for _ in range(3):
         producer.produce(topic, b"v", partition=0, timestamp=1_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     rows = bench.read(topic, 0, 3, columns=("timestamp", "timestampType")).rows
     assert {row["timestampType"] for row in rows} == {1}
     assert all(before < row["timestamp"] < before + datetime.timedelta(minutes=5) for row in rows)

@@ -27,7 +27,7 @@ def topic(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "batch.num.messages": 10})
     for number in range(COUNT):
         producer.produce(name, bytes(SIZE), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return name
 
 

@@ -145,7 +145,7 @@ def test_log_truncated_under_its_readers(
     three_brokers.kill_broker(leader)
     try:
         three_brokers.start_broker(lagging)
-        bench.wait_until(lambda: bench.leader(topic) == lagging, "an unclean election", 120)
+        bench.wait_until(lambda: bench.leader(topic) == lagging, "an unclean election")
         bench.write(topic, *[[b"new"] * 5] * 4)
         with pytest.raises(
             DataLossError, match=r"data loss \(log truncated\).*offsets \[10, (15|20)\).*truncated to offset 10"

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous import ContinuousQuery, ContinuousQueryBuilder
     from pyspark_kafka_direct.errors import KafkaDirectError
 
-TIMEOUT = 300.0  # seconds; only a limit for hangs
-STOP_TIMEOUT = 30.0  # seconds; for a query that is stopped and must not wait for the leases of its tasks
-LONG_LEASE = 60.0  # seconds; longer than STOP_TIMEOUT
+TIMEOUT = 600.0  # seconds; only a limit for hangs
+STOP_TIMEOUT = 120.0  # seconds; for a query that is stopped and must not wait for the leases of its tasks
+LONG_LEASE = 600.0  # seconds; longer than STOP_TIMEOUT
 SHORT_INTERVALS = {"epochInterval": 0.1, "discoveryInterval": 0.2}
+LONG_TIMEOUTS = {"taskStartTimeout": 600, "heartbeatTimeout": 60}  # on a busy machine, tasks start and respond slowly
+SHORT_LEASE = 10.0  # seconds; for a query whose workers are killed: the next run waits until the leases are over
 
 
 class Queries:
@@ -45,7 +47,7 @@ class Queries:
 
     def start(self, query: ContinuousQueryBuilder, checkpoint: str = "checkpoint", **settings: Any) -> ContinuousQuery:
         """Start a query with short epochs."""
-        options = {"checkpointLocation": str(self.folder / checkpoint), **SHORT_INTERVALS, **settings}
+        options = {"checkpointLocation": str(self.folder / checkpoint), **SHORT_INTERVALS, **LONG_TIMEOUTS, **settings}
         self._started.append(query.start(**options))
         return self._started[-1]
 

@@ -47,7 +47,7 @@ def run_batch(spark: SparkSession) -> None:
     reader = reader.options(subscribe=source, startingOffsets="earliest", commitGroupId=f"group-{source}")
     writer = reader.load().writeStream.format("noop").option("checkpointLocation", f"{folder}/batches")
     query = writer.trigger(once=True).start()  # no next batch is planned, so only the listener can commit
-    assert query.awaitTermination(120), "the query did not end"
+    assert query.awaitTermination(600), "the query did not end"
 
 
 spark = session()
@@ -57,7 +57,7 @@ if how == "raise":
 if how == "stop-session":
     spark.stop()
     try:
-        query.awaitTermination(60)
+        query.awaitTermination(600)
     except Exception as error:
         print(f"ended by {type(error).__name__}: {error}", flush=True)
     spark = session()

@@ -164,7 +164,7 @@ def test_a_concurrent_micro_batch_query_ends(
     put(topic, [2])
     assert query.query is not None
     with pytest.raises(StreamingQueryException, match=r"CONCURRENT_STREAM_LOG_UPDATE|[Cc]oncurrent|Multiple streaming"):
-        query.query.awaitTermination(60)
+        query.query.awaitTermination(600)
     query.query = None
 
 

@@ -36,7 +36,7 @@ class Strangers:
 
     def __exit__(self, *_: object) -> None:
         self._is_closing.set()
-        self._thread.join(20)
+        self._thread.join(600)
 
     def _run(self) -> None:
         with ExitStack() as sockets:

@@ -58,7 +58,7 @@ class CopyQuery:
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         while not self._stopping.wait(0.02):
             producer.produce(self.source, b"%d" % self.sent, partition=self.sent % 2)
-            assert producer.flush(60) == 0
+            assert producer.flush(300) == 0
             self.sent += 1
 
     def start(
@@ -73,14 +73,15 @@ class CopyQuery:
         if function is not None:
             query = query.map_batches(function)
         with_output = query.to_kafka(self.output, self.options)
-        return with_output.start(checkpointLocation=self.checkpoint, epochInterval=0.1, **settings)
+        options = {"checkpointLocation": self.checkpoint, "epochInterval": 0.1, "taskStartTimeout": 600, **settings}
+        return with_output.start(**options)
 
     def found(self) -> Counter[int]:
         return Counter(int(value) for value in committed(self.servers, self.output, 2))
 
     def wait_for(self, count: int) -> None:
         with TopicReader(self.servers, self.output, "read_committed") as reader:
-            wait_until(lambda: len(reader.read()) >= count, f"{count} rows", 90)
+            wait_until(lambda: len(reader.read()) >= count, f"{count} rows")
 
     def micro_batch(self) -> None:
         """Process all available records with a micro-batch query."""
@@ -89,7 +90,7 @@ class CopyQuery:
         writer = rows.writeStream.format("kafka-direct").option("kafka.bootstrap.servers", self.servers)
         writer = writer.option("topic", self.output).option("checkpointLocation", self.checkpoint)
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
 
     def stop_producing(self) -> None:
         self._stopping.set()
@@ -126,7 +127,7 @@ def test_killed_workers_lose_and_repeat_nothing(copy_query: CopyQuery, tmp_path:
             os.kill(int(pid.name), signal.SIGKILL)
             for each in pids.iterdir():
                 each.unlink()
-            wait_until(lambda: bool(list(pids.iterdir())), "the restarted tasks", 60)
+            wait_until(lambda: bool(list(pids.iterdir())), "the restarted tasks")
         copy_query.expect_each_record_once()
         assert query.exception() is None
     finally:
@@ -139,7 +140,7 @@ def test_a_second_driver_without_free_cores_does_not_fence_the_first(copy_query:
         copy_query.wait_for(10)
         second = copy_query.start(taskStartTimeout=2)  # two tasks, but one core is free
         with pytest.raises(TaskStartTimeoutError):
-            second.awaitTermination(60)
+            second.awaitTermination(600)
         copy_query.expect_each_record_once()
         assert first.exception() is None
     finally:
@@ -228,7 +229,7 @@ def test_a_fenced_query_ends_for_good(copy_query: CopyQuery) -> None:
             copy_query.checkpoint,
             {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options},
         )
-        wait_until(lambda: not query.isActive, "the end of the query", 60)
+        wait_until(lambda: not query.isActive, "the end of the query")
         # The driver reports the newer entry of the fencing log, or a task the response of its transaction coordinator.
         assert re.search("has taken control of the query|has acquired the transactional id", str(query.exception()))
     finally:

@@ -23,7 +23,7 @@ def spark(two_executors: SparkSession) -> SparkSession:
 
 def test_a_killed_worker_and_a_killed_executor(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(2), make_topic()
-    query = queries.copy(source, output, taskStartTimeout=120)
+    query = queries.copy(source, output)
     queries.put(source, range(10))
     queries.expect(output, range(10), query)
     query.processAllAvailable()

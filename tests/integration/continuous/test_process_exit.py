@@ -65,7 +65,7 @@ class App(NamedTuple):
     def wait_for_output(self, records: int) -> None:
         """Wait until the output topic has this many records."""
         with TopicReader(self.servers, self.output) as reader:
-            wait_until(lambda: len(reader.read()) == records, "the output", 120)
+            wait_until(lambda: len(reader.read()) == records, "the output")
         workers = task_workers(self.process.pid)
         assert workers
         self.workers.extend(workers)

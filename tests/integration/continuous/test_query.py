@@ -8,7 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.continuous.continuous_queries import LONG_LEASE, STOP_TIMEOUT, TIMEOUT, await_failure
+from tests.integration.continuous.continuous_queries import (
+    LONG_LEASE,
+    SHORT_LEASE,
+    STOP_TIMEOUT,
+    TIMEOUT,
+    await_failure,
+)
 from tests.integration.read_back import consume, values
 from tests.integration.sessions import setting
 from tests.integration.topics import Admin
@@ -255,7 +261,7 @@ class TestFailures:
         assert "Traceback (most recent call last)" in message
         assert "in divide" in message
         with pytest.raises(QueryRunError, match="on purpose"):
-            query.awaitTermination(60)
+            query.awaitTermination(600)
         with pytest.raises(QueryRunError, match="on purpose"):
             query.processAllAvailable()
         query.stop()
@@ -316,7 +322,10 @@ class TestFailures:
             return batch
 
         died = str(queries.folder / "died")
-        query = queries.start(queries.read(subscribe=source).select("value").map_batches(die).to_kafka(output))
+        query = queries.start(
+            queries.read(subscribe=source).select("value").map_batches(die).to_kafka(output),
+            heartbeatTimeout=SHORT_LEASE,
+        )
         queries.put(source, range(10))
         query.processAllAvailable()
         queries.put(source, ["die"], 0)

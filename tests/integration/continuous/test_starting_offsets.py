@@ -143,7 +143,7 @@ def test_from_timestamps(queries: Queries, make_topic: MakeTopic, strategy: str,
 def put_at(bench: Workbench, topic: str, partition: int, timestamp: int) -> None:
     producer = Producer({"bootstrap.servers": bench.bootstrap_servers, "log_level": 0})
     producer.produce(topic, f"{partition}@{timestamp}".encode(), partition=partition, timestamp=timestamp)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 @with_timestamps(["subscribe", "subscribePattern"])

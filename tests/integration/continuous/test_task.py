@@ -15,6 +15,7 @@ from tests.integration.open_transactions import new_transactional_producer, writ
 from tests.integration.read_back import consume, values
 from tests.integration.waiting import wait_until
 
+from pyspark_kafka_direct.continuous import continuous_task
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory, function_writer_factory
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import ColumnError, DataLossError, OptionError, QueryRunError
@@ -130,7 +131,7 @@ class TestReadingAndWriting:
             producer.produce(
                 source, b"v%d" % number, b"k", number % 2, timestamp=1_700_000_000_000 + number, headers=headers
             )
-        producer.flush(60)
+        producer.flush(300)
         columns = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
         sink = to_kafka(bench, target, stampBatch="true")
         with ThreadedRun(bench, offsets_of(source, 0, 0), sink, columns=columns).start() as run:
@@ -153,9 +154,9 @@ class TestReadingAndWriting:
         source, sink = bench.make_topic(), RecordingSink()
         producer = new_transactional_producer(bench, source)
         write_open_transaction(producer, source, numbers(0, 3))
-        producer.commit_transaction(120)
+        producer.commit_transaction(600)
         write_open_transaction(producer, source, numbers(3, 3))
-        producer.abort_transaction(120)
+        producer.abort_transaction(600)
         committed = {"isolation_level": "read_committed"}
         with ThreadedRun(
             bench, offsets_of(source, 0), custom_writer_factory(lambda _: sink), kafka=committed
@@ -164,7 +165,7 @@ class TestReadingAndWriting:
             write_open_transaction(producer, source, numbers(6, 3))
             time.sleep(0.3)
             assert run.positions == offsets_of(source, 8)  # the transaction is open
-            producer.commit_transaction(120)
+            producer.commit_transaction(600)
             run.until_at(offsets_of(source, 12))
             run.stop()
         assert sink.values == [*numbers(0, 3), *numbers(6, 3)]
@@ -177,10 +178,10 @@ class TestReadingAndWriting:
         producer = bench.producer()
         for number in range(40):
             producer.produce(source, b"%d" % number, b"key", 0)
-            producer.flush(60)
+            producer.flush(300)
         time.sleep(0.2)
         producer.produce(source, b"last", b"other", 0)
-        producer.flush(60)
+        producer.flush(300)
 
         def compacted() -> bool:
             return len(consume(bench.bootstrap_servers, source)) < 41
@@ -194,15 +195,15 @@ class TestReadingAndWriting:
 
 
 class TestEpochRequests:
-    def test_an_idle_task_responds_at_once(self, bench: Workbench) -> None:
-        """It waits up to half a second for records, and longer for its sink; requests arrive every 5 ms."""
+    def test_an_idle_task_responds_at_once(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A wait for records ends when a request arrives, every 5 ms; without a request it takes an hour."""
+        monkeypatch.setattr(continuous_task, "_MAX_POLL_SECONDS", 3600.0)
         source = bench.make_topic()
         with ThreadedRun(bench, offsets_of(source, 0), to_kafka(bench, source), interval=0.005).start() as run:
             run.until(lambda: len(run.epochs) > 3)
-            first, started_at = len(run.epochs), time.monotonic()
+            first = len(run.epochs)
             run.until(lambda: len(run.epochs) >= first + 100)
-            seconds = time.monotonic() - started_at
-        assert seconds < 25, "an idle task waits for records, up to half a second, before it responds"
+            assert run.failures == {}
 
     def test_requests_under_load(self, bench: Workbench) -> None:
         """A poll returns a batch of each partition, and the function is slow. A request waits for one call."""
@@ -262,7 +263,7 @@ class TestEpochRequests:
             aborted_at = time.monotonic()
             run.coordinator.abort(KeyError("the driver crashes"))
             run.join()
-            assert time.monotonic() - aborted_at < 60  # the heartbeat timeout is longer
+            assert time.monotonic() - aborted_at < 120  # the heartbeat timeout is longer
         assert "closed the connection" in str(run.failures[0])
         assert sink.calls in ([], ["closed"])  # depends on whether the sink was created
 
@@ -379,7 +380,7 @@ class TestFailures:
                 process.send_signal(signal.SIGKILL)
                 killed_at = time.monotonic()
                 assert "was lost: its process ended" in str(run.failure(QueryRunError))
-                assert time.monotonic() - killed_at < 60  # the heartbeat timeout is longer
+                assert time.monotonic() - killed_at < 120  # the heartbeat timeout is longer
             finally:
                 process.kill()
                 process.communicate()

@@ -9,15 +9,15 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.continuous.continuous_queries import await_failure
+from tests.integration.continuous.continuous_queries import SHORT_LEASE, await_failure
 from tests.integration.read_back import TopicReader, values, values_of
 from tests.integration.stream_queries import produce
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
+from tests.shards.brokers import new_kafka
 from tests.soak.processes import task_workers
 
 import pyspark_kafka_direct
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.continuous import continuous_query
 from pyspark_kafka_direct.errors import DataLossError
 
@@ -142,7 +142,7 @@ def test_a_recreated_topic(queries: Queries, make_topic: MakeTopic, admin: Admin
                 raise error
             return "last" in values_of(reader.read())
 
-        wait_until(arrived, "the last record", 120)
+        wait_until(arrived, "the last record")
         output_values = values_of(reader.read_to_end())
     if running:
         assert output_values == sorted([*map(str, range(5)), *(f"new {number}" for number in range(records)), "last"])
@@ -200,7 +200,7 @@ def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path
     def record_arrival(batch: pa.RecordBatch) -> None:
         arrived.touch()
 
-    with EmbeddedKafka() as own:
+    with new_kafka() as own:
         Admin(own.bootstrap_servers).create("here", 1)
         query = queries.start(
             continuous_query(queries.spark)
@@ -210,20 +210,21 @@ def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path
             )
             .foreach_batch(record_arrival),
             maxRestarts=1,
+            heartbeatTimeout=SHORT_LEASE,
         )
         wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "a running query")
         own.stop_broker(1)
-        wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "the error", 120)
+        wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "the error")
         assert query.status["isTriggerActive"]
         for worker in task_workers(os.getpid()):
             worker.kill()
         wait_until(lambda: not query.status["isTriggerActive"], "the end of the run")
         # A restart begins when the lease of the killed task is over, and then waits for the brokers.
-        wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "the error again", 120)
+        wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "the error again")
         assert query.awaitTermination(10) is False, "longer than two failing starts"
         assert query.status["message"].startswith("Waiting for the brokers: ")
         own.start_broker(1)
-        wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "the recovery", 120)
+        wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "the recovery")
         produce(own.bootstrap_servers, "here", ["x"])
         wait_until(arrived.exists, "a record")
         assert query.exception() is None
@@ -262,5 +263,5 @@ def test_random_topic_changes(queries: Queries, make_topic: MakeTopic, admin: Ad
             raise error
         return set(last) <= set(values(queries.bench.bootstrap_servers, output))
 
-    wait_until(arrived, "the last records", 120)
+    wait_until(arrived, "the last records")
     assert set(values(queries.bench.bootstrap_servers, output)) <= written | set(last)

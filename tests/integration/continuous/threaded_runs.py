@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
     from pyspark_kafka_direct.offsets import TopicPartition
 
-TIMEOUT = 180.0  # seconds; only a limit for hangs
+TIMEOUT = 600.0  # seconds; only a limit for hangs
 
 _CHILD = """
 import pickle, sys

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.direct import DirectKafkaInputDStream
 
-DEADLINE = 300.0  # seconds
+DEADLINE = 600.0  # seconds
 
 
 @contextmanager

@@ -257,7 +257,7 @@ def test_a_task_waits_for_an_open_transaction_up_to_the_poll_timeout(
     rdd = rdd_of((topic, 0, 0, 1), params=params)
     with pytest.raises(Exception, match=r"BrokerTimeoutError: .*1 s \(option kafkaConsumer\.pollTimeoutMs\)"):
         rdd.collect()
-    producer.commit_transaction(120)
+    producer.commit_transaction(600)
     assert rdd_of((topic, 0, 0, 1), params={"isolation.level": "read_committed"}).count() == 1
 
 
@@ -350,7 +350,7 @@ def test_the_fields_of_a_record(bench: Workbench, rdd_of: Callable[..., KafkaRDD
     producer = bench.producer()
     producer.produce(topic, b"value", b"key", 0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("a", None)])
     producer.produce(topic, None, None, 0, timestamp=1_700_000_000_124)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     first, second = rdd_of((topic, 0, 0, 2)).collect()
     assert (first.topic, first.partition, first.offset, first.leaderEpoch) == (topic, 0, 0, 0)
     assert (first.timestamp, first.timestampType) == (1_700_000_000_123, "CreateTime")
@@ -373,7 +373,7 @@ def test_decoders(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
         producer.produce(topic, json.dumps({"n": number}), f"key-{number}", 0)
     producer.produce(topic, None, None, 0)
     producer.produce(topic, b"no json", None, 0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     rdd = rdd_of((topic, 0, 0, 4), keyDecoder=bytes.decode, valueDecoder=json.loads)
     assert [(record.key, record.value) for record in rdd.collect()] == [
         *[(f"key-{number}", {"n": number}) for number in range(3)],

@@ -31,7 +31,7 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(PARTITIONS):
         producer.produce(name, b"%d" % number, partition=number)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return name
 
 
@@ -106,7 +106,7 @@ def test_fixed_and_brokers_on_two_workers(two_executors: SparkSession, kafka: Em
 
 
 def wait_for_executors(sc: SparkContext, count: int) -> list[Any]:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(executors := list_executors(sc)) < count:
         assert time.monotonic() < deadline, executors
         time.sleep(0.1)

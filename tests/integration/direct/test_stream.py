@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import DirectKafkaInputDStream, KafkaRDD
 
-DEADLINE = 300  # seconds
+DEADLINE = 600  # seconds
 
 
 class Batches:
@@ -249,17 +249,17 @@ def test_an_offset_after_an_open_transaction_is_in_the_log(
     put(topic, range(3))
     partition = TopicPartition(topic, 0)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(60)
+    producer.init_transactions(600)
     producer.begin_transaction()
     producer.produce(topic, b"pending")
-    producer.flush(30)
+    producer.flush(300)
     cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
     assert cluster.offsets({partition: LATEST}, isolation_level="read_committed") == {partition: 3}
     group = ConsumerGroup(cluster, str(params["group.id"]))
     group.commit({partition: 4})
     assert resolve_starting_offsets({partition: None}, cluster, "read_committed", group, "earliest") == {partition: 4}
     assert resolve_new_partition_offsets([partition], cluster, "read_committed", group, "earliest") == {partition: 4}
-    producer.abort_transaction(120)
+    producer.abort_transaction(600)
 
 
 def test_invalid_strategies_are_rejected_immediately(

@@ -56,7 +56,7 @@ class App:
     def kill(self) -> None:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)  # including its JVM and its workers
-        self.process.wait(180)
+        self.process.wait(600)
 
     def terminate(self) -> None:
         """Send SIGTERM, and wait until the application has ended."""

@@ -58,7 +58,7 @@ def test_the_ui_shows_the_name_of_sparks_own_stream(
             lineage = LINEAGES.wait_for_more()[-1]
             names = ssc._jssc.ssc().graph().getInputStreamNameAndID().mkString(" ")
             address = f"{spark.sparkContext.uiWebUrl}/streaming/"
-            page = urllib.request.urlopen(address, timeout=180).read().decode()
+            page = urllib.request.urlopen(address, timeout=600).read().decode()
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=True)
         assert names == "(File stream [0],0) (Kafka 0.10 direct stream [1],1)"

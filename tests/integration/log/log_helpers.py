@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
 """API keys of requests that a network may disturb."""
 
-TIMEOUT = 300.0
+TIMEOUT = 600.0
 """Seconds after which a wait counts as hung."""
 
 
@@ -59,7 +59,7 @@ def started_log(network: Network, servers: str, topic: str, **options: Any) -> I
         log.start()
         yield log
     finally:
-        log.stop(10)
+        log.stop(120)
 
 
 def new_log(network: Network, servers: str, topic: str, **options: Any) -> KafkaBasedLog:

@@ -40,7 +40,7 @@ def _records(servers: str, topic: str, isolation: str) -> Iterator[tuple[Any, An
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
-            message = consumer.poll(60)
+            message = consumer.poll(600)
             assert message is not None
             if message.error() is not None:
                 assert message.error().name() == "_PARTITION_EOF", message.error()

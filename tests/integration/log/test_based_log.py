@@ -65,8 +65,8 @@ def test_existing_records_are_read_at_the_start(bench: Workbench) -> None:
         producer.begin_transaction()
         for partition in (0, 1):
             producer.produce(topic, b"%d" % number, partition=partition)
-        assert producer.flush(30) == 0
-        producer.commit_transaction(120) if number % 5 == 0 else producer.abort_transaction(120)
+        assert producer.flush(300) == 0
+        producer.commit_transaction(600) if number % 5 == 0 else producer.abort_transaction(600)
     seen = Recorder()
     properties = params(bench.bootstrap_servers, isolation_level="read_committed", max_partition_fetch_bytes=1)
     with KafkaBasedLog(topic, properties, on_record=seen) as log:
@@ -116,13 +116,13 @@ def test_reading_to_the_end_interrupts_a_long_poll(bench: Workbench) -> None:
     """Brokers may delay a fetch response for a minute."""
     topic = bench.make_topic()
     seen = Recorder()
-    properties = params(bench.bootstrap_servers, fetch_max_wait_ms=60_000, request_timeout_ms=90_000)
+    properties = params(bench.bootstrap_servers, fetch_max_wait_ms=600_000, request_timeout_ms=700_000)
     with KafkaBasedLog(topic, properties, on_record=seen) as log:
         for number in range(3):
             log.send(b"k", b"%d" % number)
-            log.read_to_end().result(20)
+            log.read_to_end().result(120)
         assert seen.values() == [b"0", b"1", b"2"]
-        log.stop(20)
+        log.stop(120)
     wait_for_no_thread(topic)
 
 
@@ -131,7 +131,7 @@ def test_a_record_has_its_fields(bench: Workbench) -> None:
     producer = Producer({"bootstrap.servers": bench.bootstrap_servers})
     producer.produce(topic, b"v", b"k", 0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("a", None)])
     producer.produce(topic, None, b"k", 0, timestamp=1_700_000_000_124)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     seen = Recorder()
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen, read_only=True):
         pass
@@ -251,7 +251,7 @@ def test_the_topic_is_created_compacted(bench: Workbench) -> None:
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), create=create) as log:
         assert log.partition_count == 3
     configs = bench.admin.describe_configs([_resource(topic)])
-    found = next(iter(configs.values())).result(180)
+    found = next(iter(configs.values())).result(600)
     assert found["cleanup.policy"].value == "compact"
     assert found["segment.ms"].value == "1000000"
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), create={"partitions": 5}) as log:

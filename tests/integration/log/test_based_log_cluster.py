@@ -45,7 +45,7 @@ def test_a_pending_read_survives_a_leader_change(bench: Workbench) -> None:
         log.send(b"k", b"b")
         with pytest.raises(TimeoutError):
             end.result(1)
-        producer.commit_transaction(120)
+        producer.commit_transaction(600)
         wait_result(end)
         wait_result(log.read_to_end())
         assert seen.values() == [b"a", b"b"]
@@ -103,9 +103,9 @@ def test_a_truncated_log(three_brokers: EmbeddedKafka, bench: Workbench) -> None
         three_brokers.kill_broker(leading)
         try:
             three_brokers.start_broker(behind)
-            bench.wait_until(lambda: bench.leader(topic) == behind, "an unclean election", 120)
+            bench.wait_until(lambda: bench.leader(topic) == behind, "an unclean election")
             write(bench, topic, b"new", range(20, 25))
-            wait_until(lambda: len(resets) == 1, "the reset", 120)
+            wait_until(lambda: len(resets) == 1, "the reset")
             waiting_thread.join(TIMEOUT)
             read_after_the_truncation(log)
             read_after_the_truncation(table)
@@ -135,4 +135,4 @@ def write(bench: Workbench, topic: str, value: bytes, keys: range) -> None:
     producer = bench.producer()
     for key in keys:
         producer.produce(topic, value, b"%d" % key, 0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0

@@ -60,6 +60,10 @@ def topic(bench: Workbench) -> str:
     return bench.make_topic()
 
 
+# Longer than the limit of a test: a stop must not wait for requests.
+LONG_TIMEOUTS = {"request_timeout_ms": 600_000, "default_api_timeout_ms": 700_000, "delivery_timeout_ms": 700_000}
+
+
 @contextmanager
 def frozen(kafka: EmbeddedKafka) -> Iterator[None]:
     """Suspend the broker: connections stay open, and it does not respond."""
@@ -84,7 +88,7 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
     producer = new_transactional_producer(bench, topic)
     properties = params(bench.bootstrap_servers, isolation_level="read_committed")
     stopped_topic = bench.make_topic()
-    stopped = KafkaBasedLog(stopped_topic, params(bench.bootstrap_servers))
+    stopped = KafkaBasedLog(stopped_topic, params(bench.bootstrap_servers, **LONG_TIMEOUTS))
     stopped.start()
     with KafkaBasedLog(topic, properties, on_record=seen) as log:
         write_open_transaction(producer, topic, [b"a", b"b"])
@@ -93,7 +97,7 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
             end.result(1)
         stoppable_kafka.kill_broker(1)
         stopped.send(b"k", b"v")
-        with at_most(25):
+        with at_most(120):
             stopped.stop(2)
         wait_for_no_thread(stopped_topic)
         with pytest.raises(TimeoutError):
@@ -101,7 +105,7 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
         stoppable_kafka.start_broker(1)
         with pytest.raises(TimeoutError):
             end.result(1)
-        producer.commit_transaction(120)
+        producer.commit_transaction(600)
         wait_result(end)
         assert seen.values() == [b"a", b"b"]
         sent = wait_result(log.send_with_receipt(b"k", b"after"))
@@ -110,13 +114,13 @@ def test_a_read_survives_a_broker_restart(stoppable_kafka: EmbeddedKafka, bench:
 
 
 def test_stopping_with_a_frozen_broker(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
-    log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers, **LONG_TIMEOUTS))
     log.start()
     with frozen(stoppable_kafka):
         sent = log.send_with_receipt(b"k", b"v")
         end = log.read_to_end()
         time.sleep(0.5)
-        with at_most(25):
+        with at_most(120):
             log.stop(2)
         assert isinstance(end.exception(TIMEOUT), IllegalLogStateError)
         assert isinstance(sent.exception(TIMEOUT), KafkaDirectError)
@@ -147,7 +151,7 @@ def test_stopping_while_a_callback_hangs(bench: Workbench, topic: str, caplog: p
     bench.write(topic, [b"x"])
     assert inside.wait(TIMEOUT)
     ends = [log.read_to_end() for _ in range(2)]
-    with at_most(25):
+    with at_most(120):
         log.stop(1)
     assert "did not stop within the timeout" in caplog.text
     for end in ends:
@@ -165,7 +169,7 @@ def test_a_stop_completes_reads_behind_a_hanging_callback(bench: Workbench, topi
     second = log.read_to_end()
     wait_result(first)
     third = log.read_to_end()
-    with at_most(25):
+    with at_most(120):
         log.stop(1)
     assert second.done()
     assert isinstance(third.exception(0), IllegalLogStateError)
@@ -242,7 +246,7 @@ def test_stopping_while_all_callbacks_hang(bench: Workbench, topic: str) -> None
         log.send(b"k", b"%d" % number, hang)
         sent_futures.append(log.send_with_receipt(b"k", b"x"))
         log.read_to_end(hang)
-    with at_most(25):
+    with at_most(120):
         log.stop(1)
     release.set()
     for sent in sent_futures:
@@ -276,7 +280,7 @@ def test_an_error_of_on_record(bench: Workbench, topic: str, caplog: pytest.LogC
         bench.write(topic, [b"bad", b"d"])
         wait_until(lambda: seen.values() == [b"x", b"bad", b"d"])
         wait_result(log.read_to_end())  # no read was pending when it was raised
-        producer.abort_transaction(120)
+        producer.abort_transaction(600)
 
 
 def start_timeout_error(cause: str, topic: str, properties: dict[str, object], **options: Any) -> BrokerTimeoutError:
@@ -302,15 +306,15 @@ def test_a_start_timeout_names_the_open_transaction(bench: Workbench, topic: str
     assert (error.topic, error.partition) == (topic, 0)
     assert set(seen.values()) == {b"a"}
     wait_for_no_thread(topic)
-    producer.abort_transaction(120)
+    producer.abort_transaction(600)
 
 
 def test_a_start_timeout_with_an_unresponsive_broker(
     stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str
 ) -> None:
     with frozen(stoppable_kafka):
-        log = KafkaBasedLog(topic, params(bench.bootstrap_servers), start_timeout=3)
-        with at_most(20), pytest.raises((BrokerTimeoutError, BrokerUnreachableError)) as caught:
+        log = KafkaBasedLog(topic, params(bench.bootstrap_servers, **LONG_TIMEOUTS), start_timeout=3)
+        with at_most(120), pytest.raises((BrokerTimeoutError, BrokerUnreachableError)) as caught:
             log.start()
         assert "start_timeout" in str(caught.value)
     wait_for_no_thread(topic)
@@ -335,7 +339,7 @@ def test_only_read_committed_logs_wait_for_open_transactions(bench: Workbench, t
             wait_result(hasty_end)
             with pytest.raises(TimeoutError):
                 careful_end.result(1)
-            end(30)
+            end(300)
             wait_result(careful_end)
         wait_result(hasty.read_to_end())
     assert committed.values() == [b"c"]
@@ -414,19 +418,19 @@ def deny(bench: Workbench, topic: str, operation: AclOperation) -> Iterator[None
     """Deny Alice an operation on a topic."""
     rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation)
     acl = AclBinding(*rule, AclPermissionType.DENY)
-    bench.admin.create_acls([acl])[acl].result(180)
+    bench.admin.create_acls([acl])[acl].result(600)
     wait_for_acls(bench, rule, [acl])
     try:
         yield
     finally:
         acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
-        bench.admin.delete_acls([acl_filter])[acl_filter].result(180)
+        bench.admin.delete_acls([acl_filter])[acl_filter].result(600)
         wait_for_acls(bench, rule, [])
 
 
 def wait_for_acls(bench: Workbench, rule: Any, expected: list[AclBinding]) -> None:
     acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
-    wait_until(lambda: bench.admin.describe_acls(acl_filter).result(180) == expected, "the ACL")
+    wait_until(lambda: bench.admin.describe_acls(acl_filter).result(600) == expected, "the ACL")
 
 
 @pytest.fixture
@@ -435,7 +439,7 @@ def alice(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[
     for operation in (AclOperation.READ, AclOperation.WRITE):
         allowed = ("User:alice", "*", operation, AclPermissionType.ALLOW)
         acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *allowed)
-        bench.admin.create_acls([acl])[acl].result(180)
+        bench.admin.create_acls([acl])[acl].result(600)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return params(
         stoppable_kafka.listener("SASL_PLAINTEXT"),

@@ -70,14 +70,14 @@ class Writer(threading.Thread):
                     if self.transactional:
                         self.aborted.add((key, number))
                     number += 1
-                assert self._producer.flush(60) == 0
+                assert self._producer.flush(300) == 0
                 self.acknowledged.update(numbers)
                 if self.transactional:
                     time.sleep(self._chance.random() * 0.3)
                     if self._chance.random() < 0.4:
-                        self._producer.abort_transaction(120)
+                        self._producer.abort_transaction(600)
                         continue
-                    self._producer.commit_transaction(120)
+                    self._producer.commit_transaction(600)
                     self.aborted.difference_update([each for each in self.aborted if each[1] >= min(numbers.values())])
                 self.committed.update(numbers)
                 time.sleep(self._chance.random() * 0.05)

@@ -31,7 +31,7 @@ Pair: TypeAlias = tuple[bytes | None, bytes | None]
 CONNECT = tuple(f"org.apache.kafka:connect-{part}:{DEFAULT_VERSION}" for part in ("runtime", "api"))
 """Jars of the class that the broker does not have: 1 MB."""
 
-_DEADLINE = 300.0
+_DEADLINE = 600.0
 
 
 class Seen(NamedTuple):
@@ -230,7 +230,7 @@ def test_both_wait_for_an_open_transaction(
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"within", b"a transaction", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     after = ours.send([(b"after", b"2")])
 
     reads_done = [java.request_read(), ours.request_read()]
@@ -238,7 +238,7 @@ def test_both_wait_for_an_open_transaction(
     assert [done() for done in reads_done] == [False, False]
     assert java.seen() == ours.seen() == before
 
-    producer.commit_transaction(120) if ending == "commit" else producer.abort_transaction(120)
+    producer.commit_transaction(600) if ending == "commit" else producer.abort_transaction(600)
     for log in (java, ours):
         log.read_to_end()
     assert [done() for done in reads_done] == [True, True]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.shards.brokers import new_kafka
 from tests.soak.log.plan import KINDS, Step
 from tests.soak.log.run import PROPERTIES, LogRun
 from tests.soak.sink.brokers import PROPERTIES as CLUSTER_PROPERTIES
 from tests.soak.sink.brokers import Brokers
-
-from pyspark_kafka_direct.broker import EmbeddedKafka
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ STEPS = (
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_no_read_of_a_table_completes_early(tmp_path: Path) -> None:
-    with EmbeddedKafka(3, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
+    with new_kafka(brokers=3, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
         run = LogRun(iter(STEPS), Brokers(kafka), tmp_path / "log", print, writers=5, tables=4)
         outcome = run.run()
     assert outcome.faults.total() == len(STEPS)

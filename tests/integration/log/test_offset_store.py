@@ -100,7 +100,7 @@ def test_records_of_other_programs_count(kafka: EmbeddedKafka, topic: str, make:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, b'{"offset": 1}', b'["q","a",0]', partition=0)
     producer.produce(topic, None, b'["q","a",1]', partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     assert make().load() == {A0: 1}
 
 
@@ -120,7 +120,7 @@ def test_an_invalid_record_is_an_error(kafka: EmbeddedKafka, topic: str, make: M
     make("other").load()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, value.encode(), key.encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     with pytest.raises(RecordError, match=r"is not a record of an offset store.*write a valid record"):
         make().open()
     assert make("other").load() == {}
@@ -182,7 +182,7 @@ def test_of_concurrent_runs_one_remains(make: MakeStore) -> None:
 
     def start() -> None:
         store = make()
-        barrier.wait(180)
+        barrier.wait(600)
         try:
             opened.append(store.open())
         except BrokerError as error:

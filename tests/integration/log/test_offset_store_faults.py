@@ -13,8 +13,8 @@ import pytest
 from tests import proxy
 from tests.integration.log.store_helpers import new_name, records, store_of
 from tests.proxy import Fault, Network
+from tests.shards.brokers import new_kafka
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.errors import BrokerError, OutcomeUnknownError, ProducerFencedError
@@ -26,6 +26,7 @@ from pyspark_kafka_direct.producer.transactional_producer import TransactionalPr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.log import KafkaOffsetStore
 
 PARTITION, OTHER_PARTITION = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -139,12 +140,12 @@ def test_a_successor_that_is_opening_the_store_is_not_fenced(
     def commit(session: TransactionalProducer) -> Any:
         if threading.current_thread() is opening_thread:
             reached.set()
-            assert release.wait(180)
+            assert release.wait(600)
         return real(session)
 
     def start_successor() -> None:
         opening_thread.start()
-        assert reached.wait(180)
+        assert reached.wait(600)
 
     monkeypatch.setattr(TransactionalProducer, "commit", commit)
     faults.lose_response(received=False, meanwhile=start_successor)
@@ -188,7 +189,7 @@ def test_a_run_continues_after_its_transactional_id_expired_in_kafka_3_9() -> No
         "transactional.id.expiration.ms": "3000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     }
-    with EmbeddedKafka(version="3.9.2", properties=expiration) as kafka:
+    with new_kafka(version="3.9.2", properties=expiration) as kafka:
         check_expiration(kafka)
 
 
@@ -243,7 +244,7 @@ def test_a_faulty_network(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 @pytest.mark.soak
 def test_saves_survive_killed_brokers() -> None:
     """Leaders and coordinators move. Saved offsets remain, and saves continue."""
-    with EmbeddedKafka(3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:
+    with new_kafka(brokers=3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:
         servers, done = kafka.bootstrap_servers, threading.Event()
         killed: list[int] = []
 
@@ -261,7 +262,7 @@ def test_saves_survive_killed_brokers() -> None:
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            deadline = time.monotonic() + 240
+            deadline = time.monotonic() + 600
             while len(killed) < 4:
                 assert time.monotonic() < deadline
                 with (

@@ -63,7 +63,7 @@ class Job:
     def kill(self) -> None:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)  # its JVM and its workers as well
-        self.process.wait(180)
+        self.process.wait(600)
 
     def stop(self) -> None:
         assert self.process is not None
@@ -154,6 +154,6 @@ def test_a_killed_run_keeps_saved_offsets(kafka: EmbeddedKafka, operation: str, 
     with store_of(servers, topic) as store:
         assert store.load() == {partition: 2 if not_reached or (operation, step) == ("save", "after-commit") else 1}
         store.save({partition: 3})
-    assert time.monotonic() - started < 20  # less than transaction_timeout_ms
+    assert time.monotonic() - started < 120  # less than transaction_timeout_ms
     with store_of(servers, topic) as store:
         assert store.load() == {partition: 3}

@@ -65,7 +65,7 @@ def test_a_claim_aborts_an_open_transaction(bench: Workbench, monkeypatch: pytes
                 first.write({b"a": b"1", b"b": b"1"})
         with pytest.raises(IllegalLogStateError, match=r"cannot write.*ZeroDivisionError|division by zero"):
             first.put(b"a", b"1")
-        with new_table(bench, topic, transactional_id=topic, start_timeout=60) as second:
+        with new_table(bench, topic, transactional_id=topic, start_timeout=300) as second:
             assert second.snapshot() == {}
             second.wait_for(wait_result(second.put(b"a", b"2")), TIMEOUT)
             assert second.snapshot() == {b"a": b"2"}

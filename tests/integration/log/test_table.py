@@ -81,7 +81,7 @@ def test_keys_deleted_and_written_again_in_one_batch(bench: Workbench) -> None:
         (None, None),
     ]:
         producer.produce(topic, value, key, 0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     bench.alter_topic(topic, cleanup_policy="compact")  # a compacted topic accepts no record without a key
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
         assert dict(table) == {b"a": b"2"}  # records without a key are ignored
@@ -94,7 +94,7 @@ def test_waiting_counts_offsets_without_visible_records(bench: Workbench) -> Non
     properties = params(bench.bootstrap_servers, isolation_level="read_committed")
     with KafkaTable(topic, properties) as table:
         write_open_transaction(producer, topic, [b"x", b"y"], key=b"k")
-        producer.abort_transaction(120)
+        producer.abort_transaction(600)
         table.wait_for({0: 2}, TIMEOUT)  # the control record
         table.wait_for({tp(topic): 1}, 0)
         assert dict(table) == {}
@@ -190,10 +190,10 @@ def test_a_hundred_thousand_keys_are_read_within_seconds(bench: Workbench) -> No
         producer.produce(topic, b"value-%d" % number, b"key-%d" % number, number % 3)
         if number % 10_000 == 0:
             producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     started = time.monotonic()
     with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as table:
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 120
         assert len(table) == 100_000
         assert table[b"key-77777"] == b"value-77777"
 
@@ -242,7 +242,7 @@ def test_keys_that_another_partitioner_has_placed_are_warned_of(
     for partition in range(3):
         producer.produce(topic, b"v", b"k", partition)
         producer.produce(topic, b"v", b"only-%d" % partition, partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
         assert len(table) == 4
         table.wait_for(wait_result(table.delete(b"k")), TIMEOUT)
