@@ -82,7 +82,7 @@ def test_filter_pushdown_without_support_is_a_warning(version: str, warns: bool)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.0", "4.1"])
 def test_every_api_can_be_imported(version: str) -> None:
-    modules = ("direct", "continuous", "log", "monitor.streaming_query_listener", "daemon", "datasource.foreach_batch")
+    modules = ("direct", "continuous", "log", "monitor.enable_monitor", "daemon", "datasource.foreach_batch")
     program = "".join(f"import pyspark_kafka_direct.{module}\n" for module in modules)
     assert run_with_version(version, program) == ""
 
