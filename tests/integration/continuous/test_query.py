@@ -340,7 +340,10 @@ class TestFailures:
             return batch
 
         query = queries.start(
-            queries.read(subscribe=source).map_batches(hang).to_kafka(output), epochTimeout=3, maxRestarts=0
+            queries.read(subscribe=source).map_batches(hang).to_kafka(output),
+            epochTimeout=3,
+            maxRestarts=0,
+            heartbeatTimeout=SHORT_LEASE,
         )
         assert "did not report epoch 1 within 3 s" in str(await_failure(query))
 
