@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.errors import IllegalLogStateError
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.log.log_reads import LogReads
 from pyspark_kafka_direct.log.log_thread import LogThread
-from pyspark_kafka_direct.log.log_topic import create_topic_if_missing, parse_topic_spec
+from pyspark_kafka_direct.log.log_topic import LogState, create_topic_if_missing, parse_topic_spec
 from pyspark_kafka_direct.log.log_worker import LogWorker
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -186,8 +186,7 @@ class KafkaBasedLog:
             IllegalLogStateError: The log is read-only, not started or stopped.
         """
         producer, sent_records = self._open_producer()
-        context = sent_records.context()
-        producer.send_with_callback(self.topic, key, value, callback, listener=sent_records, context=context)
+        producer.send_with_callback(self.topic, key, value, callback, listener=sent_records, context=self._worker.state)
 
     def send_with_receipt(self, key: bytes | None, value: bytes | None) -> Future[RecordMetadata]:
         """Send a record and return a future of its metadata, which is done when the brokers have acknowledged it.
@@ -196,8 +195,7 @@ class KafkaBasedLog:
             IllegalLogStateError: The log is read-only, not started or stopped.
         """
         producer, sent_records = self._open_producer()
-        context = sent_records.context()
-        return producer.send(self.topic, key, value, listener=sent_records, context=context)
+        return producer.send(self.topic, key, value, listener=sent_records, context=self._worker.state)
 
     def read_to_end(self, callback: Callable[[BaseException | None], None] | None = None) -> Future[None]:
         """Read all records that are in the log now, including those that this log sent before.
@@ -301,13 +299,6 @@ def not_picklable_message(log: object, topic: str) -> str:
     )
 
 
-class _SendContext(NamedTuple):
-    """The state of the log before a record was sent."""
-
-    log_generation: int
-    positions: Mapping[TopicPartition, int]
-
-
 class SentRecords(DeliveryListener):
     """Follows the sent records of one log: where they were written, and when reads to the end may follow them.
 
@@ -319,16 +310,6 @@ class SentRecords(DeliveryListener):
         self._producer = producer
         self._worker = worker
         self._reads_partition = reads_partition
-        self._context = _SendContext(0, {})
-
-    def context(self) -> _SendContext:
-        """Return the context of a record that is sent now."""
-        # In this order, because the worker changes the positions before the generation.
-        log_generation, positions = self._worker.log_generation, self._worker.positions
-        context = self._context
-        if context.log_generation != log_generation or context.positions is not positions:
-            context = self._context = _SendContext(log_generation, positions)
-        return context
 
     def on_acknowledged(self, report: DeliveryReport) -> None:
         """Report to the worker where records were written."""
@@ -337,14 +318,14 @@ class SentRecords(DeliveryListener):
         if not self._reads_partition(first.partition):
             return
         partition = TopicPartition(first.topic, first.partition)
-        previous: _SendContext | None = None
+        previous: LogState | None = None
         for offset, record in report.with_offsets():
-            context = record.context
-            # Of records with the same context, the first one has the lowest offset. If it is not below the position,
-            # no other one is.
-            if record.listener is self and context is not previous:
-                previous = context
-                self._worker.on_written(partition, offset, context.positions.get(partition), context.log_generation)
+            before: LogState = record.context
+            # Of records that were sent in the same state, the first one has the lowest offset. If it is not below the
+            # position, no other one is.
+            if record.listener is self and before is not previous:
+                previous = before
+                self._worker.on_written(partition, offset, before)
 
     def on_completed(self) -> None:
         """Wake the worker if a read waited for these records."""

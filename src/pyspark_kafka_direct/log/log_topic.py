@@ -1,10 +1,10 @@
-"""The topic of a log: its creation, and the partitions that are read."""
+"""The topic of a log: its creation, the partitions that are read, and how far."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
@@ -39,13 +39,28 @@ class LogTopic(NamedTuple):
     partition_count: int  # of the topic
 
 
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The log that was read so far. It is replaced as a whole, so that no other thread sees parts of two states."""
+
+    generation: int = 0  # grows with each truncation and recreation
+    topic_id: UUID | None = None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # next offsets to deliver
+    last_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last delivered batches
+    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last response
+
+    def of_next_generation(self, positions: Mapping[TopicPartition, int]) -> LogState:
+        """Return the state from which reading continues after records were replaced."""
+        return replace(self, generation=self.generation + 1, positions=positions, end_offsets={})
+
+
 def parse_topic_spec(create: Mapping[str, Any]) -> LogTopicSpec:
     """Validate the ``create`` argument of a log."""
     if not isinstance(create, Mapping):
         raise OptionError(f"create must be a dict with {', '.join(_FIELDS)}, got {type(create).__name__}")
-    for field in create:
-        if field not in _FIELDS:
-            raise OptionError(f"create has no field {field!r}; use {', '.join(_FIELDS)}")
+    for name in create:
+        if name not in _FIELDS:
+            raise OptionError(f"create has no field {name!r}; use {', '.join(_FIELDS)}")
     configs = create.get("configs") or {}
     if not isinstance(configs, Mapping):
         raise OptionError(f"configs in create must be a dict of topic configs, got {type(configs).__name__}")

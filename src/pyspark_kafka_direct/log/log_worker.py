@@ -21,7 +21,7 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.log.log_clients import ResumePoint
-from pyspark_kafka_direct.log.log_topic import fetch_cleanup_policy
+from pyspark_kafka_direct.log.log_topic import LogState, fetch_cleanup_policy
 from pyspark_kafka_direct.log.pending_reads import PendingReads, all_reached
 from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
@@ -103,14 +103,11 @@ class LogWorker:
         self._signal: WakeupSignal | None = None
         self._cancellation: Cancellation | None = None  # of requests; None: not running
         self._consumer: PartitionConsumer | None = None
-        self._topic_id: UUID | None = None
-        self._end_offsets: dict[TopicPartition, int] = {}  # of the last response; lower ones mean a truncation
         self._stopping = False
         self._request_backoff = _Attempts(cluster)
         self._poll_backoff = _Attempts(cluster)
         self._refresh_at = 0.0  # when to look for added partitions, if nothing else does
-        self._last_epochs: Mapping[TopicPartition, int] = {}  # leader epochs of the last delivered batches
-        self._written: dict[TopicPartition, int] = {}  # log_generation of this log's last write
+        self._written: dict[TopicPartition, int] = {}  # the generation of this log's last write
         self._reported_missing = False  # the topic; each of the two is reported once
         self._reported_unreachable = False  # the cluster
         self._started_at = self._progress_at = self._system.monotonic()
@@ -120,8 +117,7 @@ class LogWorker:
         self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
         self.reloading = False  # a table is loaded again; until that is complete, no read completes
         self.waits_for_transactions = True  # false: reads end before an open transaction
-        self.log_generation = 0  # grows with each truncation and recreation
-        self.positions: Mapping[TopicPartition, int] = {}  # next offsets to deliver; replaced, never changed
+        self.state = LogState()
 
     def stop(self) -> None:
         """Let ``run`` return soon, also from a request without a response; callable from any thread."""
@@ -135,32 +131,38 @@ class LogWorker:
         if self._signal is not None:
             self._signal.set()
 
-    def on_written(self, partition: TopicPartition, offset: int, position: int | None, log_generation: int) -> None:
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offsets to deliver."""
+        return self.state.positions
+
+    def on_written(self, partition: TopicPartition, offset: int, before: LogState) -> None:
         """Report where a record of this log was written; callable from any thread.
 
-        ``log_generation``, and the position that the partition had (None if it was not read), are from before the
-        record was sent.
+        ``before`` is the state before the record was sent.
         """
+        position = before.positions.get(partition)
         if position is None:
-            self._written[partition] = log_generation  # so that the partition is found, and read, too
+            self._written[partition] = before.generation  # so that the partition is found, and read, too
         elif 0 <= offset < position:  # another record was read there
             suspected_at = self._system.monotonic()
-            self._suspected_truncation = _SuspectedTruncation(partition, offset, log_generation, suspected_at)
+            self._suspected_truncation = _SuspectedTruncation(partition, offset, before.generation, suspected_at)
             self.wake()
 
     @property
     def truncation_suspected(self) -> bool:
         """Whether the log may have been truncated or recreated; no read completes until that is resolved."""
         suspected = self._suspected_truncation
-        return suspected is not None and suspected.log_generation == self.log_generation
+        return suspected is not None and suspected.generation == self.state.generation
 
     def may_lack(self, partition: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
         """Return whether a record of this topic id and leader epoch may not be in the log that was read.
 
         Callable from any thread.
         """
-        last_epoch = self._last_epochs.get(partition, -1)  # epochs never decrease within a log
-        return is_other_topic(self._topic_id, topic_id) or 0 <= last_epoch < leader_epoch
+        state = self.state
+        last_epoch = state.last_epochs.get(partition, -1)  # epochs never decrease within a log
+        return is_other_topic(state.topic_id, topic_id) or 0 <= last_epoch < leader_epoch
 
     def has_delivered(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Return whether the callbacks have all records before these offsets; callable from any thread."""
@@ -257,15 +259,14 @@ class LogWorker:
         """Start reading, or resume at the last positions if the topic id is unchanged."""
         deadline = self._deadline()
         topic = self._fetch_topic(deadline)
-        if is_recreated(topic, self._topic_id, self.positions):
+        if is_recreated(topic, self.state.topic_id, self.positions):
             self._on_topic_recreated(topic)
         self._callbacks.check_topic(topic, fetch_cleanup_policy(self._cluster, self._topic, deadline))
         starts = {**self.positions, **self._log_starts(topic, deadline)}
         # Those of partitions that are read again from their beginning do not apply.
-        last_epochs = {tp: epoch for tp, epoch in self._last_epochs.items() if tp in self.positions}
+        last_epochs = {tp: epoch for tp, epoch in self.state.last_epochs.items() if tp in self.positions}
         self._consumer = self._new_consumer(ResumePoint(starts, _topic_ids(topic, starts), last_epochs))
-        self._topic_id = topic.topic_id
-        self.positions = starts
+        self.state = replace(self.state, topic_id=topic.topic_id, positions=starts)
         self._progress_at = self._system.monotonic()
 
     def _log_starts(self, topic: LogTopic, deadline: Deadline) -> Mapping[TopicPartition, int]:
@@ -279,13 +280,13 @@ class LogWorker:
         )
 
     def _fetch_topic(self, deadline: Deadline) -> LogTopic:
-        topic = self._observer.fetch_topic(self._topic_id, self.positions, deadline)
+        topic = self._observer.fetch_topic(self.state.topic_id, self.positions, deadline)
         self._refresh_at = self._system.monotonic() + self._cluster.settings.metadata_max_age_ms / 1000
         return topic
 
     def _reopen_or_extend(self, topic: LogTopic) -> bool:
         """Read a recreated topic from its beginning, and added partitions, too; return whether it was recreated."""
-        if is_recreated(topic, self._topic_id, self.positions):
+        if is_recreated(topic, self.state.topic_id, self.positions):
             self._reopen()
             return True
         self._callbacks.check_partition_count(topic)
@@ -294,7 +295,7 @@ class LogWorker:
             assert self._consumer is not None
             _log.info("topic %s has got more partitions: %s", self._topic, ", ".join(map(str, sorted(starts))))
             self._consumer.assign(starts, _topic_ids(topic, starts))
-            self.positions = {**self.positions, **starts}
+            self.state = replace(self.state, positions={**self.positions, **starts})
         return False
 
     def _reopen(self) -> None:
@@ -311,7 +312,7 @@ class LogWorker:
         if self._reopen_or_extend(self._fetch_topic(deadline)):
             return
         for tp in sorted(unknown - self.positions.keys()):
-            if self._observer.check_presence(self._topic_id, deadline, tp.partition) is not Presence.ABSENT:
+            if self._observer.check_presence(self.state.topic_id, deadline, tp.partition) is not Presence.ABSENT:
                 raise TransientBrokerError(
                     "A broker reports that the topic has no such partition. Other brokers have not confirmed it yet.",
                     topic=tp.topic,
@@ -322,7 +323,7 @@ class LogWorker:
 
     def _written_partitions(self) -> set[TopicPartition]:
         """Return the partitions that this log has written to in this generation, but does not read."""
-        generation = self.log_generation
+        generation = self.state.generation
         written = list(self._written.items())  # a copy, because other threads add some
         return {tp for tp, written_in in written if written_in == generation and tp not in self.positions}
 
@@ -331,7 +332,8 @@ class LogWorker:
             "The topic was deleted and recreated; the log is read from its beginning.",
             topic=self._topic,
         )
-        error.topic_id = self._topic_id = topic.topic_id
+        error.topic_id = topic.topic_id
+        self.state = replace(self.state, topic_id=topic.topic_id)
         self._observer.on_recreated()
         self._callbacks.report_reset(error)
         self._begin_reload(error)
@@ -342,7 +344,7 @@ class LogWorker:
         # With the high watermarks, reads of a `read_committed` log wait for open transactions to end.
         isolation: IsolationLevel = "read_uncommitted" if self.waits_for_transactions else "read_committed"
         while True:
-            ends, added, recreated = self._observer.fetch_ends(self._topic_id, self.positions, deadline, isolation)
+            ends, added, recreated = self._observer.fetch_ends(self.state.topic_id, self.positions, deadline, isolation)
             if recreated:
                 self._reopen()
                 return
@@ -351,8 +353,9 @@ class LogWorker:
             if self._reopen_or_extend(added):
                 return
         self._progress_at = self._system.monotonic()  # the next check of a stall begins now
-        lower_ends = lower_end_offsets(self._end_offsets, ends)
-        self._end_offsets = {**self._end_offsets, **ends}
+        known_ends = self.state.end_offsets
+        lower_ends = lower_end_offsets(known_ends, ends)
+        self.state = replace(self.state, end_offsets={**known_ends, **ends})
         if lower_ends:  # the consumer finds out whether records that were read are lost
             self.pending_reads.fail_active(_truncated_error(*next(iter(lower_ends.items()))))
         elif passed_ends := lower_end_offsets(self.positions, ends):
@@ -426,8 +429,7 @@ class LogWorker:
                 raise callback_error
         finally:  # after an error, the positions are those of the rows that were delivered
             if self._consumer is not None and (positions := dict(self._consumer.positions)) != self.positions:
-                self._last_epochs = dict(self._consumer.last_epochs)
-                self.positions = positions
+                self.state = replace(self.state, positions=positions, last_epochs=dict(self._consumer.last_epochs))
                 self._progress_at = self._system.monotonic()
         if callback_error is not None:
             self.pending_reads.fail_active(callback_error)
@@ -476,7 +478,7 @@ class LogWorker:
             _log.warning(
                 "%s: %s Reading continues at offset %d instead of %d.", partition, loss.message, offset, position
             )
-            self._seek(partition, offset)
+            self.state = replace(self.state, positions=self._seek(partition, offset))
             if (cause := loss_cause(loss, position, start, end)) is not None:
                 self._count_loss(cause, {partition: max(offset - position, 0)})
         elif isinstance(loss, TruncatedError) and _is_truncation_known(loss, reread_from, start):
@@ -492,19 +494,20 @@ class LogWorker:
             self._close_consumer()
             self._begin_reload(error)
         else:
-            self._seek(TopicPartition(error.topic, error.partition), offset)
-            self._start_new_generation(error)
+            positions = self._seek(TopicPartition(error.topic, error.partition), offset)
+            self._start_new_generation(positions, error)
 
-    def _seek(self, partition: TopicPartition, offset: int) -> None:
+    def _seek(self, partition: TopicPartition, offset: int) -> Mapping[TopicPartition, int]:
+        """Resume a partition at an offset, and return the new positions."""
         assert self._consumer is not None
         self._data_loss = None
         self._consumer.seek(partition, offset)
-        self.positions = {**self.positions, partition: offset}
+        return {**self.positions, partition: offset}
 
     def _close_consumer(self) -> None:
         self._data_loss = None
         if self._consumer is not None:
-            self._last_epochs = dict(self._consumer.last_epochs)
+            self.state = replace(self.state, last_epochs=dict(self._consumer.last_epochs))
             self._consumer.close()
             self._consumer = None
 
@@ -513,22 +516,20 @@ class LogWorker:
         if self._callbacks.view is not None:
             self.reloading = True  # before the positions change, which threads read that wait for an offset
             self._callbacks.view.begin_reload()
-        self.positions = {}
-        self._start_new_generation(error)
+        self._start_new_generation({}, error)
 
-    def _start_new_generation(self, error: BaseException) -> None:
-        """Fail active reads; the positions have to be changed before, because of ``SentRecords.context``."""
-        self._end_offsets = {}
+    def _start_new_generation(self, positions: Mapping[TopicPartition, int], error: BaseException) -> None:
+        """Read on at other positions, and fail active reads."""
+        self.state = self.state.of_next_generation(positions)
         self.current_as_of = None
-        self.log_generation += 1
         self.pending_reads.fail_active(error)
 
     def _on_unknown_topic(self, error: TopicNotFoundError) -> None:
         """Fail active reads once several brokers confirm that the topic does not exist."""
         # Brokers learn of a new topic, and of all topics after a restart, with a delay.
-        may_be_new = self._topic_id is None and self._system.monotonic() < self._started_at + _NEW_TOPIC_SECONDS
+        may_be_new = self.state.topic_id is None and self._system.monotonic() < self._started_at + _NEW_TOPIC_SECONDS
         try:
-            presence = self._observer.check_presence(self._topic_id, self._deadline())
+            presence = self._observer.check_presence(self.state.topic_id, self._deadline())
         except (TransientBrokerError, TimeoutError):
             return  # the next iteration continues the check
         if presence is Presence.ABSENT and not may_be_new:
@@ -541,7 +542,7 @@ class LogWorker:
 class _SuspectedTruncation(NamedTuple):
     partition: TopicPartition
     offset: int  # where a record was written, although another one had been read there
-    log_generation: int  # a later generation has resolved it
+    generation: int  # of the log; a later one has resolved it
     since: float  # monotonic
 
 

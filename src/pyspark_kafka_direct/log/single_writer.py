@@ -138,8 +138,7 @@ class SingleWriter:
     ) -> list[RecordMetadata]:
         """Commit the batches in one transaction, and report their offsets to the worker, which finds truncations."""
         worker = self._worker
-        # The worker changes the positions first and the generation last. So old positions never get the new generation.
-        log_generation, positions = worker.log_generation, worker.positions
+        before = worker.state
         partitions = {TopicPartition(self._topic, batch.partition) for batch in batches}
         topic_id = self._cluster.known_topic_ids([self._topic]).get(self._topic)
         leaders = self._cluster.known_leaders(partitions)
@@ -147,8 +146,8 @@ class SingleWriter:
             producer.send(self._topic, batch)
         metadata = []
         for tp, written in producer.commit().items():
-            if tp in positions:
-                worker.on_written(tp, written.first_offset, positions[tp], log_generation)
+            if tp in before.positions:
+                worker.on_written(tp, written.first_offset, before)
             metadata.append(
                 RecordMetadata(
                     *tp,

@@ -156,7 +156,7 @@ class LogMember:
                 continue
             self._check_complete(visible)
             # A broker that lagged may have reported the partitions of a topic that was recreated since.
-            topic_id = self._log._worker._topic_id
+            topic_id = self._log._worker.state.topic_id
             if topic_id is not None:
                 generation = self.environment.cluster.generations_by_id.get(topic_id)
             else:
