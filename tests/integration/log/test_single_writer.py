@@ -125,8 +125,8 @@ def test_a_start_that_cannot_read_after_its_claim_fails(bench: Workbench, monkey
     table = new_table(bench, topic, transactional_id=topic)
     table._start_timeout = 3.0
     first_read = table.log._reads.read_to_end
-    reads = iter((first_read, lambda *_: LogFuture(lambda: False, SYSTEM)))
-    monkeypatch.setattr(table.log._reads, "read_to_end", lambda *arguments: next(reads)(*arguments))
+    reads = iter((first_read, lambda **_: LogFuture(lambda: False, SYSTEM)))
+    monkeypatch.setattr(table.log._reads, "read_to_end", lambda **arguments: next(reads)(**arguments))
     with pytest.raises(BrokerTimeoutError, match=r"was not read within 3 s \(start_timeout\)"):
         table.start()
     wait_for_no_thread(topic)
