@@ -64,10 +64,10 @@ def five() -> Iterator[list[FakeBroker]]:
 
 
 def client(brokers: list[FakeBroker], pool: ConnectionPool) -> ClusterClient:
-    settings = brokers[0].settings
-    return ClusterClient(
-        replace(settings, bootstrap_servers=tuple(("127.0.0.1", broker.port) for broker in brokers)), pool=pool
-    )
+    servers = tuple(("127.0.0.1", broker.port) for broker in brokers)
+    # Simulated seconds, which the tests count.
+    settings = replace(brokers[0].settings, bootstrap_servers=servers, default_api_timeout_ms=20_000)
+    return ClusterClient(settings, pool=pool)
 
 
 def elect(brokers: list[FakeBroker], leader: int, epoch: int) -> None:
