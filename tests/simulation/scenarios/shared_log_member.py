@@ -357,13 +357,19 @@ class LogMember:
             return
         finally:
             self._check_time("wait_for()", started, step["timeout"] + _STOP_SLACK)
-        ends = {metadata.partition: metadata.offset + 1}
+        visible = visible._replace(ends={metadata.partition: metadata.offset + 1})
+        now = self.environment.world.now
+        written = [
+            (entry.offset, entry.key, entry.value) for _, entry in self._truth.required(visible._replace(at=now))
+        ]
+        if (metadata.offset, *send.record) not in written:
+            return  # the topic was recreated before the call, and has another record at this offset, or none
         if self._table is not None:
             self.view.violations += find_missing_keys(
-                self._table.snapshot(), self.view, visible._replace(ends=ends), cause="wait_for returned early"
+                self._table.snapshot(), self.view, visible, cause="wait_for returned early"
             )
         if self._table is None and not self._truth.was_recreated:
-            for index, entry in self._truth.required(visible._replace(ends=ends)):
+            for index, entry in self._truth.required(visible):
                 if entry.offset == metadata.offset and entry.offset not in self.view.delivered.get(index, {}):
                     self.view.violations.append(
                         f"wait_for returned before offset {entry.offset} of partition {index} was delivered"
