@@ -11,6 +11,7 @@ from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY, d
 from pyspark_kafka_direct.errors import OptionError, TransactionStateError
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.planning.commit_decision import second_write_reason
+from pyspark_kafka_direct.producer.file_systems import masked_repr
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ def _offsets_digest(session: Any, batch_id: int) -> str:
     checkpoint = str(query.resolvedCheckpointRoot())
     entry = CheckpointFiles(session, checkpoint, "foreach_batch_writer").read(f"offsets/{batch_id}")
     if entry is None:
-        raise TransactionStateError(f"The checkpoint {checkpoint} has no offsets/{batch_id}. Nothing was sent.")
+        raise TransactionStateError(
+            f"The checkpoint {masked_repr(checkpoint)} has no offsets/{batch_id}. Nothing was sent."
+        )
     return digest_of(entry.encode())
 
 

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
-from pyspark_kafka_direct.producer.file_systems import arrow_uri, open_file_system
+from pyspark_kafka_direct.producer.file_systems import arrow_uri, mask_secrets, masked_repr, open_file_system
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -40,7 +40,10 @@ def check_checkpoint(checkpoint: str | None) -> None:
         files, folder = _open(checkpoint)
         _read(files, f"{folder}/metadata")
     except (OptionError, OSError) as error:
-        raise OptionError(f"checkpointLocation {checkpoint!r} cannot be read: {error}. {_OTHER_WAY}") from None
+        reason = mask_secrets(str(error), checkpoint)
+        raise OptionError(
+            f"checkpointLocation {masked_repr(checkpoint)} cannot be read: {reason}. {_OTHER_WAY}"
+        ) from None
 
 
 def offset_log_digest(checkpoint: str, query: str, batch: int) -> str:
@@ -52,17 +55,17 @@ def offset_log_digest(checkpoint: str, query: str, batch: int) -> str:
             return digest_of(_read(files, f"{folder}/offsets/{batch}"))
     except FileNotFoundError as error:
         raise TransactionStateError(
-            f"checkpointLocation {checkpoint!r} has no entry of batch {batch} of query {query}: {error}. Nothing was "
-            "sent. Set checkpointLocation to the checkpoint of the query."
+            f"checkpointLocation {masked_repr(checkpoint)} has no entry of batch {batch} of query {query}: {error}. "
+            "Nothing was sent. Set checkpointLocation to the checkpoint of the query."
         ) from None
     except OSError as error:
         raise KafkaDirectError(
-            f"The offsets of batch {batch} in checkpointLocation {checkpoint!r} cannot be read: {error}. Nothing was "
-            "sent."
+            f"The offsets of batch {batch} in checkpointLocation {masked_repr(checkpoint)} cannot be read: {error}. "
+            "Nothing was sent."
         ) from error
     raise TransactionStateError(
-        f"checkpointLocation {checkpoint!r} is the checkpoint of query {owner}, but query {query} writes. Nothing was "
-        "sent. Set it to the checkpoint of this query."
+        f"checkpointLocation {masked_repr(checkpoint)} is the checkpoint of query {owner}, but query {query} writes. "
+        "Nothing was sent. Set it to the checkpoint of this query."
     )
 
 

@@ -89,3 +89,11 @@ def test_the_checkpoint_of_another_query_is_an_error(checkpoint: Path, metadata:
         (checkpoint / "metadata").write_text(metadata)
     with pytest.raises(TransactionStateError, match=f"query {QUERY_ID}"):
         offset_log_digest(str(checkpoint), QUERY_ID, 7)
+
+
+def test_a_password_in_the_uri_of_a_checkpoint_is_masked() -> None:
+    with pytest.raises(
+        OptionError, match=r"checkpointLocation 'unknown://user:\*\*\*@host/path' cannot be read"
+    ) as caught:
+        check_checkpoint("unknown://user:hunter2@host/path")
+    assert "hunter2" not in str(caught.value)
