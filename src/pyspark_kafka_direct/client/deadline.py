@@ -171,14 +171,18 @@ class Retry(ConfirmedDeadline):
         retries: int | None,
         backoff: Backoff = NO_BACKOFF,
         *,
-        confirmation_seconds: Callable[[KafkaDirectError], float] | None = None,  # None: the caller confirms losses
+        # How long brokers may take to confirm the loss that an error is evidence of; 0: it is none, and counts as try.
+        # None: all errors count, because the caller itself confirms losses.
+        confirmation_seconds: Callable[[KafkaDirectError], float] | None = None,
     ) -> None:
         self._user_deadline = deadline
         self._confirmation = LossConfirmation()
         self._retries = retries  # None: as many as fit before the deadline
         self._backoff = backoff
         self._confirmation_seconds = confirmation_seconds
-        self._error_to_raise: KafkaDirectError | None = None
+        self._error_to_raise: KafkaDirectError | None = (
+            None  # when no try is left: the last one that is no mere timeout
+        )
         self.tries = 1  # including the current one
 
     @property

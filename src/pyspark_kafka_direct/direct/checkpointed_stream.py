@@ -132,13 +132,14 @@ class CheckpointedStream:
         if not failed:
             return
         if self.context_binding is not None:
-            self.context_binding.forget_generated_rdds(failed)  # first: if this raises, the next call retries it
+            # First: if this raises, the next call retries it. Without the lock, because it calls the JVM.
+            self.context_binding.forget_generated_rdds(failed)
         with self._lock:
             self._state.roll_back_generation()
         _log.warning(
             "Spark failed to generate the batch at %d ms, so none of its jobs runs. The next batch starts at the same "
             "offsets",
-            failed[-1],
+            failed[-1],  # the newest; windows also generate earlier ones
         )
 
     def forget_batches(self, is_needed: Callable[[int], bool]) -> list[int]:

@@ -20,7 +20,7 @@ _MAX_BATCH_BYTES: Final = 1 << 30  # below the 31 bits of Arrow's offsets
 
 class _Decoder(Protocol):
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
-        """Decode the first values."""
+        """Decode as many of the first values as the decoder's memory limit allows, at least one."""
         ...
 
 
@@ -38,7 +38,7 @@ def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing
         arrays.append(decoded.values)
         start += len(decoded.values)
         size += decoded.values.nbytes
-        if size > _MAX_BATCH_BYTES and len(arrays) > 1:
+        if size > _MAX_BATCH_BYTES and len(arrays) > 1:  # a single array may have any size
             raise RecordTooLargeError(
                 f"{len(values)} values need more than 1 GiB when they are decoded as {format_name}. Set "
                 "spark.sql.execution.arrow.maxRecordsPerBatch to a lower number, or read fewer fields."

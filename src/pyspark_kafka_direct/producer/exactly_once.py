@@ -112,7 +112,7 @@ def check_exactly_once(
 
 
 def check_transaction_support(cluster: ClusterClient, timeout_ms: int, deadline: Deadline | None = None) -> None:
-    """Check that the brokers support transactions with this timeout."""
+    """Raise if the brokers do not support transactions with this timeout; warn if old ones may leave some open."""
     from pyspark_kafka_direct.options.option_messages import warn_once
 
     deadline = deadline or cluster.deadline()

@@ -115,11 +115,11 @@ class AvroColumn(PayloadColumn):
         else:
             programs_of_rows = pa.array(programs, pa.int32()).take(framed.writer_indexes())
         decoded = self._decoder.decode(values, framed.starts, programs_of_rows)
-        part = framed.slice(0, len(decoded.values))  # the decoder may end before the last value
+        part = framed.slice(0, len(decoded.values))  # the decoder ends early at its memory limit
         malformed = decoded.malformed
         if malformed is not None and self._incompatible:
             malformed = malformed._replace(advice=self._advice(part, malformed))
-        malformed = part.all_malformed(malformed, problems)
+        malformed = part.with_malformed_framing(malformed, problems)
         return DecodedValues(decoded.values if self._has_structs else decoded.values.flatten()[0], malformed)
 
     def _find_programs(self, framed: FramedValues) -> tuple[list[int | None], list[WriterSchemaError | None]]:
