@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -177,7 +178,7 @@ def _recreated_topic_keeps_positions() -> Sequence[Patch]:
         def _on_topic_recreated(self: Any, topic: Any) -> None:
             positions = {each: offset for each, offset in self.positions.items() if each in topic.partitions}
             original(self, topic)
-            self.positions = positions
+            self.state = replace(self.state, positions=positions)
 
         return _on_topic_recreated
 
@@ -274,7 +275,7 @@ def _positions_before_delivery() -> Sequence[Patch]:
 
             def poll_and_complete(*args: Any) -> Any:
                 batches = poll_consumer(*args)
-                self.positions = dict(consumer.positions)
+                self.state = replace(self.state, positions=dict(consumer.positions))
                 self._complete_reached_reads()
                 return batches
 
