@@ -236,6 +236,7 @@ class SimulatedSocket:
             count = min(len(view), len(self.received))
             view[:count] = self.received[:count]
             del self.received[:count]
+            self._connection.note_read()
             return count
         if self.was_reset:
             raise ConnectionResetError(104, "Connection reset by peer")
@@ -277,7 +278,7 @@ class _Connection:
         self._muted_until = 0.0  # by a quota (KIP-219)
         self._is_answered = True  # at least in part
         self._last_api = ""
-        self._used_at = 0.0  # when a request was sent, or a part of a response arrived
+        self._used_at = 0.0  # when a request was sent, or a part of a response arrived or was read
 
     def send(self, data: bytes) -> None:
         """Send bytes; a complete frame is a request, which may have a fault."""
@@ -487,6 +488,10 @@ class _Connection:
             self._used_at = self.network.world.now
             self.socket.received += data
             self.socket.wake()
+
+    def note_read(self) -> None:
+        """Note when the client reads a part of a response: before that, it cannot know that the broker works."""
+        self._used_at = self.network.world.now
 
     def _finish(self) -> None:
         self._busy = False
