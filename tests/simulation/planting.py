@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.expected import expected_failure
 from tests.simulation.runner import draw_history, run_history
+from tests.simulation.worker import limit_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -151,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.scenario in (None, bug.scenario) and (chosen.bug is None or chosen.bug in bug.name)
     ]
     found = 0
-    with ProcessPoolExecutor(chosen.processes) as pool:
+    with ProcessPoolExecutor(chosen.processes, initializer=limit_memory) as pool:
         results = pool.map(_search_by_name, [bug.name for bug in bugs], [chosen.seeds] * len(bugs))
         for bug, result in zip(bugs, results, strict=True):
             found += result.seeds is not None

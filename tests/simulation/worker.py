@@ -9,6 +9,7 @@ import faulthandler
 import gc
 import json
 import logging
+import resource
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -30,17 +31,25 @@ _STDERR = 2  # its descriptor, as another module may have replaced sys.stderr
 HASH_EVERY: Final = 100
 """Every so many seeds the trace is compared with that of another process."""
 
+_MAX_BYTES: Final = 6 << 30
+
 
 def main() -> None:
     """Serve requests until the input ends."""
     # Warnings of the package are part of no trace, and logging prints them without a handler.
     logging.getLogger("pyspark_kafka_direct").addHandler(logging.NullHandler())
     limit = float(sys.argv[1])
+    limit_memory()
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)  # by default, garbage collections take a tenth of the time
     for line in sys.stdin:
         for result in _results(json.loads(line), limit):
             print(json.dumps(result, separators=(",", ":")), flush=True)
+
+
+def limit_memory() -> None:
+    """Let a history that never ends fail before it has taken the memory of the machine."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def guarded(history: History, limit: float) -> Outcome:
