@@ -88,7 +88,7 @@ WITHOUT_LOCK: dict[tuple[str, str], tuple[str, str]] = {
         "only sending needs the lock: one thread receives",
     ),
     ("continuous/epoch_coordinator.py", "EpochCommitter"): (
-        "_run._error*2 _run._pending due_at._deadline*2 is_busy._pending raise_if_failed._deadline "
+        "_run._error _run._pending due_at._deadline*2 is_busy._pending raise_if_failed._deadline "
         "raise_if_failed._epoch raise_if_failed._error*2",
         "each reads or sets one reference, and ``on_done`` wakes the coordinator",
     ),

@@ -514,22 +514,22 @@ class EpochCommitter:
 
     def _run(self) -> None:
         """Run calls until one of them fails, or the committer is closed."""
-        while self._error is None and (call := self._next_call()) is not None:
+        while (call := self._next_call()) is not None:
             try:
                 call()
             except BaseException as error:
                 self._error = error  # the coordinator raises it
             self._pending = None
             self._on_done()
-        with self._changed:
-            self._is_thread_running = False
-            self._changed.notify_all()
 
     def _next_call(self) -> Callable[[], None] | None:
-        """Wait for a call; return ``None`` if the committer is closed and has no call left."""
+        """Wait for a call; return ``None`` to end the thread, after an error or if the committer is closed."""
         with self._changed:
-            while self._pending is None and not self._is_closing:
+            while self._pending is None and not self._is_closing and self._error is None:
                 self._system.wait(self._changed, None)
+            if self._pending is None:  # under the same lock, so that `submit` starts another thread for a later call
+                self._is_thread_running = False
+                self._changed.notify_all()
             return self._pending
 
 
