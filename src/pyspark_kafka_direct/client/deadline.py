@@ -180,9 +180,8 @@ class Retry(ConfirmedDeadline):
         self._retries = retries  # None: as many as fit before the deadline
         self._backoff = backoff
         self._confirmation_seconds = confirmation_seconds
-        self._error_to_raise: KafkaDirectError | None = (
-            None  # when no try is left: the last one that is no mere timeout
-        )
+        # Raised when no try is left: the last error that is no mere timeout.
+        self._error_to_raise: KafkaDirectError | None = None
         self.tries = 1  # including the current one
 
     @property

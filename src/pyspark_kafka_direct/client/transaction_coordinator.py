@@ -244,7 +244,7 @@ class EndTxnTries:
     def raise_if_outcome_is_unknown(self, code: int, operation: str, broker: str | None) -> None:
         """Raise if the last try was rejected for good, but an earlier one may have been applied.
 
-        The error does not tell: it is the same after an earlier try has committed, and after an abort.
+        The error is the same after an earlier try has committed, and after an abort.
         """
         info = error_code_info(code)
         if self.may_be_applied is not None and code in _NOT_APPLIED_ERRORS and not info.retriable:

@@ -275,7 +275,7 @@ def _unpickle_record(  # noqa: PLR0917 - with the arguments of KafkaRecord.__red
     headers: HeaderPairs,
     leader_epoch: int,
 ) -> KafkaRecord:
-    """Return a record as the only row of its own columns; key and value are already decoded."""
+    """Return a record as the only row of new columns; key and value are already decoded."""
     columns = _RecordColumns(
         topic,
         partition,

@@ -133,7 +133,7 @@ def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchSt
 def parse_global_timestamp(text: str, option: str, on_no_match: NoMatchStrategy = "error") -> GlobalTimestamp:
     """Parse ``startingTimestamp`` or ``endingTimestamp`` (ms since 1970)."""
     text = text.strip()
-    # Longer ones are not parsed, because int() rejects thousands of digits with an error of its own.
+    # Longer ones are not parsed, because int() rejects thousands of digits with another error.
     timestamp = int(text) if _INTEGER.fullmatch(text) and len(text) < 30 else -1
     # Spark sends negative timestamps to the broker, which treats some of them as keywords.
     if not 0 <= timestamp <= MAX_OFFSET:

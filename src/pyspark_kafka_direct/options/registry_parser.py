@@ -273,7 +273,7 @@ def _parse_basic(
 
 
 def _parse_bearer(parsed: ParsedConfig, security: SecuritySettings, tls: TlsSettings) -> RegistryCredentials:
-    """Return a token, or the source of tokens: an endpoint of its own, or that of the brokers."""
+    """Return a token, or the source of tokens: an endpoint for registries, or that of the brokers."""
     token = parsed.get_secret(_TOKEN)
     default = "STATIC_TOKEN" if token is not None else "OAUTHBEARER"
     source = parsed.get_string(_BEARER_SOURCE) or default

@@ -44,7 +44,7 @@ class FramedValues:
             None if self.malformed is None else self.malformed.slice(start, rows),
         )
 
-    def with_malformed_framing(
+    def merge_malformed(
         self, malformed: MalformedValues | None, problems: Sequence[WriterSchemaError | None] = ()
     ) -> MalformedValues | None:
         """Return the malformed rows of the framing, those of the decoder, and those of a schema with a problem."""

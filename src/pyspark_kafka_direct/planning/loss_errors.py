@@ -51,7 +51,7 @@ def loss_message(tp: TopicPartition, first: int, until: int, cause: DataLossCaus
         "recreated, or an unclean leader election truncated its log",
         DataLossCause.TRUNCATED: "were read before an unclean leader election removed them from the log; records "
         "that replaced them are not read",
-    }[cause]  # the other causes have messages of their own
+    }[cause]  # the other causes have other messages
     return f"data loss ({cause.value}): offsets [{first}, {until}) of {tp} {description}{detail}"
 
 

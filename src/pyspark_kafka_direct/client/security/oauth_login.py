@@ -123,7 +123,7 @@ class _CachedTokenSource:
 
 
 class _TokenRequest:
-    """A request for a token in a thread of its own, started at once."""
+    """A request for a token in a separate thread, which starts at once."""
 
     def __init__(self, fetch: Callable[[Deadline], OAuthBearerToken], deadline: Deadline, system: System) -> None:
         self._fetch = fetch

@@ -119,7 +119,7 @@ class AvroColumn(PayloadColumn):
         malformed = decoded.malformed
         if malformed is not None and self._incompatible:
             malformed = malformed._replace(advice=self._advice(part, malformed))
-        malformed = part.with_malformed_framing(malformed, problems)
+        malformed = part.merge_malformed(malformed, problems)
         return DecodedValues(decoded.values if self._has_structs else decoded.values.flatten()[0], malformed)
 
     def _find_programs(self, framed: FramedValues) -> tuple[list[int | None], list[WriterSchemaError | None]]:

@@ -190,7 +190,7 @@ def _columns(fields: list[pa.Field], column: int) -> Mapping[str, tuple[pa.DataT
     columns = {}
     for field in fields:
         columns[field.name] = (field.type, column)
-        column += 1 + len(column_types(child_fields(field.type)))  # the columns of its own fields come after it
+        column += 1 + len(column_types(child_fields(field.type)))  # the columns of its fields come after it
     return columns
 
 

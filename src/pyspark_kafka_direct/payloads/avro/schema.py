@@ -321,7 +321,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _kind(avro_type: AvroType) -> str:
-    """Return the kind of a type without a name of its own."""
+    """Return the kind of an unnamed type."""
     match avro_type:
         case PrimitiveType(name):
             return name

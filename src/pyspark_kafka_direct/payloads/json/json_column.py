@@ -53,7 +53,7 @@ class JsonColumn(PayloadColumn):
             # The decoder counts from the start of the JSON, an error from the start of the value.
             positions = pc.add(malformed.positions, part.starts)
             malformed = MalformedValues(malformed.reasons, positions)
-        return DecodedValues(decoded.values, part.with_malformed_framing(malformed))
+        return DecodedValues(decoded.values, part.merge_malformed(malformed))
 
 
 def without_header(framed: FramedValues) -> pa.BinaryArray:

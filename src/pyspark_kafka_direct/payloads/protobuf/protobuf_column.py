@@ -63,7 +63,7 @@ class ProtobufColumn(PayloadColumn):
         schema_ids = tuple(schema_id for schema_id, _ in framed.messages)
         framed_values = FramedValues(values, framed.starts, framed.writers, schema_ids, framed.malformed)
         part = framed_values.slice(0, len(decoded.values))  # the decoder may end before the last value
-        return DecodedValues(decoded.values, part.with_malformed_framing(decoded.malformed, problems))
+        return DecodedValues(decoded.values, part.merge_malformed(decoded.malformed, problems))
 
     def _problem(self, message: tuple[int | str, tuple[int, ...]]) -> WriterSchemaError | None:
         """Return why the messages with a schema id and indexes cannot be decoded.
