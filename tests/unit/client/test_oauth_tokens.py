@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from pyspark_kafka_direct.client.system import Lock
+
 SECONDS = 120.0
 BROKER = "broker:9092"
 NUMBERS = itertools.count(1)
@@ -186,6 +188,43 @@ def test_hanging_threads_do_not_accumulate(provider: Callable[[str], OAuthSettin
     module.stop.set()
     assert fetch_token(oauth) == "t1"  # too late for the earlier requests, but in time for this one
     assert fetch_token(oauth) == "t2"
+
+
+@pytest.mark.parametrize(
+    ("idle_seconds", "waits"),
+    [
+        (0.0, [30.0, 30.0, 20.0]),  # it is assumed to hang 60 s after its start
+        (30.0, [30.0, 0.001, 50.0]),
+    ],
+)
+def test_an_abandoned_request_leaves_time_for_the_next_one(
+    provider: Callable[[str], OAuthSettings], idle_seconds: float, waits: list[float]
+) -> None:
+    class FirstThreadHangs(FakeTimeSystem):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waits: list[float] = []
+            self.threads: list[Callable[[], None]] = []
+
+        def start_thread(self, run: Callable[[], None], name: str) -> None:
+            self.threads.append(run)
+
+        def acquire(self, lock: Lock, seconds: float) -> bool:
+            if lock.acquire(blocking=False):
+                return True
+            self.waits.append(seconds)
+            if len(self.threads) == 2:
+                self.threads[1]()
+                return lock.acquire(blocking=False)
+            self.now += seconds
+            return False
+
+    oauth, system = provider("def make(): return lambda: 'abc'"), FirstThreadHangs()
+    with pytest.raises(BrokerTimeoutError):
+        retrieve_token(oauth, Deadline.after(30.0, system=system), BROKER)
+    system.now += idle_seconds
+    assert retrieve_token(oauth, Deadline.after(50.0, system=system), BROKER).value == Secret("abc")
+    assert system.waits == pytest.approx(waits, abs=0.01)
 
 
 def test_thread_that_hangs_for_long_is_abandoned(provider: Callable[[str], OAuthSettings]) -> None:

@@ -100,19 +100,19 @@ class _CachedTokenSource:
 
     def _wait_for_result(self, deadline: Deadline, broker: str) -> OAuthBearerToken | BaseException:
         # User code and name servers have no deadline, so they run in a thread that is abandoned if it takes too long.
-        # The next request receives its token, or starts another thread once the first is assumed to hang.
-        result: OAuthBearerToken | BaseException | None = None
+        # The next request receives its token, or starts another thread if it failed or is assumed to hang.
         if (abandoned_request := self._abandoned_request) is not None:
-            result = abandoned_request.wait(deadline)
-            if result is None and not abandoned_request.is_assumed_to_hang():
+            result = abandoned_request.wait(deadline.limited_to(abandoned_request.seconds_until_assumed_to_hang))
+            if isinstance(result, OAuthBearerToken):
+                self._abandoned_request = None
+                return result
+            if deadline.expired:
                 raise self._timeout_error(broker)
-            self._abandoned_request = None
-        if not isinstance(result, OAuthBearerToken):  # no abandoned request, or it failed, or is assumed to hang
-            request = _TokenRequest(self._fetch, deadline, self._system)
-            result = request.wait(deadline)
-            if result is None:
-                self._abandoned_request = request
-                raise self._timeout_error(broker)
+        request = _TokenRequest(self._fetch, deadline, self._system)
+        result = request.wait(deadline)
+        self._abandoned_request = request if result is None else None
+        if result is None:
+            raise self._timeout_error(broker)
         return result
 
     def _timeout_error(self, broker: str) -> BrokerTimeoutError:
@@ -141,9 +141,10 @@ class _TokenRequest:
             self._running_lock.release()
         return self._result
 
-    def is_assumed_to_hang(self) -> bool:
-        """Return whether the request has taken so long that it may never end."""
-        return self._system.monotonic() >= self._assumed_to_hang_at
+    @property
+    def seconds_until_assumed_to_hang(self) -> float:
+        """Seconds until the request has taken so long that it may never end; negative: it has."""
+        return self._assumed_to_hang_at - self._system.monotonic()
 
     def _request(self) -> None:
         try:
