@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ class WrittenCommitMessage(TaskCommitMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaWriteTask:
+class KafkaWriteTask(ABC):
     """The writer of the tasks of a query; it is sent to the executors, so it contains only what they need."""
 
     connection: ConnectionSettings
@@ -114,6 +115,7 @@ class KafkaWriteTask:
     job: BatchWriteJob | None  # None in a stream
     encoders: Mapping[str, EncoderSettings] = field(default_factory=dict)  # of keys and values that have a schema
 
+    @abstractmethod
     def write(
         self,
         batches: Iterator[pa.RecordBatch],
@@ -121,7 +123,6 @@ class KafkaWriteTask:
         pool: ConnectionPool | None = None,
     ) -> WriterCommitMessage:
         """Write all rows of a task; by default the task that the process runs, with the pool of the process."""
-        raise NotImplementedError
 
     def encode(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, cast
 
-from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, SchemaFormat
+from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, SchemaFormat, WritableFormat
 
 _MODULES: Final = {
     "string": "string_format",
@@ -20,6 +20,13 @@ def payload_format(name: str) -> PayloadFormat:
     """Return a format; each name that is none of ours is a decoder of the user."""
     module = import_module(f"pyspark_kafka_direct.payloads.{_MODULES.get(name, _USER_MODULE)}")
     return cast("PayloadFormat", module.FORMAT)
+
+
+def writable_format(name: str) -> WritableFormat:
+    """Return a format that is also written."""
+    found = payload_format(name)
+    assert isinstance(found, WritableFormat), name
+    return found
 
 
 def schema_format(name: str) -> SchemaFormat:

@@ -25,7 +25,7 @@ class UnexpectedTypeError(ValueError):
 
 
 class PayloadFormat(ABC):
-    """Reads and writes keys and values of a format. The objects have no state."""
+    """Reads keys and values of a format. The objects have no state."""
 
     column_types: ClassVar[str] = STRUCT  # for errors
     type_advice: ClassVar[str] = ""  # what to do about a field with a type that is not decoded
@@ -46,12 +46,16 @@ class PayloadFormat(ABC):
     ) -> PayloadColumn:
         """Return what a task decodes a column with; ``time_zone`` is that of timestamps without an offset."""
 
+
+class WritableFormat(PayloadFormat):
+    """A format that is also written."""
+
+    @abstractmethod
     def encoder_settings(self, payload: SidePayload) -> EncoderSettings:
         """Return how tasks encode a column, whose schema is found if the format has one."""
-        raise NotImplementedError
 
 
-class SchemaFormat(PayloadFormat):
+class SchemaFormat(WritableFormat):
     """A format with schemas, which may be in a registry."""
 
     type_name: ClassVar[str]  # what has the name by which a registry may have the schema
@@ -68,9 +72,13 @@ class SchemaFormat(PayloadFormat):
     def check_registered(self, resolved: ResolvedSchema, source: str, message: str | None) -> None:
         """Raise a SchemaError if a schema of a registry is not one of the format, or lacks the message."""
 
+
+class DerivedSchemaFormat(SchemaFormat):
+    """A format whose schema follows from the type of a column that is written without one."""
+
+    @abstractmethod
     def derived_schema(self, data_type: pa.DataType, side: str) -> str:
-        """Return the schema of a column that is written without one."""
-        raise NotImplementedError
+        """Return the schema of a type."""
 
 
 def check_struct(payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
 from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
-from pyspark_kafka_direct.payloads.payload_format import PayloadFormat, UnexpectedTypeError
+from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError, WritableFormat
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
@@ -27,7 +27,7 @@ class StringColumn(PayloadColumn):
         return DecodedValues(strings, None)
 
 
-class StringFormat(PayloadFormat):
+class StringFormat(WritableFormat):
     """The format ``string``."""
 
     column_types = "string"

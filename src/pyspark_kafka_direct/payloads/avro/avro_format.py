@@ -10,7 +10,7 @@ from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, given_schema
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
-from pyspark_kafka_direct.payloads.payload_format import WITHOUT_FIELD, SchemaFormat, check_struct
+from pyspark_kafka_direct.payloads.payload_format import WITHOUT_FIELD, DerivedSchemaFormat, check_struct
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CHANGED_FIELD: Final = "change its type in {side}Schema, or use spark.read or spark.readStream with .schema()"
 
 
-class AvroFormat(SchemaFormat):
+class AvroFormat(DerivedSchemaFormat):
     """Datums are decoded by the schemas of their writers, and a schema of the query says which fields there are."""
 
     type_name = "name of the record"

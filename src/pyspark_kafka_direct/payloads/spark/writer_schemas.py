@@ -16,7 +16,8 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.options.payload_formats import format_row
 from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
 from pyspark_kafka_direct.options.subject_names import is_short_subject, short_subject_advice, subject_name
-from pyspark_kafka_direct.payloads.formats import payload_format, schema_format
+from pyspark_kafka_direct.payloads.formats import schema_format, writable_format
+from pyspark_kafka_direct.payloads.payload_format import DerivedSchemaFormat
 from pyspark_kafka_direct.payloads.spark.latest_schemas import FoundSchema, fetch_or_load, fetch_version
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _encoder_settings(
         payload = replace(
             payload, schema=found.text, references=found.references, source=found.source, schema_id=schema_id
         )
-    settings = payload_format(payload.format).encoder_settings(payload)
+    settings = writable_format(payload.format).encoder_settings(payload)
     if data_type is not None:
         try:
             check_encodable(payload.side, settings, data_type)
@@ -85,6 +86,7 @@ def _find_schema(
                 f"{side}Schema is missing: the types of the columns are not known before the query starts, so "
                 "they do not define a schema. Set it to an Avro schema, or write with the latest one of the subject"
             )
+        assert isinstance(format_code, DerivedSchemaFormat), "the parser of the options requires a schema of others"
         payload = replace(payload, schema=format_code.derived_schema(data_type, side))
     registry = payloads.registry
     if payload.schema is not None:
