@@ -29,6 +29,7 @@ from tests.simulation.scenarios.several_topics import draw_place, draw_topics, p
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.coordinator_client import RetriableCoordinatorError
 from pyspark_kafka_direct.errors import DataLossError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
@@ -202,17 +203,11 @@ class _Calls:
             confirmation = max(confirmation, 2 * request_timeout + CONFIRMATION_SECONDS)
         if call["kind"] == "confirm":  # a shorter timeout does not end a confirmation
             limit = max(limit, confirmation)
-        elif call["kind"] == "local_start" or (call["kind"] == "commit" and self._may_lack_topic(error)):
+        elif call["kind"] == "local_start" or (call["kind"] == "commit" and _lacked_topic(error)):
             limit += confirmation  # it begins with the first evidence
         if passed > limit + _SLACK:
             raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
         return error
-
-    def _may_lack_topic(self, error: KafkaDirectError | None) -> bool:
-        """Return whether a broker may have responded that the topic or the partition does not exist."""
-        if isinstance(error, TopicNotFoundError) or self._environment.oracle.deleted_at:
-            return True
-        return any(each.kind == "reuse_address" for each in self._environment.plan.events)
 
     def _client(self, driver: Any, number: int, call: dict[str, Any]) -> ClusterClient:
         parameters = self._environment.plan.parameters
@@ -336,3 +331,13 @@ class _Calls:
             if offset in (starts if name == "the start" else ends | starts):
                 return
         raise ViolationError(f"{name} of {partition} is {offset}, which it never was")
+
+
+def _lacked_topic(error: BaseException | None) -> bool:
+    """Return whether a broker responded that a topic does not exist; to confirm that may have failed, too."""
+    while error is not None:
+        response = error.error if isinstance(error, RetriableCoordinatorError) else error
+        if isinstance(response, TopicNotFoundError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
