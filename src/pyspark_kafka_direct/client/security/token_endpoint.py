@@ -16,10 +16,19 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff
+from pyspark_kafka_direct.client.http_opener import (
+    build_opener,
+    is_transient,
+    proxy_of,
+    proxy_rejection,
+    through_proxy,
+    tunnel_status,
+)
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
 from pyspark_kafka_direct.client.security.tls_handshake import tls_context
 from pyspark_kafka_direct.errors import AuthenticationError, OptionError, printable
@@ -52,6 +61,7 @@ class _TokenEndpoint:
         self._oauth = oauth
         self._url = url
         self._host = urlsplit(url).hostname or ""
+        self._proxy: str | None = None  # of the last request
 
     def token(self, deadline: Deadline) -> OAuthBearerToken:
         """Return a token. Server errors are retried for ten seconds, failed connections twice.
@@ -68,12 +78,14 @@ class _TokenEndpoint:
                 response_body = self._post(total_deadline)
             except urllib.error.HTTPError as error:
                 with error:  # closes the response
-                    if is_last_attempt or (error.code < 500 and error.code != 429):
+                    if is_last_attempt or not is_transient(error.code):
                         raise self._http_error(error) from None
             except OSError as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
+                status = tunnel_status(reason)
                 if (
                     is_last_attempt
+                    or (status is not None and not is_transient(status))
                     or attempt + 1 == _MAX_CONNECT_ATTEMPTS
                     or isinstance(reason, ssl.SSLCertVerificationError)  # remains invalid
                 ):
@@ -120,12 +132,13 @@ class _TokenEndpoint:
                 "Accept": "application/json",
             },
         )
-        opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=tls_context(oauth.endpoint_tls)), _NoRedirects()
-        )
-        with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
-            response_body: bytes = response.read(_MAX_RESPONSE_BYTES)
-            return response_body
+        opener = build_opener(limit, tls_context(oauth.endpoint_tls) if request.type == "https" else None)
+        try:
+            with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
+                response_body: bytes = response.read(_MAX_RESPONSE_BYTES)
+                return response_body
+        finally:
+            self._proxy = proxy_of(request)
 
     def _parse_response(self, response_body: bytes, now: float) -> OAuthBearerToken:
         content = _json_object(response_body)
@@ -138,6 +151,8 @@ class _TokenEndpoint:
         return OAuthBearerToken(Secret(token), None if lifetime is None else now + lifetime, self._oauth.extensions)
 
     def _http_error(self, error: urllib.error.HTTPError) -> AuthenticationError:
+        if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # token endpoints do not return it
+            return self._error(f"cannot be reached: {proxy_rejection(error.code, self._proxy)}")
         content = _json_object(_error_body(error))
         error_fields = (content.get(key) for key in ("error", "error_description"))
         description = ": ".join(field for field in error_fields if isinstance(field, str) and field)
@@ -151,29 +166,24 @@ class _TokenEndpoint:
             advice = "check the path of the URL"
         else:
             advice = "the endpoint itself failed"
-        return self._error(
-            f"returned HTTP {error.code}" + (f' "{printable(description)}"' if description else "") + f"; {advice}"
-        )
+        quoted = f' "{printable(description)}"' if description else ""
+        return self._error(f"returned HTTP {error.code}{quoted}{through_proxy(self._proxy)}; {advice}")
 
     def _failure_description(self, reason: object) -> str:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return f"has a certificate that cannot be verified ({reason.verify_message}); {self._oauth.ca_advice}"
         if isinstance(reason, TimeoutError):
-            return f"did not respond in time ({self._oauth.timeout_options})"
+            return f"did not respond in time ({self._oauth.timeout_options}){through_proxy(self._proxy)}"
+        status = tunnel_status(reason)
+        if status is not None:
+            return f"cannot be reached: {proxy_rejection(status, self._proxy)}"
         description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
-        return f"cannot be reached ({printable(description)})"  # a proxy's reason may be in it
+        return f"cannot be reached ({printable(description)}){through_proxy(self._proxy)}"
 
     def _error(self, problem: str) -> AuthenticationError:
         return AuthenticationError(
             f"No token: the token endpoint on {self._host} ({self._oauth.url_option}) {problem}."
         )
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treats redirects as errors: client id and secret are for one address."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect; the response becomes an ``HTTPError``."""
 
 
 def _token_from_file(path: str, oauth: OAuthSettings) -> OAuthBearerToken:

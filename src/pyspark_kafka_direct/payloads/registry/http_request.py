@@ -1,7 +1,6 @@
 """One HTTP request to one registry, with limits of time and size: connection, errors and JSON.
 
-Python's ``urllib`` limits only the time between two pieces of a response. So the request runs in a thread that is
-abandoned after the deadline. This also limits the resolver, which has no timeout.
+The resolver of host names has no timeout. So the request runs in a thread that is abandoned after the deadline.
 """
 
 from __future__ import annotations
@@ -11,8 +10,17 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyspark_kafka_direct.client.http_opener import (
+    build_opener,
+    is_transient,
+    proxy_of,
+    proxy_rejection,
+    through_proxy,
+    tunnel_status,
+)
 from pyspark_kafka_direct.client.security.tls_handshake import is_connection_closed, tls_context
 from pyspark_kafka_direct.client.system import start_call
 from pyspark_kafka_direct.errors import SchemaRegistryError, SchemaRegistryUnavailableError, printable
@@ -41,6 +49,7 @@ class HttpResponse(NamedTuple):
 
     status: int
     content: Any  # of JSON; None if the body is something else
+    proxy: str | None  # that it came through
 
 
 class _TooLargeError(Exception):
@@ -62,25 +71,20 @@ def send_request(
             **headers,
         },
     )
-    opener = urllib.request.build_opener(_https_handler(url, tls), _NoRedirects())
+    # A context takes tens of milliseconds, which registries without TLS do not need.
+    opener = build_opener(deadline, tls_context(tls) if http_request.type == "https" else None)
     system = deadline.system
     call = start_call(system, lambda: _receive(opener, http_request, deadline), "pyspark-kafka-direct-registry")
     system.wait_for_future(call, deadline.remaining())
-    if not call.done():
-        raise _timeout_error(deadline)
-    failure = call.exception()
+    # No failure is raised here: its traceback would retain this call, and with it the values of the caller, in a cycle.
+    failure = call.exception() if call.done() else TimeoutError()
+    proxy = proxy_of(http_request)
     if isinstance(failure, Exception):
-        # Not raised here: its traceback would retain this call, and with it the values of the caller, in a cycle.
-        raise _registry_error(failure, tls, deadline)
+        raise _registry_error(failure, tls, deadline, proxy)
     status, body = call.result()
-    return HttpResponse(status, _parse_json(body))
-
-
-def _https_handler(url: str, tls: TlsSettings) -> urllib.request.BaseHandler:
-    # A context takes tens of milliseconds, which registries without TLS do not need.
-    if not url.startswith("https:"):
-        return _HttpsOfProxy()
-    return urllib.request.HTTPSHandler(context=tls_context(tls))
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # registries do not return it
+        raise SchemaRegistryError(f"cannot be reached: {proxy_rejection(status, proxy)}")
+    return HttpResponse(status, _parse_json(body), proxy)
 
 
 def _receive(
@@ -97,8 +101,6 @@ def _receive(
             body += chunk
             if len(body) > MAX_RESPONSE_BYTES:
                 raise _TooLargeError
-            if deadline.expired:  # the timeout of the socket begins again with each chunk
-                raise TimeoutError
         if response.length:  # the rest of the body, which did not arrive
             raise http.client.IncompleteRead(b"")
         return response.status, bytes(body)
@@ -111,23 +113,33 @@ def _parse_json(body: bytes) -> Any:
         return None
 
 
-def _registry_error(error: Exception, tls: TlsSettings, deadline: Deadline) -> Exception:
+def _registry_error(error: Exception, tls: TlsSettings, deadline: Deadline, proxy: str | None) -> Exception:
     """Return an error whose message begins with a verb: the caller puts the registry's URL before it."""
+    status = tunnel_status(_reason(error))
+    if status is not None:
+        error_class = SchemaRegistryUnavailableError if is_transient(status) else SchemaRegistryError
+        return error_class(f"cannot be reached: {proxy_rejection(status, proxy)}")
+    through = through_proxy(proxy)
     if isinstance(error, _TooLargeError):
-        return SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB")
+        return SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB{through}")
     if isinstance(error, http.client.InvalidURL | ValueError):  # characters, or a host name or port
-        return SchemaRegistryError(f"cannot be requested ({printable(str(error))})")
+        return SchemaRegistryError(f"cannot be requested ({printable(str(error))}){through}")
     if isinstance(error, http.client.HTTPException):
-        return SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__})")
+        return SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__}){through}")
     if isinstance(error, OSError):
-        return _connection_error(error, tls, deadline)
+        found = _connection_error(error, tls, deadline)
+        return type(found)(f"{found.message}{through}")
     return error
 
 
+def _reason(error: Exception) -> object:
+    return error.reason if isinstance(error, urllib.error.URLError) else error
+
+
 def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> SchemaRegistryError:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    reason = _reason(error)
     if isinstance(reason, TimeoutError):
-        return _timeout_error(deadline)
+        return SchemaRegistryUnavailableError(f"did not respond in time ({deadline.setting})")
     if isinstance(reason, ssl.SSLCertVerificationError):
         return SchemaRegistryError(
             f"has a certificate that cannot be verified ({printable(reason.verify_message)}); set its CA in "
@@ -140,24 +152,3 @@ def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> S
         )
     description = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
     return SchemaRegistryUnavailableError(f"cannot be reached ({printable(description)})")
-
-
-def _timeout_error(deadline: Deadline) -> SchemaRegistryUnavailableError:
-    return SchemaRegistryUnavailableError(f"did not respond in time ({deadline.setting})")
-
-
-class _HttpsOfProxy(urllib.request.HTTPSHandler):
-    """Connects to a proxy with TLS; creates no context before, as the one that an opener has by default does."""
-
-    def __init__(self) -> None:
-        urllib.request.AbstractHTTPHandler.__init__(self)
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return urllib.request.HTTPSHandler().https_open(req)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treats redirects as responses: the credentials are for one address."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect; the response becomes an ``HTTPError``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
+from pyspark_kafka_direct.client.http_opener import is_transient, through_proxy
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import (
@@ -46,7 +47,6 @@ _API_TIMEOUT: Final = "schema.registry.api.timeout.ms"
 _READ_TIMEOUT: Final = "schema.registry.http.read.timeout.ms"
 _URL_OPTION: Final = "schema.registry.url"
 _MAX_ID: Final = 2**31 - 1
-_TRANSIENT_STATUSES: Final = (408, 429)  # and 5xx
 _MISSING: Final = range(40400, 40500)  # error codes: no such subject, version or schema
 _GUIDS: Final = "/schemas/guids/"
 
@@ -184,14 +184,16 @@ class RegistryClient:
         for secret in self._secrets(headers):
             message = message.replace(secret, MASK)
         message = f' "{printable(message)}"' if message else ""
-        if response.status >= 500 or response.status in _TRANSIENT_STATUSES:
-            raise SchemaRegistryUnavailableError(f"returned HTTP {response.status}{message}")
+        # Without a tunnel, as there is with https, the response may also be that of the proxy.
+        description = f"returned HTTP {response.status}{message}{through_proxy(response.proxy)}"
+        if is_transient(response.status):
+            raise SchemaRegistryUnavailableError(description)
         if response.status == 404 and code in _MISSING:
             raise SchemaNotFoundError(f"does not have it (error {code}{message})")
         # A 404 without such a code: either the registry has no GUIDs, or the path in the URL is wrong.
         if response.status == 404 and request.path.startswith(_GUIDS) and self._has_ids(url, attempt):
             raise SchemaNotFoundError("does not find schemas by GUIDs, only by ids (HTTP 404)")
-        raise SchemaRegistryError(f"returned HTTP {response.status}{message}; {_advice(response.status)}")
+        raise SchemaRegistryError(f"{description}; {_advice(response.status)}")
 
     def _has_ids(self, url: str, deadline: Deadline) -> bool:
         """Return whether the path in the URL is right: registries without GUIDs do not have their path."""
