@@ -156,10 +156,13 @@ class BrokerError(KafkaDirectError, ConnectionError):
     Attributes:
         error_code: The error code of the broker's response; ``None`` if there is none.
         connected: Whether the broker accepted a connection.
+        may_be_expired: Whether the brokers may have deleted the state of a producer that was idle: its transactional
+            id, by default after seven days (``transactional.id.expiration.ms``), or its sequence numbers.
     """
 
     error_code: int | None = None
     connected: bool = True
+    may_be_expired: bool = False
 
 
 class TransientBrokerError(BrokerError):
@@ -187,14 +190,7 @@ class AuthorizationError(BrokerError, PermissionError):
 
 
 class ProducerFencedError(BrokerError):
-    """Another producer acquired the transactional id, or the broker aborted its transaction; final.
-
-    Attributes:
-        may_be_expired: Whether the brokers may have deleted the transactional id, which they do after seven days
-            without use (``transactional.id.expiration.ms``).
-    """
-
-    may_be_expired: bool = False
+    """Another producer acquired the transactional id, or the broker aborted its transaction; final."""
 
 
 class OutcomeUnknownError(BrokerError):

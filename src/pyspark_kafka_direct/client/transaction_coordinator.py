@@ -110,7 +110,10 @@ class TransactionCoordinatorClient:
         return self._coordinator.call(init, topics=(), deadline=deadline)
 
     def increment_epoch(self, producer: ProducerIdAndEpoch, timeout_ms: int) -> ProducerIdAndEpoch:
-        """Return the next epoch, which fences late requests (KIP-360); call it directly after ``end_transaction``."""
+        """Return the next epoch, which fences late requests (KIP-360), or a new id if the coordinator has none.
+
+        Call it directly after ``end_transaction``, or after INVALID_PRODUCER_ID_MAPPING.
+        """
 
         def call(connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
             return init_producer_id(

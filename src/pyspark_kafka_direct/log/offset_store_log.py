@@ -206,7 +206,7 @@ class OffsetStoreLog:
             raise
         except BrokerError as error:
             # After an OutcomeUnknownError, the query is acquired again, and the step repeated.
-            if isinstance(error, ProducerFencedError) and error.may_be_expired:
+            if error.may_be_expired:
                 raise OutcomeUnknownError(f"Nothing was saved: {error.message}", topic=error.topic) from error
             if not producer.may_have_timed_out:
                 raise

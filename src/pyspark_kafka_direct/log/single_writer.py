@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import (
+    BrokerError,
     IllegalLogStateError,
     KafkaDirectError,
     ProducerFencedError,
@@ -39,7 +40,8 @@ class SingleWriter:
     """Writes to a topic in transactions of one transactional id. Any thread may call it; writes run one at a time.
 
     An error of a write ends the claim. To claim again after an unknown outcome could fence a writer that has claimed
-    the id meanwhile, and only the user can tell which of them should write.
+    the id meanwhile, and only the user can tell which of them should write. An expired id is the exception: the
+    coordinator returns it to its last owner only if no other writer has claimed it.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class SingleWriter:
             if self._producer is None:
                 raise self._end_of_claim_error()
             try:
-                return self._write(self._producer, batches, now)
+                return self._write_after_idle_time(self._producer, batches, now)
             except BaseException as error:
                 self._end_claim(error)
                 if isinstance(error, ProducerFencedError):
@@ -133,6 +135,18 @@ class SingleWriter:
         }
         return [*encoder.add(pa.record_batch(columns)), *encoder.flush()]
 
+    def _write_after_idle_time(
+        self, producer: TransactionalProducer, batches: Sequence[EncodedBatch], now: int
+    ) -> list[RecordMetadata]:
+        """Write the batches; if brokers have deleted the state of the idle producer, claim the id again before."""
+        try:
+            return self._write(producer, batches, now)
+        except BrokerError as error:
+            if not error.may_be_expired:
+                raise
+        producer.reacquire()
+        return self._write(producer, batches, now)
+
     def _write(
         self, producer: TransactionalProducer, batches: Sequence[EncodedBatch], now: int
     ) -> list[RecordMetadata]:
@@ -173,9 +187,9 @@ class SingleWriter:
         reason = self._end_of_claim
         if isinstance(reason, ProducerFencedError):
             return ProducerFencedError(
-                f"This table can only read: another table has claimed transactional_id={self._transactional_id!r}, the "
-                f"id expired, or a write took longer than {_TRANSACTION_TIMEOUT_MS // 1000} s. Start another table to "
-                f"claim the id again. {reason.message}",
+                f"This table can only read: another table has claimed transactional_id={self._transactional_id!r}, or "
+                f"a write took longer than {_TRANSACTION_TIMEOUT_MS // 1000} s. Start another table to claim the id "
+                f"again. {reason.message}",
                 topic=self._topic,
             )
         return IllegalLogStateError(

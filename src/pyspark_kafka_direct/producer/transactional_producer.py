@@ -49,6 +49,7 @@ class TransactionalProducer:
         self._settings = settings
         self._coordinator = TransactionCoordinatorClient(cluster, transactional_id)
         self._init_result: InitProducerIdResult | None = None
+        self._last_init_result: InitProducerIdResult | None = None  # of the last transaction
         self._producer: BatchProducer | None = None
         self.in_transaction = False  # whether records or offsets were sent since the last transaction
         self._started_at: float | None = None  # of the open transaction, or of one that could not be ended
@@ -83,6 +84,26 @@ class TransactionalProducer:
         self._started_at = None
         self._init_result = self._epoch_error = None  # if the request fails, there is no epoch
         self._init_result = self._coordinator.init_transactions(self.timeout_ms, deadline)
+
+    def reacquire(self) -> None:
+        """Acquire the transactional id again, after an error that ``may_be_expired``; the transaction is aborted.
+
+        If another producer has acquired the id meanwhile, this raises ``ProducerFencedError`` and fences nothing.
+        """
+        last = self._last_init_result
+        assert last is not None
+        id_is_deleted, self._fencing_error = self._fencing_error is not None, None
+        if id_is_deleted:
+            self._drop_producer()
+            self._init_result = None
+        else:
+            self.abort()  # a coordinator that has the id confirms that it still belongs to this producer
+        if self._init_result is None:
+            with self._remember_fencing():
+                # The coordinator compares id and epoch with those that it has, if any (KIP-360).
+                self._init_result = last._replace(
+                    producer=self._coordinator.increment_epoch(last.producer, self.timeout_ms)
+                )
 
     def resume_transaction(
         self, producer: ProducerIdAndEpoch, deadline: Deadline | None = None, *, in_progress: bool = True
@@ -174,6 +195,7 @@ class TransactionalProducer:
         init_result = self._require_epoch()
         if not self.in_transaction:
             self.in_transaction, self._started_at = True, self._cluster.pool.system.monotonic()
+            self._last_init_result = init_result
         return init_result
 
     def _require_epoch(self) -> InitProducerIdResult:

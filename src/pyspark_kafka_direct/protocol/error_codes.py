@@ -217,10 +217,9 @@ def error_for(
     error = _error_type(info)(message, topic=topic, partition=partition, offset=offset, broker=broker)
     if isinstance(error, BrokerError):
         error.error_code = code
+        error.may_be_expired = code in _EXPIRED_PRODUCER
     if code in _LOSS_EVIDENCE:
         error.confirmation_seconds = CONFIRMATION_SECONDS
-    if isinstance(error, ProducerFencedError):
-        error.may_be_expired = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return error
 
 
@@ -251,6 +250,9 @@ _INVALID_METADATA = frozenset(
         ErrorCode.REBOOTSTRAP_REQUIRED,  # not in Kafka's guide: Java's client retries it beside this table (KIP-1102)
     }
 )
+
+# The coordinator lacks the transactional id, or the leader of a partition the producer's sequence numbers.
+_EXPIRED_PRODUCER = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 # A topic that was deleted or recreated, an offset that is not in the log, or the log of a leader that was deposed.
 _LOSS_EVIDENCE = frozenset(
