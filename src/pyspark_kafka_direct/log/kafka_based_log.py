@@ -10,7 +10,7 @@ from pyspark_kafka_direct.errors import IllegalLogStateError
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.log.log_reads import LogReads
 from pyspark_kafka_direct.log.log_thread import LogThread
-from pyspark_kafka_direct.log.log_topic import LogState, create_topic_if_missing, parse_topic_spec
+from pyspark_kafka_direct.log.log_topic import create_topic_if_missing, parse_topic_spec
 from pyspark_kafka_direct.log.log_worker import LogWorker
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.log.log_state import LogState
     from pyspark_kafka_direct.log.record_callbacks import LogRecord
     from pyspark_kafka_direct.log.table_state import TableState
     from pyspark_kafka_direct.producer.accumulator import DeliveryReport
@@ -265,7 +266,7 @@ class KafkaBasedLog:
 
         The time advances with each read to the end. ``None`` while the log is read again after records were lost.
         """
-        return self._worker.current_as_of
+        return self._worker.state.current_as_of
 
     def _stop(self, timeout: float) -> None:
         deadline = Deadline.after(timeout, "timeout", system=self._system)

@@ -72,7 +72,7 @@ class LogReads:
             if partition.topic != self._topic or not self._reads_partition(partition.partition):
                 raise worker.not_read_error(partition)
         # Whether the target may be in another log than the one that was read: then its offset does not show if it was.
-        may_lack = isinstance(target, RecordMetadata) and worker.may_lack(
+        may_lack = isinstance(target, RecordMetadata) and worker.state.may_lack(
             TopicPartition(target.topic, target.partition), target.topic_id, target.leader_epoch
         )
         if not may_lack and worker.has_delivered(offsets):

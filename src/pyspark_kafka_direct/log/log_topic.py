@@ -1,10 +1,10 @@
-"""The topic of a log: its creation, the partitions that are read, and how far."""
+"""The topic of a log: its creation, and the partitions that are read."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
@@ -37,21 +37,6 @@ class LogTopic(NamedTuple):
     topic_id: UUID | None
     partitions: list[TopicPartition]  # those that are read
     partition_count: int  # of the topic
-
-
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """The log that was read so far. It is replaced as a whole, so that no other thread sees parts of two states."""
-
-    generation: int = 0  # grows with each truncation and recreation
-    topic_id: UUID | None = None
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # next offsets to deliver
-    last_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last delivered batches
-    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last response
-
-    def of_next_generation(self, positions: Mapping[TopicPartition, int]) -> LogState:
-        """Return the state from which reading continues after records were replaced."""
-        return replace(self, generation=self.generation + 1, positions=positions, end_offsets={})
 
 
 def parse_topic_spec(create: Mapping[str, Any]) -> LogTopicSpec:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.deadline import Backoff, Cancellation
 from pyspark_kafka_direct.errors import (
@@ -21,13 +21,13 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.log.log_clients import ResumePoint
-from pyspark_kafka_direct.log.log_topic import LogState, fetch_cleanup_policy
-from pyspark_kafka_direct.log.pending_reads import PendingReads, all_reached
+from pyspark_kafka_direct.log.log_state import LogState, SuspectedTruncation
+from pyspark_kafka_direct.log.log_topic import fetch_cleanup_policy
+from pyspark_kafka_direct.log.pending_reads import PendingReads
 from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
     Presence,
-    is_other_topic,
     loss_cause,
     lower_end_offsets,
     reread_offset,
@@ -112,10 +112,8 @@ class LogWorker:
         self._reported_unreachable = False  # the cluster
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None  # found by the last poll; the next requests resume after it
-        self._suspected_truncation: _SuspectedTruncation | None = None
+        self._suspected_truncation: SuspectedTruncation | None = None
         self._ends_requested_at = 0.0  # when the ends were requested that reads wait for, by wall time
-        self.current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
-        self.reloading = False  # a table is loaded again; until that is complete, no read completes
         self.waits_for_transactions = True  # false: reads end before an open transaction
         self.state = LogState()
 
@@ -141,12 +139,10 @@ class LogWorker:
 
         ``before`` is the state before the record was sent.
         """
-        position = before.positions.get(partition)
-        if position is None:
+        if partition not in before.positions:
             self._written[partition] = before.generation  # so that the partition is found, and read, too
-        elif 0 <= offset < position:  # another record was read there
-            suspected_at = self._system.monotonic()
-            self._suspected_truncation = _SuspectedTruncation(partition, offset, before.generation, suspected_at)
+        elif suspected := before.suspected_truncation(partition, offset, self._system.monotonic()):
+            self._suspected_truncation = suspected
             self.wake()
 
     @property
@@ -155,18 +151,9 @@ class LogWorker:
         suspected = self._suspected_truncation
         return suspected is not None and suspected.generation == self.state.generation
 
-    def may_lack(self, partition: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
-        """Return whether a record of this topic id and leader epoch may not be in the log that was read.
-
-        Callable from any thread.
-        """
-        state = self.state
-        last_epoch = state.last_epochs.get(partition, -1)  # epochs never decrease within a log
-        return is_other_topic(state.topic_id, topic_id) or 0 <= last_epoch < leader_epoch
-
     def has_delivered(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Return whether the callbacks have all records before these offsets; callable from any thread."""
-        return not (self.truncation_suspected or self.reloading) and all_reached(offsets, self.positions)
+        return not self.truncation_suspected and self.state.has_delivered(offsets)
 
     def not_read_error(self, partition: TopicPartition) -> ValueError:
         assigned = ", ".join(map(str, sorted(self.positions)))
@@ -248,7 +235,9 @@ class LogWorker:
         if self.truncation_suspected:
             self._resolve_suspected_truncation()
         self._find_unknown_partitions()
-        needs_ends = needs_ends or (self.reloading and self.pending_reads.ends is None)  # a reload has an end, too
+        needs_ends = needs_ends or (
+            self.state.is_reloading and self.pending_reads.ends is None
+        )  # a reload has an end, too
         if needs_ends or self._is_stalled():
             self._fetch_end_offsets(needs_ends=needs_ends)
             self._reported_missing = False  # the topic exists: if it is missing later, that is reported again
@@ -295,7 +284,7 @@ class LogWorker:
             assert self._consumer is not None
             _log.info("topic %s has got more partitions: %s", self._topic, ", ".join(map(str, sorted(starts))))
             self._consumer.assign(starts, _topic_ids(topic, starts))
-            self.state = replace(self.state, positions={**self.positions, **starts})
+            self.state = self.state.with_positions(starts)
         return False
 
     def _reopen(self) -> None:
@@ -400,14 +389,14 @@ class LogWorker:
         """Complete the reads whose ends are reached, and a reload before them."""
         if self.truncation_suspected:
             return
-        if self.reloading:
-            if not self.pending_reads.are_ends_reached(self.positions):
+        ends_reached = self.pending_reads.are_ends_reached(self.positions)
+        if self.state.is_reloading:
+            if not ends_reached:
                 return
             if self._callbacks.view is not None:
                 self._callbacks.view.end_reload()
-            self.reloading = False
-        if self.pending_reads.are_ends_reached(self.positions):
-            self.current_as_of = self._ends_requested_at
+        if ends_reached:
+            self.state = self.state.at_ends(self._ends_requested_at)
         self.pending_reads.complete_reached(self.positions)
 
     def _poll(self) -> None:
@@ -478,7 +467,8 @@ class LogWorker:
             _log.warning(
                 "%s: %s Reading continues at offset %d instead of %d.", partition, loss.message, offset, position
             )
-            self.state = replace(self.state, positions=self._seek(partition, offset))
+            self._seek(partition, offset)
+            self.state = self.state.with_positions({partition: offset})
             if (cause := loss_cause(loss, position, start, end)) is not None:
                 self._count_loss(cause, {partition: max(offset - position, 0)})
         elif isinstance(loss, TruncatedError) and _is_truncation_known(loss, reread_from, start):
@@ -494,15 +484,14 @@ class LogWorker:
             self._close_consumer()
             self._begin_reload(error)
         else:
-            positions = self._seek(TopicPartition(error.topic, error.partition), offset)
-            self._start_new_generation(positions, error)
+            partition = TopicPartition(error.topic, error.partition)
+            self._seek(partition, offset)
+            self._start_new_generation({**self.positions, partition: offset}, error)
 
-    def _seek(self, partition: TopicPartition, offset: int) -> Mapping[TopicPartition, int]:
-        """Resume a partition at an offset, and return the new positions."""
+    def _seek(self, partition: TopicPartition, offset: int) -> None:
         assert self._consumer is not None
         self._data_loss = None
         self._consumer.seek(partition, offset)
-        return {**self.positions, partition: offset}
 
     def _close_consumer(self) -> None:
         self._data_loss = None
@@ -514,14 +503,14 @@ class LogWorker:
     def _begin_reload(self, error: BaseException) -> None:
         """Let the next consumer read the log from its beginning."""
         if self._callbacks.view is not None:
-            self.reloading = True  # before the positions change, which threads read that wait for an offset
             self._callbacks.view.begin_reload()
-        self._start_new_generation({}, error)
+        self._start_new_generation({}, error, reloads=self._callbacks.view is not None)
 
-    def _start_new_generation(self, positions: Mapping[TopicPartition, int], error: BaseException) -> None:
+    def _start_new_generation(
+        self, positions: Mapping[TopicPartition, int], error: BaseException, *, reloads: bool = False
+    ) -> None:
         """Read on at other positions, and fail active reads."""
-        self.state = self.state.of_next_generation(positions)
-        self.current_as_of = None
+        self.state = self.state.of_next_generation(positions, reloads=reloads)
         self.pending_reads.fail_active(error)
 
     def _on_unknown_topic(self, error: TopicNotFoundError) -> None:
@@ -537,13 +526,6 @@ class LogWorker:
                 self._reported_missing = True
                 self._callbacks.report_error(error)
             self.pending_reads.fail_active(error)
-
-
-class _SuspectedTruncation(NamedTuple):
-    partition: TopicPartition
-    offset: int  # where a record was written, although another one had been read there
-    generation: int  # of the log; a later one has resolved it
-    since: float  # monotonic
 
 
 class _Attempts:

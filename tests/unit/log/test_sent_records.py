@@ -11,7 +11,7 @@ from tests.unit.log.log_cluster import TOPIC, tp
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.log.kafka_based_log import SentRecords
-from pyspark_kafka_direct.log.log_topic import LogState
+from pyspark_kafka_direct.log.log_state import LogState
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
 from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord
 

@@ -1,0 +1,71 @@
+"""The state of reading a log, as a value that its thread replaces, and what follows from it for records and reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.log.pending_reads import all_reached
+from pyspark_kafka_direct.planning.data_loss import is_other_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+
+class SuspectedTruncation(NamedTuple):
+    """Evidence that the log was truncated: a record was written where another one had been read."""
+
+    partition: TopicPartition
+    offset: int
+    generation: int  # of the log; a later one has resolved it
+    since: float  # monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The log that was read so far. It is replaced as a whole, so that no other thread sees parts of two states."""
+
+    generation: int = 0  # grows with each truncation and recreation
+    topic_id: UUID | None = None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # next offsets to deliver
+    last_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last delivered batches
+    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last response
+    is_reloading: bool = False  # a table is loaded again; until that is complete, no read completes
+    current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
+
+    def has_delivered(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Return whether the callbacks have all records before these offsets."""
+        return not self.is_reloading and all_reached(offsets, self.positions)
+
+    def may_lack(self, partition: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
+        """Return whether a record of this topic id and leader epoch may not be in the log that was read."""
+        last_epoch = self.last_epochs.get(partition, -1)  # epochs never decrease within a log
+        return is_other_topic(self.topic_id, topic_id) or 0 <= last_epoch < leader_epoch
+
+    def suspected_truncation(self, partition: TopicPartition, offset: int, now: float) -> SuspectedTruncation | None:
+        """Return what a record shows that was sent in this state, and written at an offset."""
+        if 0 <= offset < self.positions.get(partition, 0):
+            return SuspectedTruncation(partition, offset, self.generation, now)
+        return None
+
+    def with_positions(self, positions: Mapping[TopicPartition, int]) -> LogState:
+        """Return the state with other positions of some partitions."""
+        return replace(self, positions={**self.positions, **positions})
+
+    def at_ends(self, requested_at: float) -> LogState:
+        """Return the state when the ends are reached that were requested at this wall time."""
+        return replace(self, is_reloading=False, current_as_of=requested_at)
+
+    def of_next_generation(self, positions: Mapping[TopicPartition, int], *, reloads: bool = False) -> LogState:
+        """Return the state from which reading continues after records were replaced."""
+        return replace(
+            self,
+            generation=self.generation + 1,
+            positions=positions,
+            end_offsets={},
+            is_reloading=self.is_reloading or reloads,
+            current_as_of=None,
+        )
