@@ -15,8 +15,8 @@ ROOT = Path(pyspark_kafka_direct.__file__).parent
 # By module, class and lock: the attributes that a lock guards, and the methods that run only while it is held.
 GUARDED: dict[tuple[str, str, str], str] = {
     ("client/cluster_client.py", "ClusterClient", "_lock"): (
-        "_broker_shift _cached_topics _epoch_floors _nodes _replica_witnesses _was_called _was_reached _witnessed_at "
-        "_witnessed_topics cluster_id _raise_epoch_floor"
+        "_broker_shift _epoch_floors _replica_witnesses _was_called _witnessed_at _witnessed_topics cluster_id "
+        "_raise_epoch_floor _snapshot"
     ),
     ("client/connection_pool.py", "ConnectionPool", "_lock"): "_closed _failures _idle",
     ("client/producer_state.py", "IdleProducerPool", "_lock"): "_idle",
@@ -72,9 +72,10 @@ GUARDED: dict[tuple[str, str, str], str] = {
 # By module and class: methods that use an attribute without its lock (``*2``: in two places), and why they may.
 WITHOUT_LOCK: dict[tuple[str, str], tuple[str, str]] = {
     ("client/cluster_client.py", "ClusterClient"): (
-        "_call_any_broker._broker_shift _call_any_broker._was_called _fetch_once._nodes _identity.cluster_id*4 "
-        "_refresh_topics._was_reached call_any_broker._nodes leaders._nodes nodes._nodes "
-        "raise_epoch_floors._witnessed_at was_reached._was_reached",
+        "_call_any_broker._broker_shift _call_any_broker._was_called _fetch_once._snapshot _fresh_topics._snapshot "
+        "_identity.cluster_id*4 call_any_broker._snapshot known_leaders._snapshot known_replicas._snapshot "
+        "known_topic_ids._snapshot leaders._snapshot nodes._snapshot raise_epoch_floors._snapshot "
+        "raise_epoch_floors._witnessed_at was_reached._snapshot",
         "each reads one reference once, and the containers are replaced, not changed",
     ),
     ("client/connection_pool.py", "ConnectionPool"): ("_failures_of._failures", "one lookup is atomic"),

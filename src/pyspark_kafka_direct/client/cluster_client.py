@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import call_any_broker
 from pyspark_kafka_direct.client.connection import ANY_BROKER, BrokerIdentity
@@ -11,12 +11,12 @@ from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, LossConfirmation, Retry
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL, ListOffsetsRequest, call_leaders
 from pyspark_kafka_direct.client.metadata import (
+    MetadataSnapshot,
     Node,
     PartitionLeader,
     PartitionMetadata,
     TopicMetadata,
     fetch_metadata,
-    merge_by_leader_epoch,
 )
 from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ReplicaWitnesses, Witnesses
 from pyspark_kafka_direct.errors import (
@@ -54,11 +54,6 @@ _log = logging.getLogger("pyspark_kafka_direct.client")
 __all__ = ["ClusterClient", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
 
-class _CachedTopic(NamedTuple):
-    metadata: TopicMetadata
-    received_at: float  # monotonic time of the response
-
-
 class ClusterClient:
     """Sends requests to a cluster, each within ``default.api.timeout.ms`` including retries; thread-safe.
 
@@ -80,14 +75,12 @@ class ClusterClient:
         self._retry_interval = retry_interval  # seconds (fetchOffset.retryIntervalMs); None: exponential
         self._lock = pool.system.lock()
         self.cluster_id: str | None = None  # None before the first response
-        self._nodes: dict[int, Node] = {}
-        self._cached_topics: dict[str, _CachedTopic] = {}  # by name
+        self._snapshot = MetadataSnapshot()
         self._epoch_floors = EpochFloors()
         self._epoch_witnesses = Witnesses(self)  # confirm that the cluster has lost its epochs
         self._replica_witnesses = ReplicaWitnesses(self)  # find later leaders; see `_replica_witnesses_of`
         self._witnessed_topics: frozenset[str] = frozenset()  # of the last requests to the replica witnesses
         self._witnessed_at = 0.0  # the monotonic time of their last responses
-        self._was_reached = False  # whether any broker has responded
         self._needs_bootstrap = False  # a broker required it (KIP-1102): the known ones no longer return metadata
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
         self._was_called = False  # whether a broker was called with this shift
@@ -100,12 +93,12 @@ class ClusterClient:
     @property
     def was_reached(self) -> bool:
         """Whether any broker has responded."""
-        return self._was_reached
+        return self._snapshot.was_reached
 
     @property
     def nodes(self) -> dict[int, Node]:
         """The brokers by id, as of the last metadata; empty before the first request."""
-        return dict(self._nodes)
+        return dict(self._snapshot.nodes)
 
     @property
     def needs_bootstrap(self) -> bool:
@@ -160,7 +153,7 @@ class ClusterClient:
         witnesses = self._replica_witnesses_of(names)
         while True:
             try:
-                topics = self._known_topics(names)
+                topics = self._snapshot.topics(names)
                 replicated = partitions or [
                     TopicPartition(name, each) for name in topics for each in topics[name].partitions
                 ]
@@ -283,7 +276,7 @@ class ClusterClient:
             topics = self._fresh_topics(partitions, deadline)
         else:
             topics = self._refresh_topics(sorted({tp.topic for tp in partitions}), deadline, refresh_retry)
-        nodes = self._nodes  # another thread may replace it
+        nodes = self._snapshot.nodes
         leaders: dict[TopicPartition, PartitionLeader | None] = {}
         for partition in partitions:
             metadata = self._partition_or_raise(partition, topics)
@@ -293,25 +286,16 @@ class ClusterClient:
 
     def known_replicas(self, partitions: Collection[TopicPartition]) -> set[int]:
         """Return the ids of the partitions' replicas that the cached metadata has, without a request."""
-        topics = self._known_topics({tp.topic for tp in partitions})
-        known = [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
-        return {replica for tp in known for replica in topics[tp.topic].partitions[tp.partition].replicas}
+        known = map(self._snapshot.partition, partitions)
+        return {replica for partition in known if partition is not None for replica in partition.replicas}
 
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Return the leaders that the cached metadata has, without a request."""
-        leaders = {}
-        with self._lock:
-            for partition in partitions:
-                topic = self._cached_topics.get(partition.topic)
-                metadata = None if topic is None else topic.metadata.partitions.get(partition.partition)
-                node = None if metadata is None or metadata.leader is None else self._nodes.get(metadata.leader)
-                if metadata is not None and node is not None:
-                    leaders[partition] = PartitionLeader(node, metadata.leader_epoch)
-        return leaders
+        return self._snapshot.leaders(partitions)
 
     def known_topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
         """Return the topic ids that the cached metadata has, without a request."""
-        topics = self._known_topics(names)
+        topics = self._snapshot.topics(names)
         return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id is not None}
 
     def offsets(
@@ -364,7 +348,7 @@ class ClusterClient:
 
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Call known brokers and bootstrap servers, each once, until one responds."""
-        known = {(node.host, node.port): self._identity(node) for node in self._nodes.values()}
+        known = {(node.host, node.port): self._identity(node) for node in self._snapshot.nodes.values()}
         return self._call_any_broker(known, call, deadline, tries)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
@@ -418,12 +402,7 @@ class ClusterClient:
         """
         names = {tp.topic for tp in partitions}
         expired_at = self.pool.system.monotonic() - self.settings.metadata_max_age_ms / 1000
-        with self._lock:
-            fresh_topics = {
-                name: topic.metadata
-                for name in names
-                if (topic := self._cached_topics.get(name)) is not None and topic.received_at >= expired_at
-            }
+        fresh_topics = self._snapshot.topics(names, expired_at)
         if all(tp.topic in fresh_topics and tp.partition in fresh_topics[tp.topic].partitions for tp in partitions):
             return fresh_topics
         return self._refresh_topics(sorted(names), deadline)
@@ -453,7 +432,7 @@ class ClusterClient:
         is_own_retry = retry is None
         if retry is None:
             connect_timeout = self.settings.connect_timeout_ms / 1000
-            retry = self._retry(deadline if self._was_reached else deadline.limited_to(connect_timeout))
+            retry = self._retry(deadline if self.was_reached else deadline.limited_to(connect_timeout))
         rounds = 0
         while True:
             rounds += 1
@@ -478,18 +457,12 @@ class ClusterClient:
             else:
                 return topics
 
-    def _known_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Return the cached metadata, without a request."""
-        with self._lock:
-            return {name: self._cached_topics[name].metadata for name in names if name in self._cached_topics}
-
     def _raise_epoch_floor(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
         """Raise a floor, and remove cached metadata that is below it; requires the lock."""
         self._epoch_floors.raise_to(tp, topic_id, epoch)
-        cached = self._cached_topics.get(tp.topic)
-        partition = None if cached is None else cached.metadata.partitions.get(tp.partition)
+        partition = self._snapshot.partition(tp)
         if partition is not None and self._epoch_floors.is_stale(tp, topic_id, partition.leader_epoch):
-            del self._cached_topics[tp.topic]
+            self._snapshot = self._snapshot.without_topic(tp.topic)
 
     def _fetch_once(self, names: Collection[str] | None, deadline: Deadline, tries: int) -> ClusterMetadata:
         def call(connection: Connection, limit: Deadline) -> tuple[ClusterMetadata, str]:
@@ -499,7 +472,7 @@ class ClusterClient:
             return metadata, connection.broker
 
         # Metadata names the cluster, and each broker of it may respond.
-        known = {(node.host, node.port): self._identity() for node in self._nodes.values()}
+        known = {(node.host, node.port): self._identity() for node in self._snapshot.nodes.values()}
         metadata, broker = self._call_any_broker(known, call, deadline, tries)
         if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._needs_bootstrap = True  # so that the second call ignores the known brokers
@@ -511,26 +484,14 @@ class ClusterClient:
         """Cache the response to a request for topics (None: all), and return its topics as they were cached."""
         now = self.pool.system.monotonic()
         with self._lock:
-            previous_topics = self._cached_topics
-            known_topics = {name: previous_topics[name].metadata for name in metadata.topics if name in previous_topics}
-            topics = {
-                name: merge_by_leader_epoch(known_topics.get(name), received, self._epoch_floors)
-                for name, received in metadata.topics.items()
-            }
-            self._was_reached = True
+            snapshot = self._snapshot = self._snapshot.updated(metadata, names, self._epoch_floors, now)
             self._needs_bootstrap = False
             self.cluster_id = self.cluster_id or metadata.cluster_id
-            self._nodes = metadata.nodes
-            requested_names = previous_topics.keys() if names is None else set(names)  # removed if they are missing now
-            self._cached_topics = {
-                name: topic for name, topic in previous_topics.items() if name not in requested_names
-            }
-            self._cached_topics.update({name: _CachedTopic(topic, now) for name, topic in topics.items()})
             if names is not None:  # a cluster may have more topics than floors are retained
                 for name, topic in metadata.topics.items():
                     for index, partition in topic.partitions.items():
                         self._epoch_floors.raise_to(TopicPartition(name, index), topic.topic_id, partition.leader_epoch)
-        return topics
+        return snapshot.topics(metadata.topics)
 
     def _drop_lost_epochs(self, received_topics: Iterable[TopicMetadata], deadline: Deadline) -> bool:
         """Use another broker if metadata is stale, or accept its epochs if all brokers report them for long enough."""
@@ -554,11 +515,13 @@ class ClusterClient:
         are_dropped = False
         with self._lock:
             for tp, topic_id in suspects:
-                epoch = self._epoch_floors.highest_if_all_stale(tp, topic_id, reports[tp.topic], len(self._nodes))
+                epoch = self._epoch_floors.highest_if_all_stale(
+                    tp, topic_id, reports[tp.topic], len(self._snapshot.nodes)
+                )
                 if epoch is not None:
                     are_dropped = True
                     self._epoch_floors.drop(tp, topic_id)
-                    self._cached_topics.pop(tp.topic, None)  # its epochs are higher, too
+                    self._snapshot = self._snapshot.without_topic(tp.topic)  # its epochs are higher, too
                     _log.warning(
                         "all brokers report an earlier leader epoch of %s than before (%s): the cluster has lost its "
                         "epochs, and possibly records",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
@@ -86,6 +87,64 @@ class ClusterMetadata:
     topic_errors: dict[str, TopicError]  # except UNKNOWN_TOPIC_OR_PARTITION
     cluster_id: str | None
     error_code: int = ErrorCode.NONE
+
+
+class CachedTopic(NamedTuple):
+    metadata: TopicMetadata
+    received_at: float  # monotonic time of the response
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """The brokers of the last response, and the topics of all. It is replaced as a whole, so any thread may read it."""
+
+    was_reached: bool = False  # whether any broker has responded
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    cached_topics: Mapping[str, CachedTopic] = field(default_factory=dict)  # by name
+
+    def topics(self, names: Iterable[str], received_since: float = -math.inf) -> dict[str, TopicMetadata]:
+        """Return the topics that are known since this monotonic time or later."""
+        return {
+            name: cached.metadata
+            for name in names
+            if (cached := self.cached_topics.get(name)) is not None and cached.received_at >= received_since
+        }
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
+        cached = self.cached_topics.get(partition.topic)
+        return None if cached is None else cached.metadata.partitions.get(partition.partition)
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        """Return the leaders that are known."""
+        leaders = {}
+        for partition in partitions:
+            metadata = self.partition(partition)
+            node = None if metadata is None or metadata.leader is None else self.nodes.get(metadata.leader)
+            if metadata is not None and node is not None:
+                leaders[partition] = PartitionLeader(node, metadata.leader_epoch)
+        return leaders
+
+    def updated(
+        self,
+        response: ClusterMetadata,
+        names: Collection[str] | None,  # that were requested; None: all
+        floors: EpochFloors,
+        now: float,
+    ) -> MetadataSnapshot:
+        """Return the snapshot with a response; requested topics that it lacks are removed."""
+        requested_names = self.cached_topics.keys() if names is None else set(names)
+        others = {name: topic for name, topic in self.cached_topics.items() if name not in requested_names}
+        known = self.topics(response.topics)
+        received = {
+            name: CachedTopic(merge_by_leader_epoch(known.get(name), topic, floors), now)
+            for name, topic in response.topics.items()
+        }
+        return MetadataSnapshot(was_reached=True, nodes=response.nodes, cached_topics={**others, **received})
+
+    def without_topic(self, name: str) -> MetadataSnapshot:
+        return replace(
+            self, cached_topics={each: self.cached_topics[each] for each in self.cached_topics if each != name}
+        )
 
 
 def fetch_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:

@@ -8,7 +8,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.client.metadata import Node
+from pyspark_kafka_direct.client.metadata import MetadataSnapshot, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ class FakeCluster(ClusterClient):
 
     def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(settings, pool=ConnectionPool(FakeTimeSystem()))
-        self._nodes = {1: Node(1, "b", 1)}
+        self._snapshot = MetadataSnapshot(nodes={1: Node(1, "b", 1)})
 
     def topics(
         self, names: Iterable[str], *, deadline: Deadline | None = None, retry: Retry | None = None

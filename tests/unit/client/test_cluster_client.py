@@ -20,7 +20,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
-from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
+from pyspark_kafka_direct.client.metadata import PartitionMetadata
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerUnreachableError,
@@ -30,7 +30,6 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.options.settings import ConnectionSettings
-from pyspark_kafka_direct.planning.data_loss import EpochFloors
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -250,25 +249,6 @@ def test_use_next_broker_changes_the_broker(broker: FakeBroker, other: FakeBroke
         cluster.use_next_broker()
     assert sorted(request_counts[:2]) == [0, 2], "the same broker serves requests until use_next_broker"
     assert request_counts[2:] == request_counts[:2], "the brokers alternate"
-
-
-def test_merge_selects_highest_epoch_per_partition() -> None:
-    def topic(topic_id: UUID | None, *epochs: int) -> TopicMetadata:
-        return TopicMetadata(
-            TOPIC, topic_id, False, {number: PartitionMetadata(number, 1, epoch) for number, epoch in enumerate(epochs)}
-        )
-
-    def epochs(metadata: TopicMetadata) -> list[int]:
-        return [partition.leader_epoch for partition in metadata.partitions.values()]
-
-    assert epochs(merge_by_leader_epoch(None, topic(TOPIC_ID, 1, 2), EpochFloors())) == [1, 2]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3, 1), topic(TOPIC_ID, 2, 2), EpochFloors())) == [3, 2]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3), topic(TOPIC_ID, 2, 2), EpochFloors())) == [3, 2]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3, 9), topic(TOPIC_ID, 4), EpochFloors())) == [4]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 9), topic(UUID(int=8), 0), EpochFloors())) == [
-        0
-    ]  # recreated: epochs restart at 0
-    assert epochs(merge_by_leader_epoch(topic(None, 9), topic(None, 0), EpochFloors())) == [0]  # maybe recreated
 
 
 def test_refresh_brokers_requests_no_topic(broker: FakeBroker) -> None:

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.client.coordinator_client import (
     raise_for_error_code,
 )
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.metadata import MetadataSnapshot
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
@@ -53,7 +54,7 @@ class CoordinatorsCluster(FakeCluster):
             ConnectionSettings((("b", 1),), request_timeout_ms=10_000, retry_backoff_ms=1, retry_backoff_max_ms=2)
         )
         if not reached:
-            self._nodes = {}
+            self._snapshot = MetadataSnapshot()
         self.topic_is_missing = topic_is_missing
         self.lookups: list[Mapping[str, Any]] = []
         self.codes: list[int] = []
