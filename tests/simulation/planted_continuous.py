@@ -147,11 +147,11 @@ def _epoch_without_a_task() -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous import epoch_coordinator
 
     def end_epoch(original: Any) -> Any:
-        def changed(self: Any, *, last: bool) -> Any:
-            result = original(self, last=last)
+        def changed(self: Any, start: Any, *, last: bool) -> Any:
+            result = original(self, start, last=last)
             if len(self._tasks) > 1:
-                ahead = {tp: offset + 1 for tp, offset in result.offsets.items() if tp in self._assignment[-1]}
-                moved = any(result.offsets[tp] != self._offsets[tp] for tp in ahead)
+                ahead = {tp: offset + 1 for tp, offset in result.offsets.items() if tp in start.assignment[-1]}
+                moved = any(result.offsets[tp] != start.offsets[tp] for tp in ahead)
                 result = replace(result, offsets={**result.offsets, **(ahead if moved else {})})
             return result
 

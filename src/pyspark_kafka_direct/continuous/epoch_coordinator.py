@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -56,9 +56,11 @@ _MIN_CLOSE_SECONDS: Final = 5.0  # also if the driver was suspended until after 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
+    """The epoch that the tasks read next; at first, that with which the run begins."""
+
     assignment: TaskAssignment  # for each task; a task without partitions is idle
-    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
-    epoch: int  # the first epoch
+    offsets: Mapping[TopicPartition, int]  # the next offset to read of each partition
+    epoch: int
 
     # Where the run ends: the end of its only epoch, which the offset log has already. Empty if there is none.
     end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -123,15 +125,11 @@ class EpochCoordinator:
         self._tasks: dict[int, _Task] = {}  # that have connected
         self._tasks_by_descriptor: dict[int, _Task] = {}  # whose connections may still have messages
         self._ready_tasks: set[int] = set()
-        self._assignment: TaskAssignment = ()
-        self._offsets: Mapping[TopicPartition, int] = {}  # start of the run, then those of the last reports
-        self._epoch = 0
-        self._is_fenced = False  # the next run fences the tasks of this one
+        self._start: RunStart | None = None  # None: not all tasks were sent their `StartTask`
         self._unreported_tasks: set[int] = set()  # tasks that have not reported the current epoch
         self._reports: dict[int, EpochReport] = {}  # by task
         self._on_epoch = on_epoch
         self._committer = EpochCommitter(self._signal.set, settings.epoch_timeout, system)
-        self.started = False  # whether all tasks were sent their `StartTask`
         self._lease_renewed_at: dict[int, float] = {}  # by task: at its `TaskReady` or the last response to a heartbeat
         self._is_last_epoch = False  # the tasks end after their next report
         self._is_disconnected = False  # the run has ended: leases are not renewed any more
@@ -146,6 +144,11 @@ class EpochCoordinator:
         self.close()
 
     @property
+    def started(self) -> bool:
+        """Whether all tasks were sent their ``StartTask``."""
+        return self._start is not None
+
+    @property
     def _all_connected(self) -> bool:
         return len(self._tasks) == self._plan.tasks
 
@@ -157,19 +160,19 @@ class EpochCoordinator:
                 return None
             self._start_tasks(start)
             if start.end_offsets:
-                return self._run_planned_epoch(start.end_offsets)
-            return self._run_epochs()
+                return self._run_planned_epoch(start)
+            return self._run_epochs(start)
         finally:
             self.disconnect()
 
-    def _run_epochs(self) -> EpochResult:
+    def _run_epochs(self, start: RunStart) -> EpochResult:
         """Run and commit epochs until ``stop``; return the last one."""
         due = self._system.monotonic() + self._settings.epoch_interval
-        committed_offsets, uncommitted_result = self._offsets, None
+        committed_offsets, uncommitted_result = start.offsets, None
         while True:
-            result = self._collect_reports(last=self._wait_for_epoch_end(due))
+            result = self._collect_reports(start, last=self._wait_for_epoch_end(due))
             uncommitted_result = result if uncommitted_result is None else uncommitted_result.merged_with(result)
-            self._offsets = result.offsets
+            start = replace(start, offsets=result.offsets)
             # While the previous commit is in flight, the next reports are merged into this result.
             if result.last or not (self._plan.coalesces_epochs and self._committer.is_busy):
                 self._wait_until_committed(may_disconnect=result.last)  # the previous epoch
@@ -178,7 +181,8 @@ class EpochCoordinator:
                     self._wait_until_committed(may_disconnect=True)
                     return uncommitted_result
                 if uncommitted_result.offsets != committed_offsets:
-                    self._epoch += 1  # an epoch without progress is not committed, and its id is reused
+                    # An epoch without progress is not committed, and its id is reused.
+                    start = replace(start, epoch=start.epoch + 1)
                 committed_offsets, uncommitted_result = uncommitted_result.offsets, None
             due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
 
@@ -190,8 +194,6 @@ class EpochCoordinator:
         return None if self._is_stopping else starts[0]
 
     def _start_tasks(self, start: RunStart) -> None:
-        self._assignment, self._offsets, self._epoch = start.assignment, start.offsets, start.epoch
-        self._is_fenced = bool(start.producers)
         for task_index, task in self._tasks.items():
             partitions = start.assignment[task_index]
             task.send(
@@ -203,22 +205,22 @@ class EpochCoordinator:
                     producer=start.producers[task_index] if start.producers else None,
                 )
             )
-        self.started = True
+        self._start = start
 
     def _submit_commit(self, result: EpochResult) -> None:
         self._committer.submit(lambda: self._on_epoch(result), epoch=result.epoch)
 
-    def _run_planned_epoch(self, end_offsets: Mapping[TopicPartition, int]) -> EpochResult:
+    def _run_planned_epoch(self, start: RunStart) -> EpochResult:
         """Run until the tasks have reached the end of the epoch, and commit it; return what was read until then."""
         result: EpochResult | None = None
         due = self._system.monotonic()
         while result is None or not result.last:  # tasks report their progress, and flush at the end
             due = next_epoch_request_time(due, self._settings.epoch_interval, self._system.monotonic())
-            is_last = self._wait_for_epoch_end(due) or self._offsets == end_offsets
-            progress = self._collect_reports(last=is_last)
+            is_last = self._wait_for_epoch_end(due) or start.offsets == start.end_offsets
+            progress = self._collect_reports(start, last=is_last)
             result = progress if result is None else result.merged_with(progress)
-            self._offsets = result.offsets
-        if result.offsets == end_offsets:  # otherwise the run was stopped before, and the next one reads it again
+            start = replace(start, offsets=result.offsets)
+        if result.offsets == start.end_offsets:  # otherwise the run was stopped before, and the next one reads it again
             self._submit_commit(result)
             self._wait_until_committed(may_disconnect=True)
         return result
@@ -252,7 +254,7 @@ class EpochCoordinator:
 
     def _leases_expire_at(self) -> float:
         """Return until when a task of this run may write, by the monotonic clock."""
-        if not self.started or self._is_fenced:  # no task may write, or the next run prevents that
+        if self._start is None or self._start.producers:  # no task may write, or the next run fences those that do
             return 0.0
         renewed_at = [at for task, at in self._lease_renewed_at.items() if task not in self._ended_tasks]
         return max(renewed_at, default=-math.inf) + self._settings.heartbeat_timeout + LEASE_MARGIN_SECONDS
@@ -298,21 +300,21 @@ class EpochCoordinator:
             self._poll(self._system.monotonic() + _MAX_POLL_SECONDS, may_disconnect=may_disconnect)
         self._committer.raise_if_failed()
 
-    def _collect_reports(self, *, last: bool) -> EpochResult:
-        """Send an epoch request to each task, and wait for all reports."""
+    def _collect_reports(self, start: RunStart, *, last: bool) -> EpochResult:
+        """Send a request for the epoch to each task, and wait for all reports."""
         self._reports = {}
         self._is_last_epoch = last
         self._unreported_tasks.update(self._tasks)
-        request = EpochRequest(self._epoch, last)
+        request = EpochRequest(start.epoch, last)
         for task in self._tasks.values():
             task.send(request)
         self._poll_until(
             lambda: not self._unreported_tasks,
             self._settings.epoch_timeout,
-            self._report_timeout_error,
+            lambda: self._report_timeout_error(start.epoch),
             may_disconnect=last,
         )
-        return merge_task_reports(self._epoch, self._assignment, self._offsets, self._reports, last=last)
+        return merge_task_reports(start.epoch, start.assignment, start.offsets, self._reports, last=last)
 
     def _poll_until(
         self,
@@ -431,10 +433,10 @@ class EpochCoordinator:
             "taskSetupTimeout."
         )
 
-    def _report_timeout_error(self) -> QueryRunError:
+    def _report_timeout_error(self, epoch: int) -> QueryRunError:
         unreported = [self._tasks[task_index] for task_index in sorted(self._unreported_tasks)]
         error = QueryRunError(
-            f"{len(unreported)} of {len(self._tasks)} tasks did not report epoch {self._epoch} within "
+            f"{len(unreported)} of {len(self._tasks)} tasks did not report epoch {epoch} within "
             f"{self._settings.epoch_timeout:g} s: task {abbreviated(unreported)}. The query's function or sink hangs "
             f"or is slow. If it is slow, raise {EPOCH_TIMEOUT_OPTION}."
         )

@@ -22,7 +22,7 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunStart
 from pyspark_kafka_direct.continuous.task_lease import TaskLease
 from pyspark_kafka_direct.errors import QueryRunError
 
@@ -171,7 +171,8 @@ class SuspendedSystem(AdvancingSystem):
 def test_a_driver_that_is_suspended_while_it_waits_restarts() -> None:
     coordinator = EpochCoordinator(PLAN, LEASES, lambda _: None, "127.0.0.1", SuspendedSystem())
     try:
-        coordinator.started, coordinator._lease_renewed_at = True, {0: coordinator._system.monotonic()}
+        coordinator._start_tasks(RunStart(assignment=(), offsets={}, epoch=1))
+        coordinator._lease_renewed_at = {0: coordinator._system.monotonic()}
         coordinator.wait_until_tasks_end(lambda: False)
     finally:
         coordinator.close()
