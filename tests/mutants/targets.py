@@ -52,7 +52,7 @@ TARGETS = {
     ),
     "log": MutationTarget(("log",), ("log",)),
     "loss": MutationTarget(
-        ("client/witnesses.py", "client/cluster_client.py", "consumer/fetcher.py", "consumer/fetch_response.py"),
+        ("client/witnesses.py", "client/cluster_client.py", "consumer/fetcher.py", "consumer/partition_reader.py"),
         (
             "consumer",
             "client/test_witnesses.py",

@@ -59,8 +59,9 @@ def _fed_twice() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import Fetcher
 
     def feed(original: Any) -> Any:
-        def _feed(self: Any, position: int, fetched: Any) -> bool:
-            fed = original(self, position, fetched)
+        def _feed(self: Any, fetched: Any) -> bool:
+            position = self._reader.fetch_offset
+            fed = original(self, fetched)
             if fed and self._counts.retries == 1:
                 self._counts.retries += 1
                 self._handler.skip_to(position)  # after a retry the response is decoded again
@@ -73,11 +74,11 @@ def _fed_twice() -> Sequence[Patch]:
 
 
 def _gap_at_once() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.consumer import fetcher, partition_reader
     from pyspark_kafka_direct.planning.data_loss import GapDecision
 
     return [
-        Patch(fetcher, "CONFIRMATION_SECONDS", lambda _: 0.0),
+        Patch(partition_reader, "CONFIRMATION_SECONDS", lambda _: 0.0),
         Patch(fetcher, "evaluate_gap", lambda _: lambda *_: GapDecision.GAP),
     ]
 
@@ -96,12 +97,12 @@ def _gap_without_local_start() -> Sequence[Patch]:
 
 
 def _throttled_responses_prove_a_gap() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.consumer.partition_reader import PartitionReader
 
     def decide(original: Any) -> Any:
-        return lambda context, fetched: original(context, fetched._replace(throttle_ms=0))
+        return lambda self, context, fetched: original(self, context, fetched._replace(throttle_ms=0))
 
-    return [Patch(fetcher, "decide_after_empty", decide)]
+    return [Patch(PartitionReader, "decide", decide)]
 
 
 def _one_broker_confirms_absence() -> Sequence[Patch]:
@@ -237,11 +238,11 @@ def _fenced_epoch_is_dropped() -> Sequence[Patch]:
     from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
     def decide(original: Any) -> Any:
-        def _decide(self: Any, position: int, fetched: Any) -> Any:
-            action = original(self, position, fetched)
+        def _decide(self: Any, context: Any, fetched: Any) -> Any:
+            action = original(self, context, fetched)
             if fetched.error_code == ErrorCode.FENCED_LEADER_EPOCH:
                 self._replica._leader_epoch = -1  # the next fetch goes to the same broker, without epochs
-                self._last_fetched_epoch = -1
+                self._reader.last_fetched_epoch = -1
                 return dataclasses.replace(action, refresh_metadata=False)
             return action
 
@@ -255,9 +256,9 @@ def _counted_again_after_a_retry() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 
     def feed(original: Any) -> Any:
-        def _feed(self: Any, position: int, fetched: Any) -> bool:
+        def _feed(self: Any, fetched: Any) -> bool:
             before = self._handler.records if isinstance(self._handler, RecordCounter) else 0
-            fed = bool(original(self, position, fetched))
+            fed = bool(original(self, fetched))
             if isinstance(self._handler, RecordCounter) and self._counts.retries == 1:
                 self._handler.records += self._handler.records - before
             return fed

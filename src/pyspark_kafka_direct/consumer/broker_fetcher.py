@@ -8,7 +8,7 @@ from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline
 from pyspark_kafka_direct.consumer.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
 from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
-from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH
+from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 
@@ -47,7 +47,11 @@ class InFlightFetch(NamedTuple):
     def is_stale(self) -> bool:
         """Whether the response is useless: the position moved, or earlier records are still to be returned."""
         partition = self.partition
-        return partition.seek_count != self.seek_count or partition.fetch_offset != self.offset or not partition.drained
+        return (
+            partition.seek_count != self.seek_count
+            or partition.reader.fetch_offset != self.offset
+            or not partition.drained
+        )
 
 
 class BrokerFetcher:
@@ -67,7 +71,7 @@ class BrokerFetcher:
         self._empty_responses = 0  # in a row, without a wait at the broker
         self._sent_at = 0.0
         self._last_activity = 0.0  # when bytes were last sent or received
-        self._received_at = 0.0  # when the last response was complete
+        self.received_at = 0.0  # when the last response was complete
         self._channel: MultiPartitionFetchChannel | None = None
         self._in_flight: list[InFlightFetch] = []
 
@@ -108,10 +112,10 @@ class BrokerFetcher:
                 partition.tp.topic,
                 partition.topic_id,
                 partition.tp.partition,
-                partition.fetch_offset,
+                partition.reader.fetch_offset,
                 max_bytes,
                 partition.leader_epoch,
-                partition.last_fetched_epoch if partition.needs_validation else UNKNOWN_EPOCH,
+                partition.reader.last_fetched_epoch if partition.needs_validation else UNKNOWN_EPOCH,
             )
             for partition in partitions
         ]
@@ -147,7 +151,7 @@ class BrokerFetcher:
     @property
     def closed_by_broker(self) -> bool:
         """Whether the broker closed the idle connection."""
-        idle_for_long = self._system.monotonic() - self._received_at > _IDLE_CHECK_SECONDS
+        idle_for_long = self._system.monotonic() - self.received_at > _IDLE_CHECK_SECONDS
         return self._channel is not None and idle_for_long and self._channel.connection.has_response()
 
     def collect_response(self) -> tuple[list[InFlightFetch], FetchResponseData]:
@@ -155,9 +159,9 @@ class BrokerFetcher:
         assert self._channel is not None
         response = self._channel.response(Deadline(self.response_deadline, _REQUEST_TIMEOUT_OPTION, self._system))
         in_flight, self._in_flight = self._in_flight, []
-        self._received_at = self._system.monotonic()
+        self.received_at = self._system.monotonic()
         # Limited, so that a broker with a wrong throttle time does not stop the timeouts.
-        self._throttled_until = self._received_at + min(response.throttle_ms / 1000, self._request_timeout)
+        self._throttled_until = self.received_at + min(response.throttle_ms / 1000, self._request_timeout)
         self._back_off_if_empty(response)
         return in_flight, response
 
@@ -183,10 +187,10 @@ class BrokerFetcher:
 
     def _back_off_if_empty(self, response: FetchResponseData) -> None:
         """Delay the next fetch if the broker keeps responding at once without records."""
-        immediate = self._received_at - self._sent_at < self._fetch.fetch_max_wait_ms / 1000 * _IMMEDIATE_SHARE
+        immediate = self.received_at - self._sent_at < self._fetch.fetch_max_wait_ms / 1000 * _IMMEDIATE_SHARE
         has_content = any(partition.records or partition.error_code for partition in response.partitions.values())
         self._empty_responses = (
             self._empty_responses + 1 if immediate and not has_content and response.throttle_ms <= 0 else 0
         )
         if self._empty_responses > 1:  # a single one is usual
-            self.next_fetch_at = self._received_at + _BACKOFF.pause(self._empty_responses - 2, self._system)
+            self.next_fetch_at = self.received_at + _BACKOFF.pause(self._empty_responses - 2, self._system)

@@ -18,17 +18,17 @@ from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.consumer.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
-from pyspark_kafka_direct.consumer.fetch_response import (
+from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
+from pyspark_kafka_direct.consumer.partition_reader import (
+    UNKNOWN_EPOCH,
+    CheckGap,
     CheckLeaderLog,
     FetchContext,
     LogTruncated,
-    OffsetGap,
+    PartitionReader,
     RetryFetch,
     UsePreferredReplica,
-    decide_after_empty,
-    decide_after_error,
 )
-from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
-    from pyspark_kafka_direct.consumer.fetch_response import FetchAction
+    from pyspark_kafka_direct.consumer.partition_reader import FetchAction
     from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -70,14 +70,8 @@ _log = logging.getLogger("pyspark_kafka_direct.consumer")
 # Spark passes none of them on before the Arrow batch is complete.
 _FIRST_FETCH_BYTES = 256 << 10
 
-_UNKNOWN_LEADER_EPOCH = -1
-
 # Since this version of ListOffsets (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
 RELIABLE_END_VERSION = 5
-
-# After so many OFFSET_OUT_OF_RANGE responses in a row for an offset that the log contains, the last fetched epoch is no
-# longer sent. A broker that has lost its leader epoch checkpoint rejects such a fetch forever.
-OUT_OF_RANGE_BEFORE_EPOCH_RESET = 5
 
 
 class RecordHandler(Protocol):
@@ -118,57 +112,64 @@ class Fetcher:
         self._counts = counts
         self._prefetch = prefetch
         self._retry = FetchRetry(replica.connection_settings, fetch, task.offsets.topic_partition, system)
-        self._fetch_seconds = 0.0  # waited for the last response
-        self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
-        # What follows is set by `_reset_retries`, here and whenever records arrive or are skipped.
-        self._absence_check: AbsenceCheck | None  # while metadata or the leader lacks the partition
-        self._out_of_range_responses: int  # in a row, although the log contains the offset
-        self._stale_end_responses: int  # in a row: a leader before Kafka 2.2 returned an end before the position
-        self._no_data_since: float | None  # since when responses below the high watermark are empty: perhaps a gap
-        self._reset_retries()
+        self._reader = PartitionReader(
+            task.offsets.topic_partition,
+            task.offsets.from_offset,
+            read_committed=fetch.read_committed,
+            in_planned_range=True,
+        )
 
     def run(self) -> Iterator[None]:
         """Yield each time the handler was fed, with the next fetch in flight, until the end of the range."""
-        while (position := self._handler.next_offset) < self._task.offsets.until_offset:
+        while self._reader.fetch_offset < self._task.offsets.until_offset:
             self._retry.raise_if_expired(self._replica.broker)
             try:
-                fetched = self._fetch(position)
-                has_records = self._feed(position, fetched)
+                context, fetched = self._fetch()
+                has_records = self._feed(fetched)
                 if not has_records:
-                    self._apply(position, self._decide(position, fetched))
+                    self._apply(self._decide(context, fetched))
             except TransientBrokerError as error:
                 self._retry_fetch(RetryFetch(error, refresh_metadata=True))
                 continue
             except TopicNotFoundError as error:
-                self._handle_unknown_topic(position, error)
+                self._handle_unknown_topic(error)
                 continue
             if has_records:
                 yield
                 self._retry.reset()  # time spent in the caller does not count against the timeout
 
-    def _fetch(self, position: int) -> FetchResponsePartition:
-        """Wait for the response for a position; ``_feed`` has usually sent the request already."""
-        deadline = self._retry.deadline
+    def _fetch(self) -> tuple[FetchContext, FetchResponsePartition]:
+        """Wait for the response for the fetch offset; ``_feed`` has usually sent the request already."""
+        reader, deadline = self._reader, self._retry.deadline
+        last_epoch = reader.last_fetched_epoch
         started = self._system.monotonic()
         try:
-            self._replica.send_fetch(position, self._max_bytes, deadline, last_fetched_epoch=self._last_fetched_epoch)
-            self._absence_check = None  # no error: metadata has the partition, so nothing is missing
+            self._replica.send_fetch(reader.fetch_offset, self._max_bytes, deadline, last_fetched_epoch=last_epoch)
+            reader.absence_check = None  # no error: metadata has the partition, so nothing is missing
             fetched = self._replica.receive_fetch(deadline)
         finally:
-            self._fetch_seconds = self._system.monotonic() - started
-            self._counts.wait_seconds += self._fetch_seconds
+            ended = self._system.monotonic()
+            self._counts.wait_seconds += ended - started
         self._counts.add_fetch(self._replica.broker, len(fetched.records))
-        return fetched
+        context = FetchContext(
+            self._replica.broker,
+            sent_at=started,
+            received_at=ended,
+            on_leader=self._replica.on_leader,
+            sent_last_epoch=last_epoch != UNKNOWN_EPOCH,
+        )
+        return context, fetched
 
-    def _feed(self, position: int, fetched: FetchResponsePartition) -> bool:
+    def _feed(self, fetched: FetchResponsePartition) -> bool:
         """Feed the handler and prefetch; return whether the response contained records."""
         if fetched.error_code:
             return False
         self._handler.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
         next_offset = self._handler.next_offset
-        if next_offset <= position:  # no complete record batch
+        if next_offset <= self._reader.fetch_offset:  # no complete record batch
             return False
-        self._reset_retries()
+        self._reader.resume_at(next_offset, scan_leader_epoch(fetched.records))
+        self._retry.reset()
         self._max_bytes = self._settings.max_partition_fetch_bytes
         if self._prefetch and next_offset < self._task.offsets.until_offset:
             # Without the last fetched epoch: the broker rejects a request with another leader epoch, and a log is never
@@ -177,63 +178,43 @@ class Fetcher:
                 self._replica.send_fetch(next_offset, self._max_bytes, self._retry.deadline)
             except (TopicNotFoundError, TransientBrokerError):
                 self._replica.release()  # return the fetched records first; the next fetch handles the error
-        self._last_fetched_epoch = scan_leader_epoch(fetched.records)
         return True
 
-    def _decide(self, position: int, fetched: FetchResponsePartition) -> FetchAction:
+    def _decide(self, context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
         if fetched.error_code and fetched.current_leader is not None:
             # A retry must not go to an earlier leader, which outdated metadata may name.
             self._replica.note_later_epoch(fetched.current_leader.leader_epoch, self._retry.deadline)
-        context = FetchContext(
-            partition=self._task.offsets.topic_partition,
-            position=position,
-            broker=self._replica.broker,
-            on_leader=self._replica.on_leader,
-            read_committed=self._settings.isolation_level == "read_committed",
-            sent_last_epoch=self._last_fetched_epoch != _UNKNOWN_LEADER_EPOCH,
-        )
-        return (
-            decide_after_error(context, fetched.error_code)
-            if fetched.error_code
-            else decide_after_empty(context, fetched)
-        )
+        return self._reader.decide(context, fetched)
 
-    def _apply(self, position: int, action: FetchAction) -> None:
+    def _apply(self, action: FetchAction | None) -> None:
         match action:
             case UsePreferredReplica(broker_id):
                 self._replica.switch_to_replica(broker_id)
             case RetryFetch():
                 self._retry_fetch(action)
             case CheckLeaderLog(error):
-                self._check_leader_log(position, error)
-            case OffsetGap():
-                self._handle_gap(position, action)
+                self._check_leader_log(error)
+            case CheckGap():
+                self._check_gap(action)
             case LogTruncated(offset):
                 self._retry.reserve_confirmation_time(CONFIRMATION_SECONDS)
                 self._replica.check_leader(self._retry.deadline)  # raises if only a deposed leader lacks the records
-                self._resume_after_truncation(position, offset)
+                self._resume_after_truncation(offset)
 
-    def _check_leader_log(self, position: int, error: KafkaDirectError) -> None:
-        """Resume by the start and end of the leader's log, once enough responses confirm an end before the record."""
+    def _check_leader_log(self, error: KafkaDirectError) -> None:
+        """Fetch again after a backoff if the leader's log has the offset; else skip the lost offsets, or fail."""
         self._retry.reserve_confirmation_time(confirmation_seconds(error))
         log = self._replica.fetch_log_state(self._retry.deadline)
-        if log.is_end_unconfirmed(
-            needed_end=position + 1,  # the range contains the record at the position
-            end_may_be_stale=self._replica.end_may_be_stale,
-            responses=self._stale_end_responses,
-        ):
-            self._stale_end_responses += 1
+        if self._reader.should_fetch_again(log, end_may_be_stale=self._replica.end_may_be_stale):
             self._back_off(error)
         else:
-            self._resume_by_log_state(position, log, error)
+            self._skip_lost(log)
 
     def _retry_fetch(self, retry: RetryFetch) -> None:
         if retry.throttled:
             self._counts.throttled += 1
-            if self._no_data_since is not None:
-                self._no_data_since += self._fetch_seconds  # a throttled response is no evidence of a gap
         if retry.refresh_metadata:
-            self._no_data_since = None  # another broker may respond from now on
+            self._reader.forget_empty_responses()
             if self._replica.on_leader:
                 self._replica.release()
             else:
@@ -243,40 +224,30 @@ class Fetcher:
         else:
             self._back_off(retry.error)
 
-    def _handle_unknown_topic(self, position: int, error: KafkaDirectError) -> None:
+    def _handle_unknown_topic(self, error: KafkaDirectError) -> None:
         """Retry after a missing topic or partition or another topic id; once confirmed, handle it as data loss."""
-        self._retry.reserve_confirmation_time(confirmation_seconds(error))
         self._replica.release()  # so that the next fetch requests metadata, which may have the partition again
-        self._no_data_since = None  # after that, another broker may respond
-        if self._absence_check is None:
-            self._absence_check = self._replica.absence_check()
+        self._reader.forget_empty_responses()
+        check = self._reader.absence_check = self._reader.absence_check or self._replica.absence_check()
+        self._retry.reserve_confirmation_time(check.confirmation_seconds)  # the deadline is not before its end
         tp = self._task.offsets.topic_partition
         try:
-            presence = self._absence_check.step(self._retry.deadline)[tp]
+            presence = check.step(self._retry.deadline)[tp]
         except TransientBrokerError as witness_error:  # no broker responded, so nothing is confirmed
             self._back_off(witness_error)
             return
         match presence:
             case Presence.ABSENT:
-                self._resume_by_log_state(position, None, error)
+                self._skip_lost(None)
             case Presence.RECREATED:
-                recreated_log = LeaderLogState(0, 0, self._absence_check.new_topic_id(tp))  # only its id counts
-                self._resume_by_log_state(position, recreated_log, error)
+                self._skip_lost(LeaderLogState(0, 0, check.new_topic_id(tp)))  # only its id counts
             case Presence.PRESENT | Presence.UNCONFIRMED:
                 self._back_off(error)
 
-    def _handle_gap(self, position: int, gap: OffsetGap) -> None:
+    def _check_gap(self, gap: CheckGap) -> None:
         """Skip offsets below the high watermark without records, once that is proven or has lasted long enough."""
-        if self._no_data_since is None:
-            self._no_data_since = self._system.monotonic()
-            self._retry.reserve_confirmation_time(CONFIRMATION_SECONDS)
-        # Only until the last request was sent, because its response may have taken long.
-        no_data_seconds = self._system.monotonic() - self._fetch_seconds - self._no_data_since
-        if no_data_seconds < CONFIRMATION_SECONDS:  # too early, wherever the local log begins
-            self._back_off(gap.error)
-            return
         local_log_start = self._replica.local_log_start(self._retry.deadline)
-        decision = evaluate_gap(position, local_log_start, no_data_seconds)
+        decision = evaluate_gap(self._reader.fetch_offset, local_log_start, gap.no_data_seconds)
         if decision is GapDecision.RETRY:
             if local_log_start is None:  # only time can show that the records are not on slow storage
                 self._retry.reserve_confirmation_time(UNPROVEN_GAP_SECONDS)
@@ -287,49 +258,42 @@ class Fetcher:
         self._replica.check_leader(self._retry.deadline)  # raises if only a deposed leader lacks the records
         next_offset = min(gap.end, self._task.offsets.until_offset)
         if decision is GapDecision.UNKNOWN:
-            self._fail_or_count_unproven_gap(position, next_offset, gap, no_data_seconds)
-        self._counts.gaps += next_offset - position
+            self._fail_or_count_unproven_gap(gap, next_offset)
+        self._counts.gaps += next_offset - self._reader.fetch_offset
         self._resume_at(next_offset)
 
-    def _fail_or_count_unproven_gap(
-        self, position: int, next_offset: int, gap: OffsetGap, no_data_seconds: float
-    ) -> None:
+    def _fail_or_count_unproven_gap(self, gap: CheckGap, next_offset: int) -> None:
+        position = self._reader.fetch_offset
         tp = self._task.offsets.topic_partition
-        loss = unproven_gap_error(tp, position, gap.end, no_data_seconds, self._replica.broker)
+        loss = unproven_gap_error(tp, position, gap.end, gap.no_data_seconds, self._replica.broker)
         if self._settings.fail_on_data_loss:
             raise loss
         _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
         self._counts.unproven_gaps += next_offset - position
         self._counts.add_skipped(DataLossCause.UNPROVEN_GAP, next_offset - position)
 
-    def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
-        """Fail, or continue at the same position: each offset is returned once, so none is read again."""
+    def _resume_after_truncation(self, truncated_to: int) -> None:
+        """Fail, or continue at the same offset: each one is returned once, so none is read again."""
+        offset = self._reader.fetch_offset
         decision = evaluate_truncation(
-            self._task.offsets, position, truncated_to, fail_on_data_loss=self._settings.fail_on_data_loss
+            self._task.offsets, offset, truncated_to, fail_on_data_loss=self._settings.fail_on_data_loss
         )
         self._count_loss(decision)
-        self._resume_at(position)  # with a new decoder: the batch that has the position now may start before it
+        self._resume_at(offset)  # with a new decoder: the batch that has the offset now may start before it
 
-    def _resume_by_log_state(self, position: int, log: LeaderLogState | None, error: KafkaDirectError) -> None:
-        """Skip lost offsets or fail; if the log contains the position, fetch it again after a backoff."""
+    def _skip_lost(self, log: LeaderLogState | None) -> None:
+        """Skip offsets that the log lacks, or fail."""
         task = self._task
         decision = evaluate_loss(
             task.offsets,
-            position,
+            self._reader.fetch_offset,
             log,
             planned_topic_id=task.topic_id,
             from_earliest=task.from_earliest,
             fail_on_data_loss=self._settings.fail_on_data_loss,
         )
         self._count_loss(decision)
-        if decision.next_offset == position:  # the log has it, although the leader rejected the fetch
-            self._no_data_since = None  # the leader may have changed
-            self._out_of_range_responses += 1
-            if self._out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
-                self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH
-            self._back_off(error)
-        else:
-            self._resume_at(decision.next_offset)
+        self._resume_at(decision.next_offset)
 
     def _count_loss(self, decision: LossDecision) -> None:
         if decision.cause is None:
@@ -341,20 +305,13 @@ class Fetcher:
 
     def _resume_at(self, offset: int) -> None:
         self._handler.skip_to(offset)
-        self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH
-        self._reset_retries()
+        self._reader.resume_at(offset)
+        self._retry.reset()
 
     def _back_off(self, error: KafkaDirectError) -> None:
         self._counts.retries += 1
         self._retry.set_last_error(error)
         self._retry.back_off()
-
-    def _reset_retries(self) -> None:
-        self._retry.reset()
-        self._absence_check = None
-        self._out_of_range_responses = 0
-        self._stale_end_responses = 0
-        self._no_data_since = None
 
 
 class ReadReplica:
@@ -373,7 +330,7 @@ class ReadReplica:
         self.on_leader = True  # only the leader decides on data loss
         self.broker: str | None = None  # ``host:port`` of the last fetch
         self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
-        self._leader_epoch = _UNKNOWN_LEADER_EPOCH
+        self._leader_epoch = UNKNOWN_EPOCH
         self.connection_settings = connection_settings
         self.fetch_settings = fetch_settings
         self._cluster = ClusterClient(connection_settings, retries=0, pool=pool)  # the caller retries
@@ -383,7 +340,6 @@ class ReadReplica:
         self._planned_leader = planned_leader
         if planned_leader is not None:
             self._cluster.raise_epoch_floor(partition, topic_id, planned_leader.epoch)
-        self._absence_check: AbsenceCheck | None = None  # the last one; errors have the time that it still needs
         self._channel: FetchChannel | None = None  # None: `send_fetch` connects
         self._in_flight_offset: int | None = None
         self._preferred_replica: int | None = None  # broker id, after the leader has chosen a replica (KIP-392)
@@ -445,8 +401,7 @@ class ReadReplica:
 
     def absence_check(self) -> AbsenceCheck:
         """Return a check whether the partition, with the planned topic id, is missing."""
-        self._absence_check = self._cluster.absence_check({self._partition: self._topic_id})
-        return self._absence_check
+        return self._cluster.absence_check({self._partition: self._topic_id})
 
     def switch_to_replica(self, broker_id: int) -> None:
         self.release()
@@ -502,8 +457,6 @@ class ReadReplica:
         metadata = self._cluster.topics([topic], deadline=deadline).get(topic)
         missing = topic_error(self._partition, self._topic_id, topic_report(metadata))
         if missing is not None:
-            if self._absence_check is not None:  # the fetcher's deadline must not pass before the check ends
-                missing.confirmation_seconds = self._absence_check.confirmation_seconds
             raise missing
         leader = self._cluster.leaders([self._partition], deadline)[self._partition]
         if leader is None:

@@ -13,8 +13,7 @@ from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
-from pyspark_kafka_direct.consumer.fetch_response import concerns_partition
-from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH
+from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import (
     KafkaDirectError,
     TopicNotFoundError,
@@ -137,7 +136,7 @@ class FetcherManager:
     ) -> None:
         """Assign a partition to the leader that a response named (KIP-951), else find it after a backoff."""
         self.unassign(partition)
-        partition.no_data_since = None  # what the last leader did not return does not count
+        partition.reader.forget_empty_responses()  # of the last leader
         node = None if current_leader is None else self._cluster.nodes.get(current_leader.leader_id)
         if current_leader is None or node is None:  # the response or the metadata does not have the leader
             self.retry_later(partition, error)
@@ -158,7 +157,7 @@ class FetcherManager:
         transient = isinstance(error, TransientBrokerError)
         for partition in fetcher.partitions:
             del self._assigned[partition]
-            partition.no_data_since = None  # what the last leader did not return does not count
+            partition.reader.forget_empty_responses()  # of the last leader
             self.retry_later(partition, error if transient else None)
         fetcher.partitions.clear()
         if not transient:  # such as a broker that is too old, for `poll` to raise
@@ -177,7 +176,7 @@ class FetcherManager:
             self._check_absence(partition, error)
             return
         assert topic is not None
-        partition.absence_check = None
+        partition.reader.absence_check = None
         partition.topic_id = topic.topic_id
         metadata = topic.partitions[partition.tp.partition]
         node = None if metadata.leader is None else self._cluster.nodes.get(metadata.leader)
@@ -237,7 +236,7 @@ class FetcherManager:
         fetcher.partitions[partition] = None
         self._assigned[partition] = fetcher
         if epoch != partition.leader_epoch:
-            partition.no_data_since = None  # what the last leader did not return does not count
+            partition.reader.forget_empty_responses()  # of the last leader
         partition.leader_epoch = epoch
         partition.needs_validation = True
 
@@ -350,20 +349,21 @@ class FetcherManager:
     def _check_absence(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
         """Make one step of the check whether a partition is missing or recreated; if so, ``poll`` raises that."""
         tp, topic_id = partition.tp, partition.topic_id
-        check = partition.absence_check = partition.absence_check or self._cluster.absence_check({tp: topic_id})
+        reader = partition.reader
+        check = reader.absence_check = reader.absence_check or self._cluster.absence_check({tp: topic_id})
 
         def decide(presences: Mapping[TopicPartition, Presence]) -> None:
             match presences[tp]:
                 case Presence.PRESENT | Presence.UNCONFIRMED:
                     self.retry_later(partition, error)
                 case Presence.ABSENT:
-                    partition.absence_check = None
+                    reader.absence_check = None
                     # The first response may have had another topic id, but that topic is missing by now, too.
                     self._on_fatal_error(
                         partition, missing_error(tp) if isinstance(error, TopicRecreatedError) else error
                     )
                 case Presence.RECREATED:
-                    partition.absence_check = None
+                    reader.absence_check = None
                     partition.new_topic_id = check.new_topic_id(tp)
                     self._on_fatal_error(partition, recreated_error(tp, topic_id, partition.new_topic_id))
 
@@ -371,9 +371,14 @@ class FetcherManager:
 
     def _handle_metadata_error(self, error: KafkaDirectError, due_partitions: Collection[TopicPartitionState]) -> None:
         # An error with a topic concerns only that topic; the other partitions are retried without a backoff.
-        affected = [partition for partition in due_partitions if concerns_partition(error, partition.tp)]
+        affected = [partition for partition in due_partitions if _concerns_partition(error, partition.tp)]
         transient = isinstance(error, TransientBrokerError)
         for partition in affected:
             self.retry_later(partition, error if transient else None)
         if not transient:  # one error for all affected partitions: those of the topic, or of the whole request
             self._on_fatal_error(affected[0] if affected and error.topic is not None else None, error)
+
+
+def _concerns_partition(error: KafkaDirectError, tp: TopicPartition) -> bool:
+    """Return whether an error concerns the partition; an error without a topic concerns all partitions."""
+    return error.topic in (None, tp.topic) and error.partition in (None, tp.partition)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH
 from pyspark_kafka_direct.records import scan_batches
-
-UNKNOWN_EPOCH: Final = -1
 
 
 class EpochStart(NamedTuple):

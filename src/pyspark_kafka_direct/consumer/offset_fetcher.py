@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafka_direct.client.deadline import Retry
 from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.consumer.background import as_kafka_error
-from pyspark_kafka_direct.consumer.fetcher import OUT_OF_RANGE_BEFORE_EPOCH_RESET
-from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH
 from pyspark_kafka_direct.planning.data_loss import (
     GapDecision,
     LeaderLogState,
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
-    from pyspark_kafka_direct.consumer.fetch_response import OffsetGap
     from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
+    from pyspark_kafka_direct.consumer.partition_reader import CheckGap
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -105,19 +103,13 @@ class OffsetFetcher:
             on_confirmed,
         )
 
-    def check_gap(
-        self,
-        partition: TopicPartitionState,
-        gap: OffsetGap,
-        no_data_seconds: float,
-        on_confirmed: Callable[[], None],
-    ) -> None:
+    def check_gap(self, partition: TopicPartitionState, gap: CheckGap, on_confirmed: Callable[[], None]) -> None:
         """Call ``on_confirmed`` if there are no records, or raise that they may be missing; else fetch again."""
-        position = partition.fetch_offset
+        position = partition.reader.fetch_offset
         tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
 
         def request() -> GapDecision:
-            decision = evaluate_gap(position, self._cluster.local_log_start(tp), no_data_seconds)
+            decision = evaluate_gap(position, self._cluster.local_log_start(tp), gap.no_data_seconds)
             if decision is not GapDecision.RETRY:
                 self._cluster.check_leader(tp, topic_id, epoch)  # raises if only a deposed leader lacks the records
             return decision
@@ -129,7 +121,7 @@ class OffsetFetcher:
                 case GapDecision.GAP:
                     on_confirmed()
                 case GapDecision.UNKNOWN:
-                    self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, no_data_seconds))
+                    self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, gap.no_data_seconds))
 
         self._fetcher_manager.check_in_background(partition, gap.error, request, decide)
 
@@ -153,24 +145,15 @@ class OffsetFetcher:
         if log is None:  # missing or recreated, which `assign_to_leader` starts to check
             self._fetcher_manager.assign_to_leader(partition, states.topics.get(partition.tp.topic))
             return
-        position = partition.fetch_offset
-        if log.is_end_unconfirmed(
-            needed_end=position,
-            end_may_be_stale=rejected_fetch.end_may_be_stale,
-            responses=partition.stale_end_responses,
-        ):
-            partition.stale_end_responses += 1
+        if partition.reader.should_fetch_again(log, end_may_be_stale=rejected_fetch.end_may_be_stale):
             self._fetcher_manager.retry_later(partition, rejected_fetch.error)
             return
-        loss_error = out_of_range_error(partition.tp, position, log, served_by_leader=partition.served_by_leader)
-        if loss_error is not None:
-            self._on_fatal_error(partition, loss_error)
-            return
-        # The log has the offset, although the leader rejected it.
-        partition.out_of_range_responses += 1
-        if partition.out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
-            partition.last_fetched_epoch = UNKNOWN_EPOCH
-        self._fetcher_manager.retry_later(partition, rejected_fetch.error)
+        self._on_fatal_error(
+            partition,
+            out_of_range_error(
+                partition.tp, partition.reader.fetch_offset, log, served_by_leader=partition.served_by_leader
+            ),
+        )
 
 
 def _end_checks(rejected_fetches: Sequence[_RejectedFetch]) -> Iterator[_RejectedFetch]:

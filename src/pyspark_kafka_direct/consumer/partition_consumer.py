@@ -14,25 +14,19 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pyspark_kafka_direct.consumer.background import BackgroundTasks
-from pyspark_kafka_direct.consumer.fetch_response import (
+from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
+from pyspark_kafka_direct.consumer.offset_fetcher import OffsetFetcher
+from pyspark_kafka_direct.consumer.partition_reader import (
+    CheckGap,
     CheckLeaderLog,
     FetchContext,
     LogTruncated,
-    OffsetGap,
     RetryFetch,
-    UsePreferredReplica,
-    decide_after_empty_at_end,
-    decide_after_error,
-    is_empty_at_end,
 )
-from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
-from pyspark_kafka_direct.consumer.offset_fetcher import OffsetFetcher
 from pyspark_kafka_direct.consumer.partition_state import DecodeOptions, TopicPartitionState
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
-from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.records import COLUMNS
 
 if TYPE_CHECKING:
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher, InFlightFetch
+    from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.options.settings import FetchSettings
 
@@ -80,7 +74,7 @@ class PartitionConsumer:
     ) -> None:
         self._system = cluster.pool.system
         self._process_id = os.getpid()  # a child process does not use the consumer
-        self._read_committed = fetch.isolation_level == "read_committed"
+        self._read_committed = fetch.read_committed
         self._max_bytes = max_bytes
         # All decoders together retain about fetch.max.bytes.
         max_retained_bytes = max(fetch.fetch_max_bytes // max(len(starts), 1), 1 << 16)
@@ -157,7 +151,11 @@ class PartitionConsumer:
         """Read more partitions, from these offsets."""
         for tp, offset in starts.items():
             self._partitions[tp] = TopicPartitionState(
-                tp, _checked_offset(tp, offset), self._decode_options, (topic_ids or {}).get(tp)
+                tp,
+                _checked_offset(tp, offset),
+                self._decode_options,
+                read_committed=self._read_committed,
+                topic_id=(topic_ids or {}).get(tp),
             )
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -170,7 +168,7 @@ class PartitionConsumer:
         for tp in partitions:
             state = self._state_of(tp)
             state.paused = False
-            state.no_data_since = None  # nothing was fetched meanwhile
+            state.reader.forget_empty_responses()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Resume at another offset; after ``TopicRecreatedError`` it is an offset of the new topic."""
@@ -263,79 +261,50 @@ class PartitionConsumer:
             has_space = had_space and not fetched.records
             if sent.is_stale or not fetcher.has_partition(partition):
                 continue
-            if is_empty_at_end(sent.offset, fetched, read_committed=self._read_committed):
-                partition.on_fetch_success()
-                continue
             try:
-                if not fetched.error_code and partition.feed(fetched):
-                    partition.on_fetch_success()
+                if fetched.records and not fetched.error_code and partition.feed(fetched):
                     fetcher.move_to_end(partition)
                     self._ready.append(partition)
                 else:
-                    self._apply(fetcher, sent, fetched, had_space=had_space)
+                    context = FetchContext(
+                        str(fetcher.node),
+                        sent_at=sent.sent_at,
+                        received_at=fetcher.received_at,
+                        sent_last_epoch=sent.sent_last_epoch,
+                        had_space=had_space,
+                    )
+                    self._apply(fetcher, partition, context, fetched)
             except Exception as error:
                 self._on_fatal_error(partition, error)
 
     def _apply(
         self,
         fetcher: BrokerFetcher,
-        sent: InFlightFetch,
+        partition: TopicPartitionState,
+        context: FetchContext,
         fetched: FetchResponsePartition,
-        *,
-        had_space: bool,  # for a batch of this partition
     ) -> None:
         """Act on the response for one partition if it contains an error or no complete record batch."""
-        partition = sent.partition
-        context = FetchContext(
-            partition=partition.tp,
-            position=sent.offset,
-            broker=str(fetcher.node),
-            on_leader=True,
-            read_committed=self._read_committed,
-            sent_last_epoch=sent.sent_last_epoch,
-        )
-        code = fetched.error_code
-        match decide_after_error(context, code) if code else decide_after_empty_at_end(context, fetched):
+        match partition.reader.decide(context, fetched):
             case None:
                 partition.on_fetch_success()
             case RetryFetch(error, throttled=True):
-                # Without a backoff, because the broker delays its next response.
-                partition.transient_error = error
-                partition.no_data_since = None  # a throttled response is no evidence of a gap
+                partition.transient_error = error  # without a backoff, because the broker delays its next response
             case RetryFetch(error, refresh_metadata=True):
                 self._fetcher_manager.on_leader_moved(partition, error, fetched.current_leader)
             case RetryFetch(error):
                 self._fetcher_manager.retry_later(partition, error)
-            case UsePreferredReplica():  # not expected, because the requests have no rack
-                self._fetcher_manager.retry_later(
-                    partition, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching", **context.error_context)
-                )
             case CheckLeaderLog(error):
                 self._offset_fetcher.check_out_of_range(partition, error, end_may_be_stale=fetcher.end_may_be_stale)
-            case OffsetGap() as gap if had_space:
-                self._handle_gap(sent, gap)
-            case OffsetGap():
-                partition.on_fetch_success()  # other partitions' records filled the response
+            case CheckGap() as gap:
+                self._offset_fetcher.check_gap(partition, gap, lambda: self._skip_to(partition, gap.end))
             case LogTruncated(offset, epoch):
                 # Records before the offset that are of later epochs differ, too: an earlier log came back.
                 self._offset_fetcher.check_truncation(partition, partition.epochs.diverges_at(epoch, offset))
 
-    def _handle_gap(self, sent: InFlightFetch, gap: OffsetGap) -> None:
-        """Skip a gap once it is known that it has no records; until then, fetch again."""
-        partition = sent.partition
-        if partition.no_data_since is None:
-            partition.no_data_since = self._system.monotonic()
-        # Until the request, because the response may have waited for the caller's next ``poll``.
-        no_data_seconds = sent.sent_at - partition.no_data_since
-        if no_data_seconds < CONFIRMATION_SECONDS:
-            self._fetcher_manager.retry_later(partition, gap.error)
-            return
-
-        def on_confirmed() -> None:
-            partition.skip_to(gap.end)
-            self._position_moved = True
-
-        self._offset_fetcher.check_gap(partition, gap, no_data_seconds, on_confirmed)
+    def _skip_to(self, partition: TopicPartitionState, offset: int) -> None:
+        partition.skip_to(offset)
+        self._position_moved = True
 
 
 def _checked_offset(partition: TopicPartition, offset: int) -> int:

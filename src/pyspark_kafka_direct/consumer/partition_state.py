@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.consumer.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
+from pyspark_kafka_direct.consumer.leader_epochs import EpochHistory, EpochStart
+from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH, PartitionReader
 from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder, scan_leader_epoch
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -40,10 +40,19 @@ class TopicPartitionState:
     """The fetch state of one partition of a consumer."""
 
     def __init__(
-        self, tp: TopicPartition, offset: int, decode_options: DecodeOptions, topic_id: UUID | None = None
+        self,
+        tp: TopicPartition,
+        offset: int,
+        decode_options: DecodeOptions,
+        *,
+        read_committed: bool,
+        topic_id: UUID | None = None,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
+        self.position = offset  # after the last returned record
+        self.reader = PartitionReader(tp, offset, read_committed=read_committed, in_planned_range=False)
+        self.served_by_leader = False  # then a log that ends before the position was truncated
         self.paused = False
         self.leader_epoch = UNKNOWN_EPOCH
         self.needs_validation = False  # whether the next fetch sends ``last_fetched_epoch`` (KIP-320)
@@ -52,47 +61,32 @@ class TopicPartitionState:
         self.transient_error: KafkaDirectError | None = None
         self.failed_attempts = 0  # in a row
         self.next_fetch_at = 0.0
-        self.absence_check: AbsenceCheck | None = None  # while brokers lack the partition
         self.new_topic_id: UUID | None = None  # of the recreated topic, after ``TopicRecreatedError``
         self.epochs = EpochHistory()  # of the records that were read
         self.truncated_to: int | None = None  # of the last truncation that was raised, until the next seek
         self._decode_options = decode_options
-        self.reset_position(offset)  # sets the position, the decoder, and what the last fetches have shown
-        self._make_decoder()  # validates the options and does the slow imports before any records arrive
-
-    def reset_position(self, offset: int) -> None:
-        """Resume at another offset, without the fetched records."""
-        self.position = offset  # after the last returned record
-        self.fetch_offset = offset  # after the last fetched record
-        self.last_fetched_epoch = UNKNOWN_EPOCH  # of the last batch before ``fetch_offset``
-        self.served_by_leader = False  # then a log that ends before the position was truncated
-        self.out_of_range_responses = 0  # in a row, although the log contains the offset
-        self.stale_end_responses = 0  # in a row: a broker before Kafka 2.2 returned an end before the position
-        self.no_data_since: float | None = None  # when the leader first returned nothing below its high watermark
         self._decoder: RecordDecoder | None = None
         self._has_undecoded = False  # whether the decoder still has to return rows of the last response
         self._max_fed_bytes = 0
+        self._make_decoder()  # validates the options and does the slow imports before any records arrive
 
     def set_last_epoch(self, epoch: int) -> None:
         """Set the epoch of the last batch before the position, which another consumer has read."""
-        self.last_fetched_epoch = epoch
+        self.reader.last_fetched_epoch = epoch
         self.epochs.add(EpochStart(epoch, 0))  # where it began is unknown
 
     def seek(self, offset: int) -> None:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""
-        was_read = offset <= self.fetch_offset  # then the epoch of the records before it is known
-        self.reset_position(offset)
+        was_read = offset <= self.reader.fetch_offset  # then the epoch of the records before it is known
         # Records before an offset behind a truncation differ, for example those before the log start. They are not
         # compared again, because the leader would report the same truncation.
         is_behind_truncation = self.truncated_to is not None and self.truncated_to < offset
         self.truncated_to = None
         self.epochs.truncate(0 if is_behind_truncation or self.new_topic_id is not None else offset)
-        if was_read:
-            self.last_fetched_epoch = self.epochs.last
+        self._resume_at(offset, self.epochs.last if was_read else UNKNOWN_EPOCH)
         self.seek_count += 1
         # Checks, errors and the backoff concerned the old position.
         self.check_in_flight = False
-        self.absence_check = None
         self.needs_validation = False
         self.transient_error = None
         self.failed_attempts = 0
@@ -102,23 +96,22 @@ class TopicPartitionState:
 
     def skip_to(self, offset: int) -> None:
         """Resume at a later offset, because there are no records before it."""
-        self.reset_position(offset)
+        self._resume_at(offset, UNKNOWN_EPOCH)
         self.on_fetch_success()
 
     def discard_fetched(self) -> None:
         """Discard the records that were fetched but not returned; they are fetched again."""
-        last_returned_epoch = self.last_returned_epoch
-        served_by_leader, out_of_range_responses = self.served_by_leader, self.out_of_range_responses
-        self.reset_position(self.position)
+        # What is known about the log at the position remains.
+        self.reader.last_fetched_epoch = self.last_returned_epoch
+        self.reader.fetch_offset = self.position
         self.epochs.truncate(self.position)
-        # The position remains the same, and so does what is known about the log there.
-        self.last_fetched_epoch, self.served_by_leader = last_returned_epoch, served_by_leader
-        self.out_of_range_responses = out_of_range_responses
+        self._discard_decoder()
 
     @property
     def last_returned_epoch(self) -> int:
         """The leader epoch of the last batch before the position, if it is known."""
-        return self.last_fetched_epoch if self.fetch_offset == self.position else self.epochs.last_before(self.position)
+        is_last_fetched = self.reader.fetch_offset == self.position
+        return self.reader.last_fetched_epoch if is_last_fetched else self.epochs.last_before(self.position)
 
     @property
     def drained(self) -> bool:
@@ -132,14 +125,15 @@ class TopicPartitionState:
         decoder.feed(records, [AbortedTransaction(*entry) for entry in fetched.aborted])
         self._decoder, self._has_undecoded = decoder, True
         self._max_fed_bytes = max(self._max_fed_bytes, len(records))
-        if decoder.next_offset <= self.fetch_offset:  # no complete record batch
+        if decoder.next_offset <= self.reader.fetch_offset:  # no complete record batch
             self._finish_decoding()
             return False
-        self.last_fetched_epoch = scan_leader_epoch(records)
+        last_epoch = scan_leader_epoch(records)
         # Epochs only grow within a log: if that of the last batch is known, no other batch begins a new one.
-        if self.last_fetched_epoch != self.epochs.last:
-            self.epochs.add_batches(records, self.fetch_offset)
-        self.fetch_offset = decoder.next_offset
+        if last_epoch != self.epochs.last:
+            self.epochs.add_batches(records, self.reader.fetch_offset)
+        self.reader.resume_at(decoder.next_offset, last_epoch)
+        self.on_fetch_success()
         return True
 
     def read(self) -> pa.RecordBatch | None:
@@ -153,7 +147,7 @@ class TopicPartitionState:
                 self.position = rows.column("offset")[-1].as_py() + 1
                 return selected
         self._finish_decoding()
-        self.position = self.fetch_offset
+        self.position = self.reader.fetch_offset
         return None
 
     def on_fetch_success(self) -> None:
@@ -162,10 +156,16 @@ class TopicPartitionState:
         self.needs_validation = False
         self.transient_error = None
         self.failed_attempts = 0
-        self.absence_check = None
-        self.out_of_range_responses = 0
-        self.stale_end_responses = 0
-        self.no_data_since = None
+        self.reader.reset_evidence()
+
+    def _resume_at(self, offset: int, last_epoch: int) -> None:
+        self.position = offset
+        self.reader.resume_at(offset, last_epoch)
+        self.served_by_leader = False
+        self._discard_decoder()
+
+    def _discard_decoder(self) -> None:
+        self._decoder, self._has_undecoded, self._max_fed_bytes = None, False, 0
 
     def _finish_decoding(self) -> None:
         """Mark the fetched records as returned, and release the decoder if a large response has filled its memory."""
@@ -178,7 +178,7 @@ class TopicPartitionState:
         return RecordDecoder(
             topic=self.tp.topic,
             partition=self.tp.partition,
-            from_offset=self.fetch_offset,
+            from_offset=self.reader.fetch_offset,
             until_offset=MAX_OFFSET,
             columns=options.decoded_columns,
             check_crcs=options.check_crcs,

@@ -425,8 +425,8 @@ def out_of_range_error(
     log: LeaderLogState,
     *,
     served_by_leader: bool,  # whether a leader returned data before: then a log that ends earlier was truncated
-) -> DataLossError | None:
-    """Return the error of a read without an end whose position is not in the log; None if the log has the position."""
+) -> DataLossError:
+    """Return the error of a read without an end whose position is not in the log."""
     log_range = f"the log now contains [{log.start}, {log.end})"
     if position < log.start:
         return DataLossError(
@@ -434,8 +434,6 @@ def out_of_range_error(
             f"{log_range}. To continue, resume at the log start {log.start}.",
             **error_context(tp, position),
         )
-    if position <= log.end:
-        return None
     if served_by_leader:
         return truncated_at_unknown_offset_error(tp, position)
     return DataLossError(

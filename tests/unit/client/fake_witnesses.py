@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.planning.data_loss import AbsenceEvidence, Presence, TopicReport
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, AbsenceEvidence, Presence, TopicReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class FakeAbsenceCheck:
+    confirmation_seconds = CONFIRMATION_SECONDS
+
     def __init__(
         self,
         suspects: Mapping[TopicPartition, UUID | None],
