@@ -143,7 +143,7 @@ _ACTIONS: dict[str, Callable[[Spark, str, Topic], int]] = {SHOW: _show, LIMIT: _
 def _first_batch(clients: Clients, topic: Topic) -> float:
     from tests.settings import parse_client_params, task_settings
 
-    from pyspark_kafka_direct.consumer.range_reader import read_range
+    from pyspark_kafka_direct.consumer.fetcher import read_range
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import COLUMNS

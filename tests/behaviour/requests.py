@@ -16,6 +16,7 @@ from uuid import UUID
 from tests.behaviour import fake_broker
 from tests.behaviour.differences import DATA, Differences
 from tests.behaviour.fake_broker import TOPIC, FakeBroker
+from tests.partition_channel import PartitionChannel
 from tests.settings import TaskSettings, parse_client_params
 
 from pyspark_kafka_direct import __version__
@@ -24,7 +25,6 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -122,7 +122,7 @@ def _log_in(settings: TaskSettings) -> None:
 def _fetch(topic_id: UUID | None, **fields: Any) -> Callable[[TaskSettings], None]:
     def send(settings: TaskSettings) -> None:
         with contextlib.closing(_open(settings)) as connection:
-            channel = FetchChannel(connection, topic=TOPIC, topic_id=topic_id, partition=2, settings=settings.fetch)
+            channel = PartitionChannel(connection, topic=TOPIC, topic_id=topic_id, partition=2, settings=settings.fetch)
             channel.request(1234, **fields)
             channel.response(Deadline.after(_TIMEOUT_S))
 

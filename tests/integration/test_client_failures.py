@@ -16,6 +16,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, A
 from confluent_kafka.admin import ResourceType as AclResource
 from tests import kafka_python
 from tests.integration.waiting import suspend, wait_until
+from tests.partition_channel import PartitionChannel
 from tests.pooled_connections import pooled_connection
 from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
@@ -26,8 +27,7 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
-from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
@@ -238,7 +238,7 @@ def test_throttled_client_is_served(secured_kafka: EmbeddedKafka, topics_on: Top
         # The broker measures the rate over 4 to 8 s (its two windows). At this rate a response of 100,000 bytes is
         # within the quota after 6.3 s, two never are. One that required all 8 s could be throttled repeatedly.
         limit_rate(connection, client, 16_000)
-        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=FetchSettings())
+        channel = PartitionChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=FetchSettings())
         max_throttle_ms, served_after_throttling = 0, False
         deadline = Deadline.after(600)
         while max_throttle_ms <= settings.request_timeout_ms or not served_after_throttling:
@@ -294,7 +294,7 @@ def test_non_leader_returns_the_current_leader(three_brokers: EmbeddedKafka, top
     other = next(node for node in cluster.nodes.values() if node.id != partition.leader)
     with pooled_connection(POOL, settings, other.host, other.port, soon()) as connection:
         fetch = FetchSettings()
-        channel = FetchChannel(connection, topic=topic, topic_id=metadata.topic_id, partition=0, settings=fetch)
+        channel = PartitionChannel(connection, topic=topic, topic_id=metadata.topic_id, partition=0, settings=fetch)
         channel.request(0, partition.leader_epoch)
         fetched = channel.response(soon())
     assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -313,7 +313,7 @@ def test_consumer_in_a_rack_is_referred_to_its_replica(three_brokers: EmbeddedKa
 
     def fetch_from(host: str, port: int) -> tuple[int, int, bytes]:
         with pooled_connection(POOL, settings, host, port, soon()) as connection:
-            channel = FetchChannel(connection, topic=topic, topic_id=metadata.topic_id, partition=0, settings=fetch)
+            channel = PartitionChannel(connection, topic=topic, topic_id=metadata.topic_id, partition=0, settings=fetch)
             channel.request(0, partition.leader_epoch)
             fetched = channel.response(soon())
             return fetched.error_code, fetched.preferred_read_replica, bytes(fetched.records)

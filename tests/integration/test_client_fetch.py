@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.partition_channel import PartitionChannel
 from tests.settings import parse_client_params
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.consumer import fetch_channel
-from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.options.settings import FetchSettings
 
-    OpenChannel = Callable[..., FetchChannel]
+    OpenChannel = Callable[..., PartitionChannel]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def open_channel(settings: TaskSettings) -> Iterator[OpenChannel]:
 
     def open_it(
         topic: str, fetch: FetchSettings = settings.fetch, *, by_name: bool = False, **changes: object
-    ) -> FetchChannel:
+    ) -> PartitionChannel:
         cluster = ClusterClient(settings.connection)
         leader = cluster.leader(TopicPartition(topic, 0))
         connections.append(Connection.open(settings.connection, leader.host, leader.port, soon()))
@@ -53,7 +53,7 @@ def open_channel(settings: TaskSettings) -> Iterator[OpenChannel]:
             "topic_id": None if by_name else cluster.topics([topic])[topic].topic_id,
             "partition": 0,
         }
-        return FetchChannel(connections[-1], topic=topic, settings=fetch, **(values | changes))  # type: ignore[arg-type]
+        return PartitionChannel(connections[-1], topic=topic, settings=fetch, **(values | changes))  # type: ignore[arg-type]
 
     yield open_it
     for connection in connections:
@@ -72,7 +72,7 @@ def write(kafka: EmbeddedKafka, topic: str, values: list[bytes], **config: objec
 
 
 def fetch_once(
-    channel: FetchChannel, offset: int, epoch: int = -1, max_bytes: int | None = None
+    channel: PartitionChannel, offset: int, epoch: int = -1, max_bytes: int | None = None
 ) -> FetchResponsePartition:
     channel.request(offset, epoch, max_bytes)
     return channel.response(soon())
@@ -92,7 +92,7 @@ def batches(records: memoryview) -> list[tuple[int, int, int]]:
     return complete_batches
 
 
-def read_all(channel: FetchChannel, until: int, max_bytes: int | None = None) -> bytes:
+def read_all(channel: PartitionChannel, until: int, max_bytes: int | None = None) -> bytes:
     """Return every complete batch from offset 0 on, with the next request sent before a response is decoded."""
     position, received = 0, b""
     channel.request(0, -1, max_bytes)
@@ -118,7 +118,7 @@ def test_every_version_returns_the_same_records(
     read = {}
     for version in range(fetch_channel.OLDEST_VERSION, fetch_channel.NEWEST_VERSION + 1):
         channel = open_channel(topic, by_name=version < 13)
-        assert channel.connection.api_versions[fetch_channel.API_KEY][1] >= channel.version
+        assert channel.channel.connection.api_versions[fetch_channel.API_KEY][1] >= channel.version
         channel.version = version
         read[version] = read_all(channel, len(values), max_bytes=30_000)
     assert len(set(read.values())) == 1
@@ -157,7 +157,7 @@ def test_record_larger_than_the_limits_is_returned(
     large = uuid.uuid4().bytes * 600_000
     write(kafka, topic, [b"small", large, b"small"], **{"message.max.bytes": 20_000_000, "batch.num.messages": 1})
     small = replace(settings.fetch, fetch_max_bytes=1)
-    with closing(open_channel(topic, small).connection):
+    with closing(open_channel(topic, small).channel.connection):
         assert large in read_all(open_channel(topic, small), 3, max_bytes=1)
 
 
@@ -200,7 +200,7 @@ def test_errors_are_returned_as_codes(
     fetched = fetch_once(channel, offset, epoch)
     assert fetched.error_code == code
     assert len(fetched.records) == 0
-    assert channel.connection.idle
+    assert channel.channel.connection.idle
 
 
 def test_aborted_transactions_are_listed_for_read_committed_only(

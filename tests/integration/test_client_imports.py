@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 READ = """
 import pickle, sys
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 connection, fetch, task = pickle.loads(bytes.fromhex(sys.stdin.read()))
 end = ClusterClient(connection).offsets({task.offsets.topic_partition: LATEST})

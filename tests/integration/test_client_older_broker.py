@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.partition_channel import PartitionChannel
 from tests.pooled_connections import pooled_connection
 from tests.settings import parse_client_params
 
@@ -14,7 +15,6 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.consumer import fetch_channel
-from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def write(kafka: EmbeddedKafka, topic: str) -> None:
     assert producer.flush(300) == 0
 
 
-def check(settings: TaskSettings, topic: str) -> tuple[FetchChannel, TopicMetadata]:
+def check(settings: TaskSettings, topic: str) -> tuple[PartitionChannel, TopicMetadata]:
     """Read metadata, offsets and records written by ``write``."""
     cluster = ClusterClient(settings.connection)
     topics = cluster.topics([topic, "no-such-topic"])
@@ -50,7 +50,7 @@ def check(settings: TaskSettings, topic: str) -> tuple[FetchChannel, TopicMetada
     deadline = Deadline.after(30)
     with pooled_connection(POOL, settings.connection, leader.host, leader.port, deadline) as connection:
         topic_id = topics[topic].topic_id
-        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=1, settings=settings.fetch)
+        channel = PartitionChannel(connection, topic=topic, topic_id=topic_id, partition=1, settings=settings.fetch)
         channel.request(0, cluster.partition(partition).leader_epoch)
         fetched = channel.response(deadline)
         assert (fetched.error_code, fetched.high_watermark) == (0, 5)
@@ -65,7 +65,11 @@ def test_kafka_3_9(kafka39: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]
     settings = parse_client_params({"bootstrap.servers": kafka39.bootstrap_servers, "isolation.level": level})
     channel, _ = check(settings, topic)
     # The broker's maximum applies: 4.3 supports Fetch up to 18, 3.9 does not.
-    assert channel.version == channel.connection.api_versions[fetch_channel.API_KEY][1] < fetch_channel.NEWEST_VERSION
+    assert (
+        channel.version
+        == channel.channel.connection.api_versions[fetch_channel.API_KEY][1]
+        < fetch_channel.NEWEST_VERSION
+    )
 
 
 @pytest.fixture(scope="module")

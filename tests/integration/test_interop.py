@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from tests.integration.producers import CODECS, FAMILIES, Producers, Record, Writer, Written, can_write
 from tests.integration.topics import wait_until_stable
+from tests.partition_channel import PartitionChannel
 from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct import records
@@ -19,8 +20,7 @@ from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
-from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 
@@ -128,7 +128,7 @@ class InteropCluster:
         with closing(Connection.open(cluster.settings, node.host, node.port, Deadline.after(30))) as connection:
             topic_id = cluster.topics([topic])[topic].topic_id
             fetch = self.settings.fetch
-            channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=fetch)
+            channel = PartitionChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=fetch)
             while position < end:
                 channel.request(position, -1, None)
                 batches = channel.response(Deadline.after(30)).records

@@ -24,8 +24,8 @@ from tests.settings import parse_client_params, task_settings
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_counter import count_range
-from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 

@@ -14,7 +14,7 @@ _bug: Final = BugsOf("range_reads")
 
 
 def _rows_before_the_start() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer import range_reader
+    from pyspark_kafka_direct.consumer import fetcher
 
     def create(original: Any) -> Any:
         def RecordDecoder(**values: Any) -> Any:
@@ -22,11 +22,11 @@ def _rows_before_the_start() -> Sequence[Patch]:
 
         return RecordDecoder
 
-    return [Patch(range_reader, "RecordDecoder", create)]
+    return [Patch(fetcher, "RecordDecoder", create)]
 
 
 def _rows_after_the_end() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer import range_reader
+    from pyspark_kafka_direct.consumer import fetcher
 
     def create(original: Any) -> Any:
         def RecordDecoder(**values: Any) -> Any:
@@ -34,11 +34,11 @@ def _rows_after_the_end() -> Sequence[Patch]:
 
         return RecordDecoder
 
-    return [Patch(range_reader, "RecordDecoder", create)]
+    return [Patch(fetcher, "RecordDecoder", create)]
 
 
 def _aborted_records() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.range_reader import _DecodingHandler
+    from pyspark_kafka_direct.consumer.fetcher import _DecodingHandler
 
     def feed(original: Any) -> Any:
         return lambda self, records, aborted: original(self, records, [])
@@ -47,7 +47,7 @@ def _aborted_records() -> Sequence[Patch]:
 
 
 def _first_aborted_transaction_only() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.range_reader import _DecodingHandler
+    from pyspark_kafka_direct.consumer.fetcher import _DecodingHandler
 
     def feed(original: Any) -> Any:
         return lambda self, records, aborted: original(self, records, list(aborted)[:1])
@@ -124,7 +124,7 @@ def _no_epoch_floor() -> Sequence[Patch]:
 
 
 def _leader_is_not_checked() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+    from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
 
     return [
         Patch(ReadReplica, "check_leader", lambda _: lambda *_: None),
@@ -148,7 +148,10 @@ def _epoch_is_not_sent() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 
     def request(original: Any) -> Any:
-        return lambda self, offset, leader_epoch=-1, *args, **options: original(self, offset, -1, *args, **options)
+        def request(self: Any, partitions: Any, *args: Any, **options: Any) -> None:
+            original(self, [each._replace(leader_epoch=-1) for each in partitions], *args, **options)
+
+        return request
 
     return [Patch(FetchChannel, "request", request)]
 
@@ -157,13 +160,16 @@ def _truncation_is_ignored() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 
     def request(original: Any) -> Any:
-        return lambda *args, last_fetched_epoch=-1, **options: original(*args, **options)
+        def request(self: Any, partitions: Any, *args: Any, **options: Any) -> None:
+            original(self, [each._replace(last_fetched_epoch=-1) for each in partitions], *args, **options)
+
+        return request
 
     return [Patch(FetchChannel, "request", request)]
 
 
 def _topic_id_is_ignored() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+    from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
 
     def init(original: Any) -> Any:
         def without_id(self: Any, settings: Any, fetch: Any, tp: Any, topic_id: Any, **options: Any) -> None:
@@ -200,9 +206,10 @@ def _prefetch_skips_an_offset() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 
     def request(original: Any) -> Any:
-        def request(self: Any, offset: int, *args: Any, **options: Any) -> None:
+        def request(self: Any, partitions: Any, *args: Any, **options: Any) -> None:
             first, self.__dict__["was_used"] = "was_used" not in self.__dict__, True
-            original(self, offset if first else offset + 1, *args, **options)
+            later = [each._replace(offset=each.offset + 1) for each in partitions]
+            original(self, partitions if first else later, *args, **options)
 
         return request
 
@@ -219,7 +226,7 @@ def _gap_skips_one_more() -> Sequence[Patch]:
 
 
 def _metadata_is_not_refreshed() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+    from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
 
     def refresh(original: Any) -> Any:
         def _refresh_metadata(self: Any, deadline: Any) -> Any:

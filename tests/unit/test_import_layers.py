@@ -201,7 +201,7 @@ def test_a_forbidden_import_is_found(package_name: str, line: str) -> None:
         ("planning", f"from {PACKAGE}.options.security_settings import Secret"),
         ("client", f"from {PACKAGE}.options.security_settings import Secret"),
         ("consumer", f"from {PACKAGE}.client import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
-        ("datasource", f"from {PACKAGE}.consumer import range_reader\nimport pyspark"),
+        ("datasource", f"from {PACKAGE}.consumer import fetcher\nimport pyspark"),
         ("payloads", f"from {PACKAGE}.payloads.registry import registry_client\nimport pyarrow"),
         ("payloads.spark", f"from {PACKAGE}.payloads.avro import schema\nimport pyspark"),
         ("spark", f"from {PACKAGE}.options.read_options import ReadOptions"),

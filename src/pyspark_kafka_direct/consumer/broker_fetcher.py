@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline
-from pyspark_kafka_direct.consumer.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
-from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
-from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH, FetchChannel, FetchRequestPartition
 from pyspark_kafka_direct.errors import BrokerTimeoutError
-from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,14 +62,15 @@ class BrokerFetcher:
         self.next_fetch_at = 0.0  # later than now after empty responses in a row
         self._cluster = cluster
         self._system = cluster.pool.system
-        self._fetch = fetch
+        # The broker must wait for at least one byte, or fetches would busy-loop.
+        self._fetch = replace(fetch, fetch_min_bytes=max(fetch.fetch_min_bytes, 1))
         self._request_timeout = cluster.settings.request_timeout_ms / 1000
         self._throttled_until = 0.0  # the quota delays the response until then, so its deadline is extended
         self._empty_responses = 0  # in a row, without a wait at the broker
         self._sent_at = 0.0
         self._last_activity = 0.0  # when bytes were last sent or received
         self.received_at = 0.0  # when the last response was complete
-        self._channel: MultiPartitionFetchChannel | None = None
+        self._channel: FetchChannel | None = None
         self._in_flight: list[InFlightFetch] = []
 
     @property
@@ -101,7 +99,7 @@ class BrokerFetcher:
 
     def attach(self, connection: Connection) -> None:
         """Use this connection; raises UnsupportedBrokerError if the broker has no common Fetch version."""
-        self._channel = MultiPartitionFetchChannel(connection, self._fetch)
+        self._channel = FetchChannel(connection, self._fetch)
 
     def send_fetches(self, partitions: Sequence[TopicPartitionState]) -> None:
         """Send one fetch request for these partitions."""
@@ -128,8 +126,8 @@ class BrokerFetcher:
 
     @property
     def end_may_be_stale(self) -> bool:
-        """Whether the broker is older than Kafka 2.2: its log end may be too low right after an election (KIP-207)."""
-        return newest_version(self.connection.api_versions, LIST_OFFSETS.key) < RELIABLE_END_VERSION
+        assert self._channel is not None
+        return self._channel.end_may_be_stale
 
     def read_available(self) -> bool:
         """Read the available bytes of the response without blocking; return whether it is complete."""

@@ -8,25 +8,35 @@ save half of that, but adds state that can be lost.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.client.api_versions import negotiate_version
+from pyspark_kafka_direct.client.api_versions import negotiate_version, newest_version
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import MAX_FRAME_SIZE
-from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ISOLATION_LEVEL_IDS
-from pyspark_kafka_direct.protocol.messages import FETCH, decode, encode_body
+from pyspark_kafka_direct.planning.data_loss import LeaderLogState, topic_error
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+from pyspark_kafka_direct.protocol.messages import FETCH, LIST_OFFSETS, decode, encode_body
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
     from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.options.settings import FetchSettings
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
 
 OLDEST_VERSION, NEWEST_VERSION = FETCH.versions
+UNKNOWN_EPOCH: Final = -1
+
 FIRST_FLEXIBLE_VERSION = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
@@ -39,8 +49,10 @@ class FetchRequestPartition(NamedTuple):
     partition: int
     offset: int
     max_bytes: int  # the first batch of the first partition with records is returned even if larger (KIP-74)
-    leader_epoch: int = -1  # brokers with another epoch reject the request (KIP-320); -1 disables the check
-    last_fetched_epoch: int = -1  # of the last batch read: lets the broker detect truncation (KIP-595); -1 disables it
+    leader_epoch: int = UNKNOWN_EPOCH  # brokers with another epoch reject the request (KIP-320); -1 disables the check
+    last_fetched_epoch: int = (
+        UNKNOWN_EPOCH  # of the last batch read: lets the broker detect truncation (KIP-595); -1 disables it
+    )
 
 
 class EpochEndOffset(NamedTuple):
@@ -99,154 +111,225 @@ class FetchResponseData(NamedTuple):
 
 API_KEY = 1
 
+# Since this version of ListOffsets (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
+_RELIABLE_END_VERSION = 5
+
 # Leaves space for the parts of a response that are not records.
 _MAX_RESPONSE_BYTES = MAX_FRAME_SIZE - (1 << 20)
 
 
 class FetchChannel:
-    """Fetches one partition over one connection, one request at a time."""
+    """Fetches partitions over one connection, one request at a time."""
 
     # To keep client and broker busy, request the next records before decoding the records of a response.
 
     def __init__(
         self,
         connection: Connection,  # not used by others
-        *,
-        topic: str,
-        topic_id: UUID | None,  # None if the cluster has no topic ids; limits the request version to 12
-        partition: int,
         settings: FetchSettings,
-        follow_rack: bool = True,  # whether the broker may refer to the replica of this client's rack (KIP-392)
-    ) -> None:
-        self.connection = connection
-        self.version = _negotiate_fetch_version(connection, topic_ids=topic_id is not None)
-        self._topic = topic
-        self._topic_id = topic_id
-        self._partition = partition
-        self._settings = _within_frame(settings)
-        self._rack = settings.client_rack if follow_rack else ""
-        self._requested_partition = FetchRequestPartition(  # of the last request
-            topic, topic_id, partition, offset=0, max_bytes=0
-        )
-        connection.reserve_buffer(settings.max_partition_fetch_bytes)
-
-    def request(
-        self,
-        offset: int,
-        leader_epoch: int = -1,  # brokers with another epoch reject the request (KIP-320); -1 disables the check
-        max_bytes: int | None = None,  # None: max.partition.fetch.bytes; one batch is returned even if larger (KIP-74)
         *,
-        last_fetched_epoch: int = -1,  # of the last batch read: lets the broker detect log truncation (KIP-595)
-        max_wait_ms: int | None = None,  # limited to fetch.max.wait.ms
-        deadline: Deadline | None = None,  # for sending; None: after request.timeout.ms
+        follow_rack: bool = False,  # whether the broker may refer to the replica of this client's rack (KIP-392)
     ) -> None:
-        """Request records from ``offset`` on, without waiting for them."""
-        settings = self._settings
-        byte_limit = min(settings.max_partition_fetch_bytes if max_bytes is None else max_bytes, _MAX_RESPONSE_BYTES)
-        wait_ms = _longest_wait_ms(self.connection, settings)
-        if max_wait_ms is not None:
-            wait_ms = min(max_wait_ms, wait_ms)
-        self._requested_partition = FetchRequestPartition(
-            topic=self._topic,
-            topic_id=self._topic_id,
-            partition=self._partition,
-            offset=offset,
-            max_bytes=byte_limit,
-            leader_epoch=leader_epoch,
-            last_fetched_epoch=last_fetched_epoch,
-        )
-        _send(
-            self.connection,
-            self.version,
-            (self._requested_partition,),
-            settings=settings,
-            max_wait_ms=wait_ms,
-            deadline=deadline,
-            rack=self._rack,
-        )
-
-    def response(self, deadline: Deadline) -> FetchResponsePartition:
-        response = _receive(self.connection, self.version, (self._requested_partition,), deadline)
-        return response.partition(TopicPartition(self._topic, self._partition))
-
-
-class MultiPartitionFetchChannel:
-    """Fetches many partitions over one connection, one request at a time."""
-
-    def __init__(self, connection: Connection, settings: FetchSettings) -> None:
         self.connection = connection
-        # The broker must wait for at least one byte, or fetches would busy-loop.
-        self._settings = replace(_within_frame(settings), fetch_min_bytes=max(settings.fetch_min_bytes, 1))
+        # With these settings, no response is larger than a frame may be.
+        self._settings = replace(settings, fetch_max_bytes=min(max(settings.fetch_max_bytes, 0), _MAX_RESPONSE_BYTES))
+        self._rack = settings.client_rack if follow_rack else ""
         # By whether all partitions of a request have topic ids.
-        self._versions = {
-            topic_ids: _negotiate_fetch_version(connection, topic_ids=topic_ids) for topic_ids in (False, True)
-        }
+        self.versions = {topic_ids: _negotiate_version(connection, topic_ids=topic_ids) for topic_ids in (False, True)}
         self._version = 0  # of the last request, as the partitions
         self._requested_partitions: Sequence[FetchRequestPartition] = ()
         connection.reserve_buffer(settings.max_partition_fetch_bytes)
 
-    def request(self, partitions: Sequence[FetchRequestPartition], deadline: Deadline) -> None:
-        """Request records of distinct partitions, without waiting; brokers fill responses in their order."""
-        settings = self._settings
-        self._version = self._versions[all(partition.topic_id is not None for partition in partitions)]
+    @property
+    def end_may_be_stale(self) -> bool:
+        """Whether the broker is older than Kafka 2.2: its log end may be too low right after an election (KIP-207)."""
+        return newest_version(self.connection.api_versions, LIST_OFFSETS.key) < _RELIABLE_END_VERSION
+
+    def request(
+        self,
+        partitions: Sequence[FetchRequestPartition],  # distinct; brokers fill responses in their order
+        deadline: Deadline,  # for sending
+        *,
+        max_wait_ms: int | None = None,  # limited to fetch.max.wait.ms
+    ) -> None:
+        """Request records, without waiting for them."""
+        self._version = self.versions[all(partition.topic_id is not None for partition in partitions)]
         self._requested_partitions = partitions
-        wait_ms = _longest_wait_ms(self.connection, settings)
-        _send(self.connection, self._version, partitions, settings=settings, max_wait_ms=wait_ms, deadline=deadline)
+        # The broker must respond before request.timeout.ms.
+        wait_ms = min(self._settings.fetch_max_wait_ms, self.connection.settings.request_timeout_ms // 2)
+        if max_wait_ms is not None:
+            wait_ms = min(max_wait_ms, wait_ms)
+        body = encode_fetch_request(self._version, partitions, self._settings, wait_ms, self._rack)
+        is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
+        self.connection.send(API_KEY, self._version, "Fetch", body, flexible=is_flexible, deadline=deadline)
 
     def response(self, deadline: Deadline) -> FetchResponseData:
-        return _receive(self.connection, self._version, self._requested_partitions, deadline)
+        body, partitions = self.connection.receive(deadline), self._requested_partitions
+        try:
+            response = parse_fetch_response(body, self._version, partitions)
+        except MalformedError as error:
+            self.connection.close()
+            partition = partitions[0] if len(partitions) == 1 else None
+            raise ProtocolError(
+                f"The response to Fetch version {self._version} is malformed: {error}.",
+                topic=None if partition is None else partition.topic,
+                partition=None if partition is None else partition.partition,
+                broker=self.connection.broker,
+            ) from None
+        self.connection.throttle(response.throttle_ms)
+        return response
 
 
-def _negotiate_fetch_version(connection: Connection, *, topic_ids: bool) -> int:
-    newest_version = NEWEST_VERSION if topic_ids else FIRST_VERSION_WITH_TOPIC_IDS - 1
-    return negotiate_version(
-        API_KEY, "Fetch", (OLDEST_VERSION, newest_version), connection.api_versions, connection.broker
-    )
+class ReadReplica:
+    """The broker that one task fetches from, and the connection to it, with at most one fetch in flight."""
 
+    def __init__(
+        self,
+        connection_settings: ConnectionSettings,
+        fetch_settings: FetchSettings,
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        *,
+        planned_leader: PartitionLeader | None = None,
+        pool: ConnectionPool = POOL,
+    ) -> None:
+        self.on_leader = True  # only the leader decides on data loss
+        self.broker: str | None = None  # ``host:port`` of the last fetch
+        self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
+        self._leader_epoch = UNKNOWN_EPOCH
+        self.connection_settings = connection_settings
+        self.fetch_settings = fetch_settings
+        self._cluster = ClusterClient(connection_settings, retries=0, pool=pool)  # the caller retries
+        self._partition = partition
+        self._topic_id = topic_id
+        # Possibly outdated: then the broker rejects the fetch because of its leader epoch or topic id.
+        self._planned_leader = planned_leader
+        if planned_leader is not None:
+            self._cluster.raise_epoch_floor(partition, topic_id, planned_leader.epoch)
+        self._channel: FetchChannel | None = None  # None: `send_fetch` connects
+        self._in_flight_offset: int | None = None
+        self._preferred_replica: int | None = None  # broker id, after the leader has chosen a replica (KIP-392)
+        self._leader_only = not fetch_settings.client_rack  # then the leader chooses no other replica
 
-def _within_frame(settings: FetchSettings) -> FetchSettings:
-    """Return settings with which no response is larger than a frame may be."""
-    return replace(settings, fetch_max_bytes=min(max(settings.fetch_max_bytes, 0), _MAX_RESPONSE_BYTES))
+    def send_fetch(
+        self, offset: int, max_bytes: int, deadline: Deadline, *, last_fetched_epoch: int = UNKNOWN_EPOCH
+    ) -> None:
+        """Send the fetch request for ``offset``, unless that request is already in flight."""
+        if self._in_flight_offset == offset:
+            return
+        if self._in_flight_offset is not None:  # another fetch, whose response would arrive first
+            self.release()
+        channel = self._channel or self._open_channel(deadline)
+        # A leader may wait for records for half of the remaining time, so that it responds before the deadline. A
+        # follower learns the high watermark up to half a second late; it responds at once, and the leader is used.
+        max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
+        requested = FetchRequestPartition(
+            self._partition.topic,
+            self._topic_id,
+            self._partition.partition,
+            offset,
+            max_bytes,
+            self._leader_epoch,
+            last_fetched_epoch,  # KIP-320: the broker checks that its log has that batch
+        )
+        channel.request([requested], deadline, max_wait_ms=max_wait_ms)
+        self._in_flight_offset = offset
 
+    def receive_fetch(self, deadline: Deadline) -> FetchResponsePartition:
+        """Return the response to the fetch in flight; its records are valid until the next call."""
+        assert self._channel is not None
+        response = self._channel.response(deadline)
+        self._in_flight_offset = None
+        return response.partition(self._partition)
 
-def _longest_wait_ms(connection: Connection, settings: FetchSettings) -> int:
-    """Return how long a broker may wait for records: it must respond before ``request.timeout.ms``."""
-    return min(settings.fetch_max_wait_ms, connection.settings.request_timeout_ms // 2)
+    def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
+        """Return the offsets of the leader's log, after requests to other brokers for a later leader.
 
+        Raises:
+            TopicNotFoundError: The topic was deleted or recreated.
+        """
+        self.release()
+        start, end = self._cluster.log_bounds([self._partition], deadline)[self._partition]
+        self._refresh_metadata(deadline)  # afterwards: ListOffsets has no topic id, and the topic may be another one
+        return LeaderLogState(start, end, self._topic_id)
 
-def _send(
-    connection: Connection,
-    version: int,
-    requested_partitions: Sequence[FetchRequestPartition],
-    *,
-    settings: FetchSettings,
-    max_wait_ms: int,
-    deadline: Deadline | None,
-    rack: str = "",
-) -> None:
-    if deadline is None:
-        deadline = Deadline.after(connection.settings.request_timeout_ms / 1000, system=connection.system)
-    body = encode_fetch_request(version, requested_partitions, settings, max_wait_ms, rack)
-    connection.send(API_KEY, version, "Fetch", body, flexible=version >= FIRST_FLEXIBLE_VERSION, deadline=deadline)
+    def note_later_epoch(self, epoch: int, deadline: Deadline) -> None:
+        """Release the connection; if a response has a later epoch (KIP-951), no longer accept earlier leaders."""
+        self.release()
+        if epoch > self._leader_epoch:
+            self._cluster.note_later_epochs({self._partition: epoch}, deadline)
 
+    def check_leader(self, deadline: Deadline) -> None:
+        """Raise a transient error if a broker reports a later leader than the one that was fetched from."""
+        self._cluster.check_leader(
+            self._partition, self._topic_id, self._leader_epoch, broker=self.broker, deadline=deadline
+        )
 
-def _receive(
-    connection: Connection, version: int, requested_partitions: Sequence[FetchRequestPartition], deadline: Deadline
-) -> FetchResponseData:
-    body = connection.receive(deadline)
-    try:
-        response = parse_fetch_response(body, version, requested_partitions)
-    except MalformedError as error:
-        connection.close()
-        partition = requested_partitions[0] if len(requested_partitions) == 1 else None
-        raise ProtocolError(
-            f"The response to Fetch version {version} is malformed: {error}.",
-            topic=None if partition is None else partition.topic,
-            partition=None if partition is None else partition.partition,
-            broker=connection.broker,
-        ) from None
-    connection.throttle(response.throttle_ms)
-    return response
+    def local_log_start(self, deadline: Deadline) -> int | None:
+        """Return the first offset on the leader's own disk; earlier ones are in tiered storage, which is slow."""
+        return self._cluster.local_log_start(self._partition, deadline=deadline)
+
+    def absence_check(self) -> AbsenceCheck:
+        """Return a check whether the partition, with the planned topic id, is missing."""
+        return self._cluster.absence_check({self._partition: self._topic_id})
+
+    def switch_to_replica(self, broker_id: int) -> None:
+        self.release()
+        self._preferred_replica = broker_id
+
+    def switch_to_leader(self) -> None:
+        """Fetch the rest of the range from the leader, because a follower did not return its records."""
+        self.release()
+        self._preferred_replica = None
+        self._leader_only = True
+
+    def release(self) -> None:
+        """Release the connection and the fetch in flight; the next ``send_fetch`` refreshes metadata."""
+        channel, self._channel, self._in_flight_offset = self._channel, None, None
+        if channel is not None:
+            self._cluster.release(channel.connection)  # closes it if a response is still outstanding
+
+    def _open_channel(self, deadline: Deadline) -> FetchChannel:
+        planned_leader, self._planned_leader = self._planned_leader, None  # used once: metadata is newer from then on
+        if planned_leader is None:
+            leader = self._refresh_metadata(deadline)
+        else:
+            leader, self._leader_epoch = planned_leader
+        node = leader
+        if self._preferred_replica is not None:
+            node = self._cluster.nodes.get(self._preferred_replica, leader)
+            self._leader_only = node.id == leader.id  # if the follower does not exist, ignore later preferences
+        self.on_leader = node.id == leader.id
+        self.broker = str(node)
+        connection = self._cluster.connect(node, deadline)
+        try:
+            self._channel = FetchChannel(connection, self.fetch_settings, follow_rack=not self._leader_only)
+        except BaseException:
+            self._cluster.release(connection)
+            raise
+        self.end_may_be_stale = self._channel.end_may_be_stale
+        has_topic_ids = self._channel.versions[self._topic_id is not None] >= FIRST_VERSION_WITH_TOPIC_IDS
+        if planned_leader is not None and not has_topic_ids:
+            # This Fetch version has no topic id to compare, but metadata has. Metadata may also name a later leader.
+            self.release()
+            return self._open_channel(deadline)
+        return self._channel
+
+    def _refresh_metadata(self, deadline: Deadline) -> Node:
+        """Return the leader; raise TopicNotFoundError if the partition is missing or was recreated since planning."""
+        topic, partition = self._partition
+        metadata = self._cluster.topics([topic], deadline=deadline).get(topic)
+        missing = topic_error(self._partition, self._topic_id, topic_report(metadata))
+        if missing is not None:
+            raise missing
+        leader = self._cluster.leaders([self._partition], deadline)[self._partition]
+        if leader is None:
+            error = error_for(ErrorCode.LEADER_NOT_AVAILABLE, "finding its leader", topic=topic, partition=partition)
+            # Longer while all leaders in metadata have lower epochs than before: the cluster may have lost its epochs.
+            error.confirmation_seconds = self._cluster.confirmation_seconds(error)
+            raise error
+        self._leader_epoch = leader.epoch
+        return leader.node
 
 
 def encode_fetch_request(
@@ -310,6 +393,11 @@ def parse_fetch_response(
     if len(partition_responses) < len(requested_partitions) and (partition_responses or response.throttle_time_ms <= 0):
         raise MalformedError(f"it lacks the partition {min(requested_partitions - partition_responses.keys())}")
     return FetchResponseData(0, response.throttle_time_ms, partition_responses)
+
+
+def _negotiate_version(connection: Connection, *, topic_ids: bool) -> int:
+    newest = NEWEST_VERSION if topic_ids else FIRST_VERSION_WITH_TOPIC_IDS - 1
+    return negotiate_version(API_KEY, "Fetch", (OLDEST_VERSION, newest), connection.api_versions, connection.broker)
 
 
 def _to_response_partition(response: Any, throttle_ms: int) -> FetchResponsePartition:

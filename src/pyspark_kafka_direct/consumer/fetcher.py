@@ -9,18 +9,15 @@ is damaged.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafka_direct.client.api_versions import newest_version
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.consumer.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH, ReadReplica
 from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
 from pyspark_kafka_direct.consumer.partition_reader import (
-    UNKNOWN_EPOCH,
     CheckGap,
     CheckLeaderLog,
     FetchContext,
@@ -29,6 +26,7 @@ from pyspark_kafka_direct.consumer.partition_reader import (
     RetryFetch,
     UsePreferredReplica,
 )
+from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
@@ -40,27 +38,21 @@ from pyspark_kafka_direct.planning.data_loss import (
     evaluate_gap,
     evaluate_loss,
     evaluate_truncation,
-    topic_error,
 )
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause, unproven_gap_error
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
-from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
-from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
+from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder, scan_leader_epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
+    import pyarrow as pa
+
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.consumer.partition_reader import FetchAction
-    from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+    from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.planning.data_loss import LossDecision
 
@@ -70,8 +62,47 @@ _log = logging.getLogger("pyspark_kafka_direct.consumer")
 # Spark passes none of them on before the Arrow batch is complete.
 _FIRST_FETCH_BYTES = 256 << 10
 
-# Since this version of ListOffsets (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
-RELIABLE_END_VERSION = 5
+
+def read_range(
+    connection: ConnectionSettings,
+    fetch: FetchSettings,
+    task: RangeTask,
+    columns: tuple[str, ...],  # some of ``records.COLUMNS``, in the wanted order
+    counts: ReadCounts | None = None,
+    *,
+    max_rows: int = 32_768,  # of an Arrow batch
+    max_bytes: int = 4 << 20,  # of keys, values and headers in an Arrow batch
+    pool: ConnectionPool = POOL,
+) -> Iterator[pa.RecordBatch]:
+    """Yield non-empty Arrow batches with exactly the records of the range, in offset order."""
+    counts = counts if counts is not None else ReadCounts()
+    offsets = task.offsets
+    replica = ReadReplica(
+        connection, fetch, offsets.topic_partition, task.topic_id, planned_leader=task.leader, pool=pool
+    )
+    new_decoder = functools.partial(
+        RecordDecoder,
+        topic=offsets.topic,
+        partition=offsets.partition,
+        until_offset=offsets.until_offset,
+        columns=columns,
+        check_crcs=fetch.check_crcs,
+        max_rows=max_rows,
+        max_bytes=max_bytes,
+        max_batch_bytes=fetch.max_record_batch_bytes,
+    )
+    handler = _DecodingHandler(new_decoder, offsets.from_offset, counts)
+    started = pool.system.monotonic()
+    try:
+        for _ in Fetcher(task, replica, handler, counts, system=pool.system).run():
+            while (batch := handler.read()) is not None:
+                if batch.num_rows:
+                    yield batch
+    finally:
+        replica.release()
+        handler.count_decoded()
+        counts.total_seconds = pool.system.monotonic() - started
+        _log.info("%s [%d, %d): %s", offsets.topic_partition, offsets.from_offset, offsets.until_offset, counts)
 
 
 class RecordHandler(Protocol):
@@ -314,155 +345,30 @@ class Fetcher:
         self._retry.back_off()
 
 
-class ReadReplica:
-    """The broker that one task fetches from, and the connection to it, with at most one fetch in flight."""
+class _DecodingHandler:
+    """Decodes the fetched record batches; a new decoder is created wherever offsets are skipped."""
 
-    def __init__(
-        self,
-        connection_settings: ConnectionSettings,
-        fetch_settings: FetchSettings,
-        partition: TopicPartition,
-        topic_id: UUID | None,
-        *,
-        planned_leader: PartitionLeader | None = None,
-        pool: ConnectionPool = POOL,
-    ) -> None:
-        self.on_leader = True  # only the leader decides on data loss
-        self.broker: str | None = None  # ``host:port`` of the last fetch
-        self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
-        self._leader_epoch = UNKNOWN_EPOCH
-        self.connection_settings = connection_settings
-        self.fetch_settings = fetch_settings
-        self._cluster = ClusterClient(connection_settings, retries=0, pool=pool)  # the caller retries
-        self._partition = partition
-        self._topic_id = topic_id
-        # Possibly outdated: then the broker rejects the fetch because of its leader epoch or topic id.
-        self._planned_leader = planned_leader
-        if planned_leader is not None:
-            self._cluster.raise_epoch_floor(partition, topic_id, planned_leader.epoch)
-        self._channel: FetchChannel | None = None  # None: `send_fetch` connects
-        self._in_flight_offset: int | None = None
-        self._preferred_replica: int | None = None  # broker id, after the leader has chosen a replica (KIP-392)
-        self._leader_only = not fetch_settings.client_rack  # then the leader chooses no other replica
+    def __init__(self, new_decoder: Callable[..., RecordDecoder], from_offset: int, counts: ReadCounts) -> None:
+        self._new_decoder = new_decoder
+        self._counts = counts
+        self._decoder = new_decoder(from_offset=from_offset)
 
-    def send_fetch(self, offset: int, max_bytes: int, deadline: Deadline, *, last_fetched_epoch: int = -1) -> None:
-        """Send the fetch request for ``offset``, unless that request is already in flight."""
-        if self._in_flight_offset == offset:
-            return
-        if self._in_flight_offset is not None:  # another fetch, whose response would arrive first
-            self.release()
-        channel = self._channel or self._open_channel(deadline)
-        # A leader may wait for records for half of the remaining time, so that it responds before the deadline. A
-        # follower learns the high watermark up to half a second late; it responds at once, and the leader is used.
-        max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
-        channel.request(
-            offset,
-            self._leader_epoch,
-            max_bytes,
-            last_fetched_epoch=last_fetched_epoch,  # KIP-320: the broker checks that its log has that batch
-            max_wait_ms=max_wait_ms,
-            deadline=deadline,
-        )
-        self._in_flight_offset = offset
+    @property
+    def next_offset(self) -> int:
+        return self._decoder.next_offset
 
-    def receive_fetch(self, deadline: Deadline) -> FetchResponsePartition:
-        """Return the response to the fetch in flight; its records are valid until the next call."""
-        assert self._channel is not None
-        fetched = self._channel.response(deadline)
-        self._in_flight_offset = None
-        return fetched
+    def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction]) -> None:
+        self._decoder.feed(records, aborted)
 
-    def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
-        """Return the offsets of the leader's log, after requests to other brokers for a later leader.
+    def skip_to(self, offset: int) -> None:
+        # A new decoder starts exactly at the offset. The batch there may begin with earlier records: DeleteRecords
+        # moves the log start, but does not change batches.
+        self.count_decoded()
+        self._decoder = self._new_decoder(from_offset=offset)
 
-        Raises:
-            TopicNotFoundError: The topic was deleted or recreated.
-        """
-        self.release()
-        start, end = self._cluster.log_bounds([self._partition], deadline)[self._partition]
-        self._refresh_metadata(deadline)  # afterwards: ListOffsets has no topic id, and the topic may be another one
-        return LeaderLogState(start, end, self._topic_id)
+    def read(self) -> pa.RecordBatch | None:
+        return self._decoder.read()
 
-    def note_later_epoch(self, epoch: int, deadline: Deadline) -> None:
-        """Release the connection; if a response has a later epoch (KIP-951), no longer accept earlier leaders."""
-        self.release()
-        if epoch > self._leader_epoch:
-            self._cluster.note_later_epochs({self._partition: epoch}, deadline)
-
-    def check_leader(self, deadline: Deadline) -> None:
-        """Raise a transient error if a broker reports a later leader than the one that was fetched from."""
-        self._cluster.check_leader(
-            self._partition, self._topic_id, self._leader_epoch, broker=self.broker, deadline=deadline
-        )
-
-    def local_log_start(self, deadline: Deadline) -> int | None:
-        """Return the first offset on the leader's own disk; earlier ones are in tiered storage, which is slow."""
-        return self._cluster.local_log_start(self._partition, deadline=deadline)
-
-    def absence_check(self) -> AbsenceCheck:
-        """Return a check whether the partition, with the planned topic id, is missing."""
-        return self._cluster.absence_check({self._partition: self._topic_id})
-
-    def switch_to_replica(self, broker_id: int) -> None:
-        self.release()
-        self._preferred_replica = broker_id
-
-    def switch_to_leader(self) -> None:
-        """Fetch the rest of the range from the leader, because a follower did not return its records."""
-        self.release()
-        self._preferred_replica = None
-        self._leader_only = True
-
-    def release(self) -> None:
-        """Release the connection and the fetch in flight; the next ``send_fetch`` refreshes metadata."""
-        channel, self._channel, self._in_flight_offset = self._channel, None, None
-        if channel is not None:
-            self._cluster.release(channel.connection)  # closes it if a response is still outstanding
-
-    def _open_channel(self, deadline: Deadline) -> FetchChannel:
-        planned_leader, self._planned_leader = self._planned_leader, None  # used once: metadata is newer from then on
-        if planned_leader is None:
-            leader = self._refresh_metadata(deadline)
-        else:
-            leader, self._leader_epoch = planned_leader
-        node = leader
-        if self._preferred_replica is not None:
-            node = self._cluster.nodes.get(self._preferred_replica, leader)
-            self._leader_only = node.id == leader.id  # if the follower does not exist, ignore later preferences
-        self.on_leader = node.id == leader.id
-        self.broker = str(node)
-        connection = self._cluster.connect(node, deadline)
-        self.end_may_be_stale = newest_version(connection.api_versions, LIST_OFFSETS.key) < RELIABLE_END_VERSION
-        try:
-            self._channel = FetchChannel(
-                connection,
-                topic=self._partition.topic,
-                topic_id=self._topic_id,
-                partition=self._partition.partition,
-                settings=self.fetch_settings,
-                follow_rack=not self._leader_only,
-            )
-        except BaseException:
-            self._cluster.release(connection)
-            raise
-        if planned_leader is not None and self._channel.version < FIRST_VERSION_WITH_TOPIC_IDS:
-            # This Fetch version has no topic id to compare, but metadata has. Metadata may also name a later leader.
-            self.release()
-            return self._open_channel(deadline)
-        return self._channel
-
-    def _refresh_metadata(self, deadline: Deadline) -> Node:
-        """Return the leader; raise TopicNotFoundError if the partition is missing or was recreated since planning."""
-        topic, partition = self._partition
-        metadata = self._cluster.topics([topic], deadline=deadline).get(topic)
-        missing = topic_error(self._partition, self._topic_id, topic_report(metadata))
-        if missing is not None:
-            raise missing
-        leader = self._cluster.leaders([self._partition], deadline)[self._partition]
-        if leader is None:
-            error = error_for(ErrorCode.LEADER_NOT_AVAILABLE, "finding its leader", topic=topic, partition=partition)
-            # Longer while all leaders in metadata have lower epochs than before: the cluster may have lost its epochs.
-            error.confirmation_seconds = self._cluster.confirmation_seconds(error)
-            raise error
-        self._leader_epoch = leader.epoch
-        return leader.node
+    def count_decoded(self) -> None:
+        """Add what the current decoder has counted to the counts of the range."""
+        self._counts.add_decoded(self._decoder.counts)

@@ -13,7 +13,7 @@ from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
-from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import (
     KafkaDirectError,
     TopicNotFoundError,

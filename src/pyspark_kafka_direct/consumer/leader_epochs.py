@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH
 from pyspark_kafka_direct.records import scan_batches
 
 

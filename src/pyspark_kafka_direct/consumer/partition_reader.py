@@ -11,8 +11,9 @@ nothing although its offset lies below the high watermark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import BrokerTimeoutError, CorruptRecordError, ProtocolError
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.data_loss import LeaderLogState
-
-UNKNOWN_EPOCH: Final = -1
 
 # After so many OFFSET_OUT_OF_RANGE responses in a row for an offset that the log contains, the last fetched epoch is no
 # longer context. A broker that has lost its leader epoch checkpoint rejects such a fetch forever.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH
 from pyspark_kafka_direct.consumer.leader_epochs import EpochHistory, EpochStart
-from pyspark_kafka_direct.consumer.partition_reader import UNKNOWN_EPOCH, PartitionReader
+from pyspark_kafka_direct.consumer.partition_reader import PartitionReader
 from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder, scan_leader_epoch
 

@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
+from pyspark_kafka_direct.consumer.fetcher import Fetcher
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records import RecordDecoder

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
 from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 from pyspark_kafka_direct.records import scan_batches
 

@@ -123,7 +123,7 @@ class CompactedPartition:
         from_earliest: bool = False,  # `first` is the log start offset, which may advance
     ) -> Iterator[pa.RecordBatch]:
         """Yield ``key``, ``value`` and ``offset`` of all records in a range of offsets, or raise."""
-        from pyspark_kafka_direct.consumer.range_reader import read_range
+        from pyspark_kafka_direct.consumer.fetcher import read_range
         from pyspark_kafka_direct.consumer.range_task import RangeTask
 
         if first >= until:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
+from pyspark_kafka_direct.consumer.fetcher import Fetcher
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records import RecordDecoder, is_abort_marker, is_valid_batch, scan_batches

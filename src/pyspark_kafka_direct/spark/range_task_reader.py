@@ -40,7 +40,7 @@ class RangeTaskReader:
 
     def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of a task, then clean up the worker; ``limits`` go to ``read_range``."""
-        from pyspark_kafka_direct.consumer.range_reader import read_range
+        from pyspark_kafka_direct.consumer.fetcher import read_range
         from pyspark_kafka_direct.consumer.range_task import ReadCounts
 
         begin_task()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
+from pyspark_kafka_direct.consumer.fetcher import Fetcher
 from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema

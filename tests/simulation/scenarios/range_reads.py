@@ -14,8 +14,8 @@ from tests.simulation.record_attributes import arrow_headers
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
 from tests.simulation.scenarios.several_topics import partition_counts
 
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_counter import count_range
-from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,

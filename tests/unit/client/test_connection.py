@@ -378,7 +378,7 @@ def test_reserved_buffer_is_retained(fetch_sizes: list[int], retained: bool) -> 
     with FakeServer(send_sized_responses) as peer, contextlib.closing(peer.connect()) as connection:
         for size in fetch_sizes:
             settings = FetchSettings(max_partition_fetch_bytes=size)
-            FetchChannel(connection, topic="t", topic_id=None, partition=0, settings=settings)
+            FetchChannel(connection, settings)
         for _ in SIZES:
             fetch(connection)
         assert (len(connection._buffer) >= max(SIZES)) == retained

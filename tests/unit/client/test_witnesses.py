@@ -18,7 +18,7 @@ from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.witnesses import AbsenceCheck, Witnesses
-from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerTimeoutError,

@@ -15,8 +15,8 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 from tests.unit.records.batches import Batch, Rec
 
-from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
-from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition, ReadReplica
+from pyspark_kafka_direct.consumer.fetcher import Fetcher
 from pyspark_kafka_direct.consumer.range_counter import RecordCounter
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError

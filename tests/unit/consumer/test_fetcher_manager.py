@@ -236,6 +236,13 @@ def test_throttled_fetch_is_repeated(cluster: ConsumerCluster) -> None:
     assert 3 <= cluster.sent("Fetch") <= 5
 
 
+@pytest.mark.parametrize(("min_bytes", "requested"), [(0, 1), (1, 1), (5, 5)])
+def test_requests_wait_for_at_least_one_byte(cluster: ConsumerCluster, min_bytes: int, requested: int) -> None:
+    with cluster.consumer(fetch={"fetch_min_bytes": min_bytes}) as consumer:
+        consumer.poll(1)
+    assert {request.min_bytes for request in cluster.received("Fetch")} == {requested}
+
+
 def test_due_metadata_refresh_waits_for_the_one_in_flight() -> None:
     """A due refresh must not cause a busy loop."""
     with ConsumerCluster(1, connection={"metadata_max_age_ms": 10_000}) as cluster, cluster.consumer() as consumer:

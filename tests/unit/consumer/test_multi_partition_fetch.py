@@ -21,9 +21,9 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.consumer.fetch_channel import (
     NEWEST_VERSION,
     OLDEST_VERSION,
+    FetchChannel,
     FetchRequestPartition,
     FetchResponsePartition,
-    MultiPartitionFetchChannel,
     encode_fetch_request,
     parse_fetch_response,
 )
@@ -410,8 +410,8 @@ class FakeConnection:
 SOON = Deadline.after(3600)  # counted from the start of all tests
 
 
-def channel(connection: FakeConnection, **fetch: Any) -> MultiPartitionFetchChannel:
-    return MultiPartitionFetchChannel(connection, FetchSettings(**fetch))  # type: ignore[arg-type]
+def channel(connection: FakeConnection, **fetch: Any) -> FetchChannel:
+    return FetchChannel(connection, FetchSettings(**fetch))  # type: ignore[arg-type]
 
 
 def test_request_follows_the_settings() -> None:
@@ -424,18 +424,11 @@ def test_request_follows_the_settings() -> None:
         fetch_max_bytes=1000,
         max_partition_fetch_bytes=9 << 20,
     )
-    many = MultiPartitionFetchChannel(connection, settings)  # type: ignore[arg-type]
+    many = FetchChannel(connection, settings)  # type: ignore[arg-type]
     many.request(THREE, SOON)
     # Without the rack: the consumer reads from leaders, and a leader that refers to a follower returns no records.
     assert connection.sent == [(17, encode_fetch_request(17, THREE, settings, 300), True)]
     assert connection.reserved_size == 9 << 20
-
-
-@pytest.mark.parametrize(("min_bytes", "requested"), [(0, 1), (1, 1), (5, 5)])
-def test_request_waits_for_at_least_one_byte(min_bytes: int, requested: int) -> None:
-    connection = FakeConnection()
-    channel(connection, fetch_min_bytes=min_bytes).request(THREE, SOON)
-    assert connection.sent[0][1] == encode_fetch_request(17, THREE, FetchSettings(fetch_min_bytes=requested), 500)
 
 
 @pytest.mark.parametrize(("highest", "version", "flexible"), [(17, 12, True), (20, 12, True), (11, 11, False)])

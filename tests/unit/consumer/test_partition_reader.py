@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.consumer.scripted_replica import response
 
-from pyspark_kafka_direct.consumer.fetch_channel import EpochEndOffset
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH, EpochEndOffset
 from pyspark_kafka_direct.consumer.partition_reader import (
-    UNKNOWN_EPOCH,
     CheckGap,
     CheckLeaderLog,
     FetchContext,

@@ -9,8 +9,8 @@ import pytest
 from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_counter import count_range
-from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.consumer.record_size import measure_batches, sample_record_size
 from pyspark_kafka_direct.offsets import OffsetRange

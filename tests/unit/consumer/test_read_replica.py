@@ -17,8 +17,7 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.consumer.fetch_channel import API_KEY, NEWEST_VERSION, FetchChannel
-from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+from pyspark_kafka_direct.consumer.fetch_channel import API_KEY, NEWEST_VERSION, FetchChannel, ReadReplica
 from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     TopicRecreatedError,
@@ -119,7 +118,7 @@ def test_the_epoch_of_the_plan_is_sent_and_deposes_earlier_leaders(
 ) -> None:
     """The broker believes that it leads at epoch 5; the plan has a later epoch."""
     epochs: list[int] = []
-    monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
+    monkeypatch.setattr(FetchChannel, "request", lambda _, fetches, *__, **___: epochs.append(fetches[0].leader_epoch))
     broker.epoch = 5
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader_of(broker, 7))
     replica.send_fetch(0, 100, Deadline.after(120))
@@ -137,7 +136,7 @@ def test_metadata_is_compared_with_the_plan_if_fetch_requests_have_no_topic_id(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, newest: int, metadata_requests: int
 ) -> None:
     epochs: list[int] = []
-    monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
+    monkeypatch.setattr(FetchChannel, "request", lambda _, fetches, *__, **___: epochs.append(fetches[0].leader_epoch))
     monkeypatch.setitem(VERSIONS, API_KEY, (4, newest))
     broker.epoch = 8
     replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, planned_leader=leader_of(broker, 7))

@@ -10,7 +10,7 @@ from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
 from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError
 from pyspark_kafka_direct.offsets import OffsetRange

@@ -11,7 +11,7 @@ from tests.settings import task_settings
 from tests.unit.client.fake_broker import TOPIC, TOPIC_ID, FakeBroker
 from tests.unit.records.batches import Batch, Rec
 
-from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.options.settings import FetchSettings

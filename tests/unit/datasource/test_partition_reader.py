@@ -90,7 +90,7 @@ def test_malformed_records_are_reported_to_the_driver(
         for values in ([b'{"a":1}', b"{"], [b"[]"]):
             yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
 
-    monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
+    monkeypatch.setattr("pyspark_kafka_direct.consumer.fetcher.read_range", read_range)
     schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
     payloads = PayloadSettings(value=SidePayload("value", "json"), mode=mode)
     receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
@@ -113,7 +113,7 @@ def test_records_whose_schema_cannot_be_used_are_reported_apart(
         for values in ([b"\0\0\0\0\7\2", b"\0\0\0\0\x08\4"], [b"\0\0\0\0\x08\6", b"bare"]):
             yield pa.RecordBatch.from_pydict({"value": values}, arrow_schema(columns))
 
-    monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
+    monkeypatch.setattr("pyspark_kafka_direct.consumer.fetcher.read_range", read_range)
     avro = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     schema = StructType([StructField("value", StructType([StructField("a", IntegerType())]))])
     payloads = PayloadSettings(
@@ -143,7 +143,7 @@ def test_a_task_prepares_its_worker_and_cleans_up(monkeypatch: pytest.MonkeyPatc
             events.append(f"read {number}")
             yield pa.RecordBatch.from_pydict({"offset": [number]})
 
-    monkeypatch.setattr("pyspark_kafka_direct.consumer.range_reader.read_range", read_range)
+    monkeypatch.setattr("pyspark_kafka_direct.consumer.fetcher.read_range", read_range)
     monkeypatch.setattr(range_task_reader, "begin_task", lambda: events.append("begin"))
     monkeypatch.setattr(range_task_reader, "end_task", lambda: events.append("end"))
     assert len(list(RangeTaskReader(*CONFIG).read(TASK, ("offset",)))) == 2

@@ -15,7 +15,7 @@ from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client import cluster_client, connection_pool
-from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource import write_task
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider

@@ -14,7 +14,7 @@ from tests.settings import parse_client_params, task_settings
 from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.consumer import range_counter, range_reader
+from pyspark_kafka_direct.consumer import fetcher, range_counter
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.direct.arrow_columns import ArrowColumns
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
@@ -42,7 +42,7 @@ def test_a_task_reads_with_the_rack_of_its_executor(monkeypatch: pytest.MonkeyPa
         arguments[:] = given
         return 0
 
-    monkeypatch.setattr(range_reader, "read_range", read_range)
+    monkeypatch.setattr(fetcher, "read_range", read_range)
     monkeypatch.setattr(range_counter, "count_range", count_range)
     config = task_settings(*CONFIG, rack_environment_variable="RACK_OF_A_TEST")
     reader = RangeTaskReader(*config)
@@ -100,7 +100,7 @@ def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPa
         skip(counts)
         return 0
 
-    monkeypatch.setattr(range_reader, "read_range", read_range)
+    monkeypatch.setattr(fetcher, "read_range", read_range)
     monkeypatch.setattr(range_counter, "count_range", count_range)
     monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 120)
     monkeypatch.setattr(loss_channel, "_ATTEMPT_SECONDS", (120,))
