@@ -47,7 +47,7 @@ class BuildKernel(build_rust):
 
 
 class Wheel(bdist_wheel):
-    """Add the bill of materials of the kernel (PEP 770)."""
+    """Add the bill of materials of the kernel and of Protobuf files (PEP 770)."""
 
     def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
         """Write the metadata."""

@@ -20,6 +20,7 @@ from pyspark_kafka_direct.functions import from_protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
@@ -175,6 +176,42 @@ def test_a_schema_registry(
         assert f"schema id {schema_id}" in frame.schema["value"].metadata["comment"]
         rows = frame.orderBy("offset").selectExpr("value.origin", "value.delay").collect()
     assert [(row.origin, row.delay) for row in rows] == [("JFK", 2.5), (None, None)]
+
+
+def test_descriptors_are_enough_for_ids_whose_text_cannot_be_parsed(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In two topics, in keys and values, in a batch and in a stream."""
+    monkeypatch.setenv("no_proxy", "localhost")
+    topics = [make_topic(1), make_topic(1)]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    with FakeRegistry() as registry:
+        for topic in topics:
+            registry.add(f"{topic}-key", SCHEMA.replace("proto3", "proto9"), schemaType="PROTOBUF")
+            schema_id = registry.add(f"{topic}-value", SCHEMA.replace("proto3", "proto9"), schemaType="PROTOBUF")
+            framed = b"\0" + schema_id.to_bytes(4) + b"\2\2" + (VALUES[0] or b"")  # the second message
+            producer.produce(topic, framed, framed, partition=0)
+        assert producer.flush(300) == 0
+        options = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": ",".join(topics),
+            "startingOffsets": "earliest",
+            "schema.registry.url": registry.url,
+            **{f"{side}Format": "protobuf" for side in ("key", "value")},
+            **{f"{side}Message": NAME for side in ("key", "value")},
+        }
+        with pytest.raises(Exception, match=r"to read it nevertheless, set keySchema or valueSchema to the set of"):
+            spark.read.format("kafka-direct").options(**options, keySubject=f"{topics[0]}-key").load()
+        encoded = base64.b64encode(descriptors()).decode()
+        given = {**options, "keySchema": encoded, "valueSchema": encoded}
+        fields = ("topic", "key.origin AS key", "value.origin AS value")
+        expected = [(topic, "JFK", "JFK") for topic in sorted(topics)]
+        rows = spark.read.format("kafka-direct").options(**given).load().selectExpr(*fields).orderBy("topic").collect()
+        assert [tuple(row) for row in rows] == expected
+        stream = spark.readStream.format("kafka-direct").options(**given).load().selectExpr(*fields)
+        writer = stream.writeStream.format("memory").queryName("unparsable").trigger(availableNow=True)
+        assert writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(600)
+        assert [tuple(row) for row in spark.table("unparsable").orderBy("topic").collect()] == expected
 
 
 def test_from_protobuf(spark: SparkSession) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_kafka_direct.payloads.protobuf.well_known_types import WELL_KNOWN_FILES
+
 if TYPE_CHECKING:
     from email.message import Message
     from types import ModuleType
@@ -160,6 +162,18 @@ def test_a_wheel_with_the_kernel_has_the_bill_of_materials_of_its_crates(project
         assert sbom == (ROOT / "rust" / "sbom.cdx.json").read_bytes()
         assert b"dist-info/sboms/sbom.cdx.json,sha256=" in opened.read("pyspark_kafka_direct-0.1.0.dist-info/RECORD")
     assert "pyo3" in {each["name"] for each in json.loads(sbom)["components"]}
+
+
+def test_licences_of_protobuf_files() -> None:
+    """Each folder of the Protobuf files in the package has a licence text, and a component of the bill of materials."""
+    components = json.loads((ROOT / "rust" / "sbom.cdx.json").read_text("utf-8"))["components"]
+    descriptions = " ".join(each.get("description", "") for each in components)
+    texts = (ROOT / "rust" / "THIRD-PARTY-LICENSES.txt").read_text("utf-8")
+    for name in WELL_KNOWN_FILES:
+        folder = "/".join(name.split("/")[: 2 if name.startswith("google/") else 1])
+        assert folder in descriptions, folder
+        assert folder in texts, folder
+    assert "Copyright 2008 Google Inc.  All rights reserved." in texts
 
 
 def test_the_kernel_of_an_editable_installation_is_loaded_by_every_python() -> None:

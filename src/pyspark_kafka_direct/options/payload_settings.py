@@ -53,6 +53,11 @@ class SidePayload:
     version: str = LATEST_VERSION  # or a number
 
     @property
+    def schema_option(self) -> str:
+        """The name of the option that has the schema, which is also its source in a query with a registry."""
+        return f"{self.side}Schema"
+
+    @property
     def may_be_malformed(self) -> bool:
         """Whether keys or values are decoded in a way that can fail."""
         from pyspark_kafka_direct.options.payload_formats import format_row

@@ -220,3 +220,49 @@ def test_a_schema_that_the_registry_has_later_is_found_by_the_same_column(
     decoded = messages.decode(values)
     assert decoded.values.field("id").to_pylist() == [1, None]
     assert malformed(decoded) == [None, ("Schema id 2147483648: ids are integers from 0 to 2147483647", 0)]
+
+
+UNPARSABLE = ("message {", NEW.replace("int64 id", "Missing id"), NEW.replace("proto3", "proto9"))
+
+
+@pytest.mark.parametrize("text", UNPARSABLE)
+def test_a_given_schema_is_enough_for_ids_whose_text_cannot_be_parsed(
+    registry: FakeRegistry, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A registry may accept what the parser does not, for example a later edition."""
+    good = registry.add("orders-value", OLD, schemaType="PROTOBUF")
+    bad = registry.add("orders-value", text, schemaType="PROTOBUF")
+    values = [
+        framed(good, b"\0", b"\x08\x01"),
+        framed(bad, b"\0", b"\x08\x02"),
+        framed(bad, b"\2\0", b"\x08\x03"),
+        framed(bad, b"\4\0\0", b"\x08\x04"),  # an Item
+        framed(99, b"\0", b"\x08\x05"),
+        framed(bad, b"\0", b"\x08"),
+    ]
+    for evolution in (False, True):
+        given = column(registry, is_given=True, fails_at_new_fields=evolution)
+        decoded = given.decode(pa.array(values))
+        assert [row["id"] for row in decoded.values.to_pylist()[:3]] == [1, 2, 3]
+        assert decoded.malformed is not None
+        reasons = decoded.malformed.reasons.to_pylist()
+        assert reasons[:3] == [None] * 3
+        assert "the value is a message shop.Order.Item" in reasons[3]
+        assert "does not have it" in reasons[4]
+        assert reasons[5] is not None
+        assert decoded.malformed.schema_ids is not None
+        assert decoded.malformed.schema_ids.to_pylist() == [good, bad, bad, bad, 99, bad]
+        given.decode(pa.array(values[:2]))
+    lines = [record.getMessage() for record in caplog.records if "cannot be parsed" in record.getMessage()]
+    assert [line.partition(" cannot")[0] for line in lines] == [f"schema id {bad}"]
+    # A schema of the registry is another version, which says nothing of this one.
+    decoded = column(registry).decode(pa.array(values))
+    assert decoded.malformed is not None
+    assert "cannot be used: " in decoded.malformed.reasons.to_pylist()[1]
+
+
+def test_a_given_schema_does_not_replace_one_of_another_format(registry: FakeRegistry) -> None:
+    avro = registry.add("avro", '"int"')
+    decoded = column(registry, is_given=True).decode(pa.array([framed(avro, b"\0", b"\x08\x01")]))
+    assert decoded.malformed is not None
+    assert "is a schema of AVRO, not of Protobuf" in decoded.malformed.reasons.to_pylist()[0]

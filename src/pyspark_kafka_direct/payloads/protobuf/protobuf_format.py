@@ -131,4 +131,5 @@ def _writer_messages(payload: SidePayload, settings: PayloadSettings) -> GivenMe
         source,
         payload.source,
         fails_at_new_fields=settings.evolution == "restart",  # so that a restarted query reads them
+        is_given=payload.source == payload.schema_option,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import SchemaError
+from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.payloads.framing import NO_MESSAGE
 from pyspark_kafka_direct.payloads.new_parts import check_new_parts
 from pyspark_kafka_direct.payloads.protobuf.given_message import named_message
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoField, ProtoMessage
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
-
 
 # Types with the same wire type that write a number in different ways.
 _ZIGZAG: Final = ("sint32", "sint64")
@@ -47,14 +47,18 @@ class WriterMessages:
     reader: ProtobufSource
     source: str = ""  # where the reader's schema is from, for errors
     fails_at_new_fields: bool = False  # the query, if a writer has fields or values that the reader lacks
+    is_given: bool = False  # whether an option has the reader's schema, so that it is not one of the registry
 
     def check(self, schema_id: int | str, indexes: tuple[int, ...], wanted: Iterable[pa.Field]) -> None:
         """Raise a WriterSchemaError if the wanted fields cannot be read; another error without a registry."""
-        schema = source_schema(fetch_writer_schema(self.settings, schema_id, message_source))
+        schema = fetch_writer_schema(self.settings, schema_id, self._writer_schema)
         if indexes == NO_MESSAGE:  # the framing has made the values malformed, but an unknown id is the better reason
             return
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
+        if schema is None:
+            named_message(reader_schema, schema_id, indexes, reader.name)
+            return
         writer = named_message(schema, schema_id, indexes, reader.name)
         schemas = schema, writer, reader_schema, reader
         if self.fails_at_new_fields:
@@ -68,17 +72,42 @@ class WriterMessages:
                 "with the other one in a separate query",
             )
 
+    def _writer_schema(self, resolved: ResolvedSchema, where: str) -> ProtobufSchema | None:
+        """Return the schema of a writer; None if it cannot be parsed, and the reader's schema takes its place.
+
+        That of a registry cannot: it may be another version, whose fields have other types.
+        """
+        source = _source(resolved, where)
+        try:
+            return source_schema(source)
+        except ProtobufSchemaError as error:
+            if not self.is_given:
+                raise _unusable(where, error) from None
+            warn_once(f"{where} cannot be parsed: {error}. Its values are read with {self.source}.")
+            return None
+
 
 def message_source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
     """Return the message type of a schema; a SchemaError if it is not Protobuf, or lacks the type."""
-    resolved.check_type("PROTOBUF", "of Protobuf", where)
-    imports = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
-    source = ProtobufSource(resolved.text, message, imports)
+    source = _source(resolved, where, message)
     try:
         source_schema(source).message(message)
     except ProtobufSchemaError as error:
-        raise SchemaError(f"{where} cannot be used: {error}") from None
+        raise _unusable(where, error) from None
     return source
+
+
+def _unusable(where: str, error: ProtobufSchemaError) -> SchemaError:
+    return SchemaError(
+        f"{where} cannot be used: {error}; to read it nevertheless, set keySchema or valueSchema to the set of "
+        "descriptors of protoc --include_imports --descriptor_set_out"
+    )
+
+
+def _source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
+    resolved.check_type("PROTOBUF", "of Protobuf", where)
+    imports = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
+    return ProtobufSource(resolved.text, message, imports)
 
 
 def _misread_fields(

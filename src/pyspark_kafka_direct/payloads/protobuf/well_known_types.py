@@ -1,8 +1,13 @@
-"""The files that every Protobuf schema may import: those of Google, and those that Confluent's registry has."""
+"""The files that every Protobuf schema may import: those of Google, and others that registries have built in.
+
+Those of ``confluent`` are in Confluent's registry and in Karapace, and the last one in Apicurio.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+from pyspark_kafka_direct.payloads.protobuf.descriptor_file import DESCRIPTOR_FILE
 
 _WRAPPERS: Final = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 
@@ -20,8 +25,26 @@ def _enum(name: str, first: str, others: str) -> str:
     return f"enum {name} {{ {''.join(f'{value} = {number};' for number, value in values)} }}"
 
 
+# Go and C# have another path.
+_CONFLUENT_DECIMAL: Final = (
+    'syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; uint32 precision = 2; '
+    "int32 scale = 3; }"
+)
+
 WELL_KNOWN_FILES: Final = {
     "google/protobuf/any.proto": _google("message Any { string type_url = 1; bytes value = 2; }"),
+    "google/protobuf/api.proto": _google(
+        """
+        message Api { string name = 1; repeated Method methods = 2; repeated Option options = 3; string version = 4;
+          SourceContext source_context = 5; repeated Mixin mixins = 6; Syntax syntax = 7; string edition = 8; }
+        message Method { string name = 1; string request_type_url = 2; bool request_streaming = 3; string
+          response_type_url = 4; bool response_streaming = 5; repeated Option options = 6; Syntax syntax = 7; string
+          edition = 8; }
+        message Mixin { string name = 1; string root = 2; }
+        """,
+        imports='import "google/protobuf/source_context.proto"; import "google/protobuf/type.proto";',
+    ),
+    "google/protobuf/descriptor.proto": DESCRIPTOR_FILE,
     "google/protobuf/duration.proto": _google("message Duration { int64 seconds = 1; int32 nanos = 2; }"),
     "google/protobuf/empty.proto": _google("message Empty {}"),
     "google/protobuf/field_mask.proto": _google("message FieldMask { repeated string paths = 1; }"),
@@ -40,6 +63,25 @@ WELL_KNOWN_FILES: Final = {
         """
     ),
     "google/protobuf/timestamp.proto": _google("message Timestamp { int64 seconds = 1; int32 nanos = 2; }"),
+    "google/protobuf/type.proto": _google(
+        """
+        message Type { string name = 1; repeated Field fields = 2; repeated string oneofs = 3; repeated Option options
+          = 4; SourceContext source_context = 5; Syntax syntax = 6; string edition = 7; }
+        message Field { enum Kind { TYPE_UNKNOWN = 0; TYPE_DOUBLE = 1; TYPE_FLOAT = 2; TYPE_INT64 = 3; TYPE_UINT64 =
+          4; TYPE_INT32 = 5; TYPE_FIXED64 = 6; TYPE_FIXED32 = 7; TYPE_BOOL = 8; TYPE_STRING = 9; TYPE_GROUP = 10;
+          TYPE_MESSAGE = 11; TYPE_BYTES = 12; TYPE_UINT32 = 13; TYPE_ENUM = 14; TYPE_SFIXED32 = 15; TYPE_SFIXED64 =
+          16; TYPE_SINT32 = 17; TYPE_SINT64 = 18; } enum Cardinality { CARDINALITY_UNKNOWN = 0; CARDINALITY_OPTIONAL =
+          1; CARDINALITY_REQUIRED = 2; CARDINALITY_REPEATED = 3; } Kind kind = 1; Cardinality cardinality = 2; int32
+          number = 3; string name = 4; string type_url = 6; int32 oneof_index = 7; bool packed = 8; repeated Option
+          options = 9; string json_name = 10; string default_value = 11; }
+        message Enum { string name = 1; repeated EnumValue enumvalue = 2; repeated Option options = 3; SourceContext
+          source_context = 4; Syntax syntax = 5; string edition = 6; }
+        message EnumValue { string name = 1; int32 number = 2; repeated Option options = 3; }
+        message Option { string name = 1; Any value = 2; }
+        enum Syntax { SYNTAX_PROTO2 = 0; SYNTAX_PROTO3 = 1; SYNTAX_EDITIONS = 2; }
+        """,
+        imports='import "google/protobuf/any.proto"; import "google/protobuf/source_context.proto";',
+    ),
     "google/protobuf/wrappers.proto": _google(
         "".join(f"message {name}Value {{ {name.lower()} value = 1; }}" for name in _WRAPPERS)
     ),
@@ -108,9 +150,18 @@ WELL_KNOWN_FILES: Final = {
     "google/type/timeofday.proto": _common(
         "message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }"
     ),
-    "confluent/type/decimal.proto": (
-        'syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; uint32 precision = 2; '
-        "int32 scale = 3; }"
+    "confluent/meta.proto": (
+        'syntax = "proto3"; package confluent; message Rule { string name = 1; string doc = 2; string expr = 3; '
+        "string sql = 4; } message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; "
+        "repeated Rule rules = 4; }"
+    ),
+    **dict.fromkeys(("confluent/type/decimal.proto", "confluent/types/decimal.proto"), _CONFLUENT_DECIMAL),
+    "confluent/type/variant.proto": (
+        'syntax = "proto3"; package confluent.type; message Variant { bytes metadata = 1; bytes value = 2; }'
+    ),
+    "additionalTypes/decimal.proto": (
+        'syntax = "proto3"; package additionalTypes; message Decimal { int64 units = 1; int32 fraction = 2; '
+        "uint32 precision = 3; int32 scale = 4; }"
     ),
 }
 """The definitions of files by their names, without what decoders skip."""

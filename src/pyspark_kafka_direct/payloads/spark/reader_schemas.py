@@ -58,7 +58,7 @@ def find_reader_schema(payload: SidePayload, registry: RegistrySettings, subject
 def _with_reader_schema(payload: SidePayload, registry: RegistrySettings, comment: str) -> SidePayload:
     side = payload.side
     if payload.schema is not None:
-        return replace(payload, source=f"{side}Schema")
+        return replace(payload, source=payload.schema_option)
     # With the strategy record, the subject has the name of the message.
     subject = payload.message if payload.subject is None and payload.strategy == "record" else payload.subject
     resolved_before = SCHEMA_COMMENT.fullmatch(comment)
