@@ -208,7 +208,7 @@ def _send_callback_twice() -> Sequence[Patch]:
 
 
 def _table_keeps_deleted_keys() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.table_contents import TableContents
+    from pyspark_kafka_direct.log.table_state import TableContents
 
     def apply(original: Any) -> Any:
         def apply_values(self: Any, partition: Any, keys: Any, values: Any) -> Any:
@@ -221,7 +221,7 @@ def _table_keeps_deleted_keys() -> Sequence[Patch]:
 
 
 def _table_applies_the_first_value() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.table_contents import TableContents
+    from pyspark_kafka_direct.log.table_state import TableContents
 
     def apply(original: Any) -> Any:
         return lambda self, partition, keys, values: original(self, partition, keys[::-1], values[::-1])

@@ -132,7 +132,7 @@ def _share_timestamp(records: Sequence[Any]) -> None:
 
 
 def _range_of_last_batch() -> Sequence[Patch]:
-    from pyspark_kafka_direct.producer.written_range import WrittenRange
+    from pyspark_kafka_direct.producer.produce_channel import WrittenRange
 
     return [Patch(WrittenRange, "including", lambda _: lambda _self, other: other)]
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.rate_controller import RateController
     from pyspark_kafka_direct.options.kafka_params import KafkaParameters
+    from pyspark_kafka_direct.options.offset_specs import TimestampSpec
     from pyspark_kafka_direct.options.settings import IsolationLevel
-    from pyspark_kafka_direct.options.timestamp_options import TimestampSpec
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import TypedDict, Unpack
 
     from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.log.table_contents import TableContents
+    from pyspark_kafka_direct.log.table_state import TableContents
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
     _Params: TypeAlias = Mapping[str, object] | LogClients

@@ -20,23 +20,22 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.options.config_option import ConfigSource
-from pyspark_kafka_direct.options.option_messages import warn_once
-from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
-from pyspark_kafka_direct.options.settings import FetchSettings
-from pyspark_kafka_direct.options.timestamp_options import (
+from pyspark_kafka_direct.options.offset_specs import (
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
     parse_timestamps,
     precedence_warnings,
 )
+from pyspark_kafka_direct.options.option_messages import warn_once
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.config_option import Api
-    from pyspark_kafka_direct.options.offset_specs import NoMatchStrategy
+    from pyspark_kafka_direct.options.offset_specs import NoMatchStrategy, TimestampSpec
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
-    from pyspark_kafka_direct.options.timestamp_options import TimestampSpec
 
 OffsetResetStrategy = Literal["earliest", "latest", "none"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import (
@@ -25,14 +25,20 @@ from pyspark_kafka_direct.offsets import (
     topics_from_json,
 )
 from pyspark_kafka_direct.options.hints import did_you_mean, listed
+from pyspark_kafka_direct.options.option_messages import ignored_warning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from pyspark_kafka_direct.options.option_parser import ParsedConfig
 
 OffsetOrigin: TypeAlias = Literal["given", "earliest", "latest", "timestamp"]
 
 # What a starting timestamp means in a partition without a record that new.
 NoMatchStrategy: TypeAlias = Literal["error", "latest"]
+
+STARTING_TIMESTAMP_OPTIONS: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
+STRATEGY_OPTION: Final = "startingOffsetsByTimestampStrategy"
 
 _KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
 _OFFSETS_FORM = '"earliest", "latest" or JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -88,6 +94,9 @@ class CommittedStart:
 
 
 StartingOffsetSpec: TypeAlias = OffsetSpec | CommittedStart
+
+
+TimestampSpec: TypeAlias = GlobalTimestamp | SpecificTimestamps
 
 
 def parse_offset_spec(text: str, option: str) -> OffsetSpec:
@@ -161,6 +170,24 @@ def check_start_and_end(start: OffsetSpec, end: OffsetSpec) -> None:
     elif isinstance(start, SpecificTimestamps) and isinstance(end, SpecificTimestamps):
         _check_same_partitions(start.option, start.timestamps, end.option, end.timestamps)
         _check_order("timestamp", start.option, start.timestamps, end.option, end.timestamps)
+
+
+def parse_timestamps(
+    parsed: ParsedConfig, names: tuple[str, str], on_no_match: NoMatchStrategy
+) -> TimestampSpec | None:
+    """Parse one timestamp, or else timestamps by partition; return ``None`` if neither is given."""
+    timestamp_option, timestamps_option = names
+    if timestamp_option in parsed.given_names:
+        return parse_global_timestamp(parsed.get_string(timestamp_option) or "", timestamp_option, on_no_match)
+    if timestamps_option in parsed.given_names:
+        return parse_timestamps_by_partition(parsed.get_string(timestamps_option) or "", timestamps_option, on_no_match)
+    return None
+
+
+def precedence_warnings(parsed: ParsedConfig, names: Sequence[str]) -> list[str]:
+    """Return a warning for each given option after the first one, which takes precedence."""
+    given_names = [name for name in names if name in parsed.given_names]
+    return [ignored_warning(parsed.source, name, f"{given_names[0]} takes precedence") for name in given_names[1:]]
 
 
 def _keyword_offset(topic: str, word: str) -> int:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, cast
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.config_option import ConfigSource
-from pyspark_kafka_direct.options.function_options import check_function_options
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, OptionTable, environment_list, parse_config
 from pyspark_kafka_direct.options.payload_formats import alternatives, format_row
 from pyspark_kafka_direct.options.payload_settings import SIDES, PayloadSettings, Side
@@ -23,6 +22,7 @@ from pyspark_kafka_direct.options.registry_parser import (
 from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.options.security_settings import PLAINTEXT
 from pyspark_kafka_direct.options.spark_definitions import PAYLOAD_DECODERS_VARIABLE
+from pyspark_kafka_direct.options.unused_options import check_function_options
 from pyspark_kafka_direct.options.user_factories import check_allowed, is_factory
 from pyspark_kafka_direct.options.value_types import Enum
 

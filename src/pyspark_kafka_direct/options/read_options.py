@@ -17,6 +17,8 @@ from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.options.offset_specs import (
+    STARTING_TIMESTAMP_OPTIONS,
+    STRATEGY_OPTION,
     CommittedStart,
     Earliest,
     Latest,
@@ -24,6 +26,8 @@ from pyspark_kafka_direct.options.offset_specs import (
     check_batch_start,
     check_start_and_end,
     parse_offset_spec,
+    parse_timestamps,
+    precedence_warnings,
 )
 from pyspark_kafka_direct.options.option_parser import parse_config
 from pyspark_kafka_direct.options.payload_parser import parse_payloads, parse_payloads_alone
@@ -33,12 +37,6 @@ from pyspark_kafka_direct.options.subscription import (
     parse_assign,
     parse_subscribe,
     parse_subscribe_pattern,
-)
-from pyspark_kafka_direct.options.timestamp_options import (
-    STARTING_TIMESTAMP_OPTIONS,
-    STRATEGY_OPTION,
-    parse_timestamps,
-    precedence_warnings,
 )
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.hints import either
 from pyspark_kafka_direct.options.payload_formats import format_row, needed_format
-from pyspark_kafka_direct.options.payload_settings import SIDES, Side, SidePayload
+from pyspark_kafka_direct.options.payload_settings import SIDES, Side, SidePayload, subject_name
 from pyspark_kafka_direct.options.registry_settings import (
     ID_FRAMINGS,
     REGISTRY_PREFIX,
@@ -21,7 +21,6 @@ from pyspark_kafka_direct.options.registry_settings import (
 )
 from pyspark_kafka_direct.options.security_parser import LOOPBACK_HOSTS, UNAMBIGUOUS_NETLOC, parse_token_url
 from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret
-from pyspark_kafka_direct.options.subject_names import subject_name
 from pyspark_kafka_direct.options.tls_parser import parse_tls
 from pyspark_kafka_direct.options.unused_options import UnusedOptions
 from pyspark_kafka_direct.options.value_types import INT32

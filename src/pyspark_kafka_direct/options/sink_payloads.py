@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
-from pyspark_kafka_direct.options.function_options import check_function_options
 from pyspark_kafka_direct.options.hints import either
 from pyspark_kafka_direct.options.payload_formats import FORMATS, format_row, needed_format
 from pyspark_kafka_direct.options.payload_settings import SIDES
@@ -19,7 +18,7 @@ from pyspark_kafka_direct.options.registry_parser import (
     unused_registry_warnings,
 )
 from pyspark_kafka_direct.options.registry_settings import ID_FRAMINGS
-from pyspark_kafka_direct.options.unused_options import UnusedOptions
+from pyspark_kafka_direct.options.unused_options import UnusedOptions, check_function_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

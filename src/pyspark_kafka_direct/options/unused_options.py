@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.payload_formats import format_row
 from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.options.value_types import Enum
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
+    from pyspark_kafka_direct.options.payload_settings import Side
 
 
 class UnusedOptions:
@@ -43,3 +47,17 @@ class UnusedOptions:
         """Return the name, with the value of an enum; other values may be long, or secret."""
         is_enum = isinstance(self._parsed.table.by_name[name].value_type, Enum)
         return self._parsed.given_names[name] + (f"={self._parsed.values[name]}" if is_enum else "")
+
+
+def check_function_options(parsed: ParsedConfig, formats: Mapping[Side, str]) -> None:
+    """Reject unknown options that would change keys or values if a function of Spark decoded or encoded them."""
+    given = {name.lower().removeprefix("kafka."): option.value.lower() for name, option in parsed.unknown.items()}
+    for side, payload_format in formats.items():
+        row = format_row(payload_format)
+        # An option with the value that changes nothing is accepted, like one that is not given.
+        rejected = [name for name, neutral in row.spark_options.items() if given.get(name.lower(), neutral) != neutral]
+        if rejected:
+            raise OptionError(
+                f"{side}Format={payload_format} does not have {listed(rejected)}, which {row.spark_functions} of "
+                f"Spark have; use these functions without {side}Format, or remove what does not apply"
+            )

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN
-from pyspark_kafka_direct.payloads.formats import payload_format
 from pyspark_kafka_direct.payloads.malformed_records import (
     error_column,
     first_error,
@@ -18,6 +17,7 @@ from pyspark_kafka_direct.payloads.malformed_records import (
     is_malformed,
     memory_error,
 )
+from pyspark_kafka_direct.payloads.payload_format import payload_format
 from pyspark_kafka_direct.payloads.schema_errors import SchemaErrors
 
 if TYPE_CHECKING:

@@ -1,9 +1,13 @@
-"""The interface of a format of keys and values. ``options.payload_formats`` has the rules for its options."""
+"""The formats of keys and values by name, and their interfaces. ``options.payload_formats`` has their options.
+
+A task imports only the formats that it uses.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark_kafka_direct.errors import OptionError
 
@@ -14,6 +18,14 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
     from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
+
+_MODULES: Final = {
+    "string": "string_format",
+    "json": "json.json_format",
+    "avro": "avro.avro_format",
+    "protobuf": "protobuf.protobuf_format",
+}
+_USER_MODULE: Final = "user_decoder"
 
 WITHOUT_FIELD: Final = "set {side}Schema to the schema without the field"
 
@@ -93,3 +105,23 @@ def check_struct(payload: SidePayload, corrupt_record: str, data_type: pa.DataTy
             f"schema: with {payload.side}Format={payload.format}, the field {corrupt_record!r} for malformed data is "
             "binary."
         )
+
+
+def payload_format(name: str) -> PayloadFormat:
+    """Return a format; each name that is none of ours is a decoder of the user."""
+    module = import_module(f"pyspark_kafka_direct.payloads.{_MODULES.get(name, _USER_MODULE)}")
+    return cast("PayloadFormat", module.FORMAT)
+
+
+def writable_format(name: str) -> WritableFormat:
+    """Return a format that is also written."""
+    found = payload_format(name)
+    assert isinstance(found, WritableFormat), name
+    return found
+
+
+def schema_format(name: str) -> SchemaFormat:
+    """Return a format with schemas."""
+    found = payload_format(name)
+    assert isinstance(found, SchemaFormat), name
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import itertools
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import SchemaError, SchemaNotFoundError
@@ -10,12 +11,13 @@ from pyspark_kafka_direct.payloads.registry.registry_client import registry_clie
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError, schema_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark_kafka_direct.options.registry_settings import RegistrySettings
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 _T = TypeVar("_T")
+_MAX_SHOWN: Final = 5
 
 
 def fetch_writer_schema(
@@ -41,3 +43,17 @@ def fetch_writer_schema(
             "binary, or write with another schema"
         )
         raise WriterSchemaError(error.message.rstrip("."), advice) from None
+
+
+def check_new_parts(writer: Callable[[], str], source: str, fields: Iterator[str], values: Iterator[str]) -> None:
+    """Raise a SchemaError if there are new fields or values; ``writer`` returns the id and versions of its schema."""
+    # An error about new fields does not mention new values, because a new load() finds both.
+    for kind, parts in (("fields", fields), ("values", values)):
+        found = list(itertools.islice(parts, _MAX_SHOWN + 1))
+        if found:
+            shown = ", ".join(found[:_MAX_SHOWN]) + (", ..." if len(found) > _MAX_SHOWN else "")
+            raise SchemaError(
+                f"The schema of the writer ({writer()}) has {kind} that the schema of the query ({source}) lacks: "
+                f"{shown}. To read them, start the query again with a new load(). To ignore them, set "
+                "schemaEvolutionMode=none."
+            )

@@ -18,7 +18,12 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.producer.leader_lookup import LeaderLookup
 from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
-from pyspark_kafka_direct.producer.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
+from pyspark_kafka_direct.producer.produce_channel import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    PartitionProduceResponse,
+    WrittenRange,
+)
 from pyspark_kafka_direct.producer.produce_errors import (
     SHORT_BACKOFF_ERRORS,
     WRITING,
@@ -29,7 +34,6 @@ from pyspark_kafka_direct.producer.produce_errors import (
     with_outcome,
 )
 from pyspark_kafka_direct.producer.producer_id_manager import AssignedProducerId, ProducerIdManager
-from pyspark_kafka_direct.producer.written_range import WrittenRange
 from pyspark_kafka_direct.records import set_producer_state, split_batch
 
 if TYPE_CHECKING:
@@ -138,9 +142,7 @@ class BatchProducer:
         """Queue a record batch, which is modified; ``poll`` sends it. The caller limits the memory."""
         with self._fail_on_error():
             topic_partition = TopicPartition(topic, batch.partition)
-            self._enqueue_batch(
-                topic_partition, batch.records, batch.data, first_index=0, callback=callback, created_at=created_at
-            )
+            self._enqueue_batch(topic_partition, batch.records, batch.data, callback=callback, created_at=created_at)
 
     def send(
         self,
@@ -155,9 +157,7 @@ class BatchProducer:
         with self._fail_on_error():
             size = len(batch.data)
             topic_partition = TopicPartition(topic, batch.partition)
-            self._enqueue_batch(
-                topic_partition, batch.records, batch.data, first_index=0, callback=callback, created_at=created_at
-            )
+            self._enqueue_batch(topic_partition, batch.records, batch.data, callback=callback, created_at=created_at)
             if more_follows and self._defer_small_batch(batch):
                 return
             self._run_once()
@@ -260,9 +260,9 @@ class BatchProducer:
         record_count: int,
         data: WritableBytes,
         *,
-        first_index: int,
         callback: DeliveryCallback | None,
         created_at: float | None,
+        first_index: int = 0,
     ) -> None:
         """Queue a batch, or its halves if the topic has rejected one of this size; the halves may be split again."""
         rejected_size = self._rejected_sizes.get(topic_partition.topic)

@@ -14,9 +14,8 @@ from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark_kafka_direct.producer.read_ahead import ReadAhead
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
-    from pyspark_kafka_direct.producer.staging_location import StagingFileWriter, StagingLocation
+    from pyspark_kafka_direct.producer.staging_location import ReadAhead, StagingFileWriter, StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
 
 

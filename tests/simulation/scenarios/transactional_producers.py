@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.producer.written_range import WrittenRange
+    from pyspark_kafka_direct.producer.produce_channel import WrittenRange
     from pyspark_kafka_direct.records import EncodedBatch
 
 _TRANSACTIONAL_ID = "id"

@@ -11,7 +11,7 @@ from tests.unit.log.log_cluster import TOPIC, LogCluster, outcome, tp
 
 from pyspark_kafka_direct.errors import IllegalLogStateError, TopicNotFoundError
 from pyspark_kafka_direct.log import record_callbacks
-from pyspark_kafka_direct.log.table_contents import TableContents
+from pyspark_kafka_direct.log.table_state import TableContents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

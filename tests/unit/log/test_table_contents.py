@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_kafka_direct.log.table_contents import TableContents
+from pyspark_kafka_direct.log.table_state import TableContents
 
 
 def apply(contents: TableContents, partition: int, *records: tuple[bytes | None, bytes | None]) -> bytes | None:

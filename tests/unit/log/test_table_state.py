@@ -11,8 +11,7 @@ import pytest
 
 from pyspark_kafka_direct.errors import OptionError, RecordError
 from pyspark_kafka_direct.log import KafkaTable, Serde
-from pyspark_kafka_direct.log.table_contents import TableContents
-from pyspark_kafka_direct.log.table_state import TableState
+from pyspark_kafka_direct.log.table_state import TableContents, TableState
 from pyspark_kafka_direct.offsets import TopicPartition
 
 PARAMS = {"bootstrap.servers": "127.0.0.1:1"}

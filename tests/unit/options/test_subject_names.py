@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafka_direct.options.subject_names import subject_name
+from pyspark_kafka_direct.options.payload_settings import subject_name
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from tests.unit.payloads.avro_data import arrow_type, encode, parse, read, recor
 
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.derived_schema import derived_schema
-from pyspark_kafka_direct.payloads.avro.encoder_program import compile_encoder
-from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
+from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings, compile_encoder
 from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, check_encodable, encode_all
 from pyspark_kafka_direct.payloads.encoded_values import AvroEncoder, InvalidReason, InvalidValueError, PayloadEncoding

@@ -12,8 +12,7 @@ import pytest
 import pyspark_kafka_direct
 from pyspark_kafka_direct.options.payload_formats import FORMATS, format_row, needed_format
 from pyspark_kafka_direct.options.payload_settings import BINARY, PayloadSettings, SidePayload
-from pyspark_kafka_direct.payloads import formats
-from pyspark_kafka_direct.payloads.payload_format import SchemaFormat
+from pyspark_kafka_direct.payloads.payload_format import _MODULES, SchemaFormat, payload_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +21,12 @@ SOURCE = Path(pyspark_kafka_direct.__file__).parent
 
 
 def test_each_row_but_that_of_bytes_has_an_object() -> None:
-    assert formats._MODULES.keys() == FORMATS.keys() - {BINARY}
+    assert _MODULES.keys() == FORMATS.keys() - {BINARY}
 
 
-@pytest.mark.parametrize("name", formats._MODULES)
+@pytest.mark.parametrize("name", _MODULES)
 def test_formats_with_schema_ids_can_be_written_with_a_schema(name: str) -> None:
-    assert isinstance(formats.payload_format(name), SchemaFormat) == bool(format_row(name).framings)
+    assert isinstance(payload_format(name), SchemaFormat) == bool(format_row(name).framings)
 
 
 def test_an_option_names_the_formats_that_it_needs() -> None:

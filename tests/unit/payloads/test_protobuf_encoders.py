@@ -24,8 +24,7 @@ from pyspark_kafka_direct.payloads.encoded_values import (
     ProtobufEncoder,
 )
 from pyspark_kafka_direct.payloads.json.json_types import encodable
-from pyspark_kafka_direct.payloads.protobuf.encoder_program import compile_encoder
-from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
+from pyspark_kafka_direct.payloads.protobuf.encoder_program import ProtobufEncoderSettings, compile_encoder
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
 

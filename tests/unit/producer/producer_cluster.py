@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.produced_batches import BatchHeader
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.producer.written_range import WrittenRange
+    from pyspark_kafka_direct.producer.produce_channel import WrittenRange
     from pyspark_kafka_direct.records import EncodedBatch
 
 PARTITION = TopicPartition("t", 0)

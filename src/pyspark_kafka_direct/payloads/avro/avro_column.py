@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
+from pyspark_kafka_direct.payloads.avro.avro_types import (
+    AvroSchemaError,
+    AvroType,
+    RecordField,
+    RecordType,
+    without_null,
+)
 from pyspark_kafka_direct.payloads.avro.avro_values import CONVERSION_MESSAGES, MESSAGES, AvroDecoder, Reason
-from pyspark_kafka_direct.payloads.avro.whole_values import column_fields, is_record, resolve_column
+from pyspark_kafka_direct.payloads.avro.resolution import resolve
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
-from pyspark_kafka_direct.payloads.payload_column import PayloadColumn
+from pyspark_kafka_direct.payloads.payload_column import PayloadColumn, WantedFields, wanted_fields
 from pyspark_kafka_direct.payloads.writer_schemas import (
     NO_ID,
     FramedValues,
@@ -23,6 +29,7 @@ from pyspark_kafka_direct.payloads.writer_schemas import (
 )
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.payloads.avro.avro_values import AvroProgram
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
     from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
     from pyspark_kafka_direct.payloads.writer_schemas import Framing
@@ -34,6 +41,9 @@ _CHANGES: Final = {
 }
 
 _MAX_SHOWN: Final = 5  # parts of a schema that messages name
+
+# A value that is no record, as most keys, is decoded as the only field of a record. Messages do not show its name.
+_FIELD: Final = ""
 
 
 class WriterSchemas(Protocol):
@@ -170,3 +180,27 @@ class AvroColumn(PayloadColumn):
             has_reason = pc.equal(malformed.reasons.dictionary_decode(), reason)
             advice = pc.if_else(has_reason, pa.array(texts, pa.string()).take(writers), advice)
         return advice
+
+
+def is_record(schema: AvroType) -> bool:
+    """Return whether values are structs of named fields: the schema is a record, or a union of null and a record."""
+    return isinstance(without_null(schema).type, RecordType)
+
+
+def column_fields(reader: AvroType, data_type: pa.DataType, corrupt_record: str) -> WantedFields:
+    """Return the fields that a decoder decodes for a column."""
+    if is_record(reader):
+        return wanted_fields(pa.schema(list(data_type)), corrupt_record)
+    return WantedFields(pa.schema([pa.field(_FIELD, data_type)]), None)
+
+
+def resolve_column(writer: AvroType, reader: AvroType, fields: pa.Schema) -> AvroProgram:
+    """Return the program for the datums of a writer schema; ``fields`` are those of ``column_fields``."""
+    if is_record(reader):
+        return resolve(writer, reader, fields)
+    return resolve(_in_record(writer), _in_record(reader), fields)
+
+
+def _in_record(schema: AvroType) -> RecordType:
+    """Return a record whose datums have the same bytes."""
+    return RecordType(_FIELD, (), (RecordField(_FIELD, (), schema),))

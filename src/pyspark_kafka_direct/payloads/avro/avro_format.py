@@ -14,7 +14,7 @@ from pyspark_kafka_direct.payloads.payload_format import WITHOUT_FIELD, DerivedS
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-    from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
+    from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings
     from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
@@ -43,9 +43,9 @@ class AvroFormat(DerivedSchemaFormat):
 
     def check_type(self, payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
         """Raise an error if a schema does not fit a type."""
+        from pyspark_kafka_direct.payloads.avro.avro_column import column_fields, is_record
         from pyspark_kafka_direct.payloads.avro.avro_values import check_avro_fields
         from pyspark_kafka_direct.payloads.avro.wanted_fields import check_wanted, check_wanted_type
-        from pyspark_kafka_direct.payloads.avro.whole_values import column_fields, is_record
 
         root = _validated_schema(payload).root
         if is_record(root):
@@ -94,7 +94,7 @@ class AvroFormat(DerivedSchemaFormat):
     def encoder_settings(self, payload: SidePayload) -> AvroEncoderSettings:
         """Return how tasks encode a column."""
         from pyspark_kafka_direct.payloads.avro.canonical_form import fingerprint
-        from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
+        from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings
         from pyspark_kafka_direct.payloads.framing import single_object_prefix, written_id
 
         schema = _parse_valid_schema(payload)

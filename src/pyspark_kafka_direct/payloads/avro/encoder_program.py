@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from pyspark_kafka_direct.errors import printable
 from pyspark_kafka_direct.payloads.avro.avro_encoding import NO_BRANCH, NO_COLUMN, Op, zigzag
@@ -25,12 +26,23 @@ from pyspark_kafka_direct.payloads.avro.avro_types import (
     without_null,
 )
 from pyspark_kafka_direct.payloads.avro.defaults import NOT_FINITE, Constants
+from pyspark_kafka_direct.payloads.avro.derived_schema import derived_schema
+from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.spark_types import logical_type
-from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram
+from pyspark_kafka_direct.payloads.column_encoder import (
+    EncoderProgram,
+    EncoderSettings,
+    SchemaMismatchError,
+    encodable_type,
+)
+from pyspark_kafka_direct.payloads.encoded_values import AvroEncoder
 from pyspark_kafka_direct.payloads.struct_fields import UnmatchedFieldError, match_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
+    from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder, PayloadEncoding
 
 _OPERATIONS: Final = {
     "boolean": {"bool": Op.BOOLEAN},
@@ -45,6 +57,38 @@ _OPERATIONS: Final = {
 
 _TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros")
 _LOCAL_TIMESTAMPS: Final = ("local-timestamp-millis", "local-timestamp-micros")
+
+
+@dataclass(frozen=True, slots=True)
+class AvroEncoderSettings(EncoderSettings):
+    """Settings of an Avro schema."""
+
+    _: KW_ONLY
+    schema: AvroSchema
+
+    format_name: ClassVar[str] = "Avro"
+
+    @property
+    def schema_name(self) -> str:
+        """The schema, or where it is from, for errors."""
+        return self.source or f"the Avro schema {type_name(self.schema.root)}"
+
+    def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
+        """Return the program for a type."""
+        try:
+            return compile_encoder(self.schema.root, data_type, column)
+        except AvroSchemaError as error:
+            raise SchemaMismatchError(str(error)) from None
+
+    def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
+        """Return the encoder of a program."""
+        return AvroEncoder(encoding)
+
+
+def derived_encoder_settings(data_type: pa.DataType) -> AvroEncoderSettings:
+    """Return the settings with the schema that Spark's ``to_avro`` gives a type."""
+    plain = encodable_type(data_type, AvroEncoderSettings.format_name)
+    return AvroEncoderSettings(schema=parse_avro_schema(derived_schema(plain, null_first=False)))
 
 
 def compile_encoder(writer: AvroType, data_type: pa.DataType, path: str) -> EncoderProgram:

@@ -24,8 +24,7 @@ from pyspark_kafka_direct.payloads.avro.resolution import PROMOTIONS, is_nanos, 
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.spark_types import logical_type
 from pyspark_kafka_direct.payloads.avro.wanted_fields import find_field
-from pyspark_kafka_direct.payloads.new_parts import check_new_parts
-from pyspark_kafka_direct.payloads.registered_writers import fetch_writer_schema
+from pyspark_kafka_direct.payloads.registered_writers import check_new_parts, fetch_writer_schema
 from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 
 if TYPE_CHECKING:

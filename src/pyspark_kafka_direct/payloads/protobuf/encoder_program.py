@@ -7,17 +7,21 @@ node is the number of an ``Op`` and the arguments of the operation. Nodes are co
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram
+from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram, EncoderSettings, SchemaMismatchError
+from pyspark_kafka_direct.payloads.encoded_values import ProtobufEncoder
 from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
+from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
 from pyspark_kafka_direct.payloads.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
 from pyspark_kafka_direct.payloads.struct_fields import UnmatchedFieldError, match_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder, PayloadEncoding
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoEnum, ProtoField, ProtoMessage
 
 NO_ONEOF: Final = -1
@@ -94,6 +98,34 @@ _UNPACKED: Final = ("string", "bytes", "message")
 # Arguments of Op.MOMENT.
 _POSITIVE_NANOS: Final = 0
 _SIGNED_NANOS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufEncoderSettings(EncoderSettings):
+    """Settings of a message type."""
+
+    _: KW_ONLY
+    schema: ProtobufSource
+
+    format_name: ClassVar[str] = "Protobuf"
+
+    @property
+    def schema_name(self) -> str:
+        """The message type, and where it is from, for errors."""
+        name = source_schema(self.schema).message(self.schema.message).name
+        return f"the message {name}" + (f" of {self.source}" if self.source else "")
+
+    def compile(self, data_type: pa.DataType, column: str) -> EncoderProgram:
+        """Return the program for a type."""
+        schema = source_schema(self.schema)
+        try:
+            return compile_encoder(schema, schema.message(self.schema.message), data_type, column)
+        except ProtobufSchemaError as error:
+            raise SchemaMismatchError(str(error)) from None
+
+    def create_encoder(self, encoding: PayloadEncoding) -> PayloadEncoder:
+        """Return the encoder of a program."""
+        return ProtobufEncoder(encoding)
 
 
 def compile_encoder(schema: ProtobufSchema, message: ProtoMessage, data_type: pa.DataType, path: str) -> EncoderProgram:

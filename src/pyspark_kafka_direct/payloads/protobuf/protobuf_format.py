@@ -17,7 +17,7 @@ from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, is_des
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-    from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
+    from pyspark_kafka_direct.payloads.protobuf.encoder_program import ProtobufEncoderSettings
     from pyspark_kafka_direct.payloads.protobuf.given_message import GivenMessage
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoMessage
     from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
@@ -74,7 +74,7 @@ class ProtobufFormat(SchemaFormat):
 
     def encoder_settings(self, payload: SidePayload) -> ProtobufEncoderSettings:
         """Return how tasks encode a column."""
-        from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
+        from pyspark_kafka_direct.payloads.protobuf.encoder_program import ProtobufEncoderSettings
 
         schema, message = _validated_message(payload)
         prefix = written_id(payload).prefix  # Protobuf has no framing with a header

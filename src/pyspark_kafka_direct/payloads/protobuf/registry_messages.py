@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark_kafka_direct.errors import SchemaError
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.payloads.framing import NO_MESSAGE
-from pyspark_kafka_direct.payloads.new_parts import check_new_parts
 from pyspark_kafka_direct.payloads.protobuf.given_message import named_message
 from pyspark_kafka_direct.payloads.protobuf.proto_types import UNKNOWN, ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
-from pyspark_kafka_direct.payloads.registered_writers import fetch_writer_schema
+from pyspark_kafka_direct.payloads.registered_writers import check_new_parts, fetch_writer_schema
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError, schema_label
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def parse_to_avro(
     schema: str | None, options: Mapping[str, str], subject: str | None, address: str | None
 ) -> EncoderSettings | None:
     """Parse the arguments of ``to_avro``; None if the schema follows from the type of the column."""
-    from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
+    from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings
     from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
     registry, auto_register = _parse_registry(
@@ -113,7 +113,7 @@ def to_avro_function(settings: EncoderSettings | None) -> Callable[[pa.Array], p
     def to_avro(values: pa.Array) -> pa.Array:
         nonlocal encoder
         from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
-        from pyspark_kafka_direct.payloads.avro.encoder_settings import derived_encoder_settings
+        from pyspark_kafka_direct.payloads.avro.encoder_program import derived_encoder_settings
 
         try:
             encoder = encoder or FunctionEncoder("to_avro", settings or derived_encoder_settings(values.type))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
-from pyspark_kafka_direct.payloads.formats import schema_format
+from pyspark_kafka_direct.payloads.payload_format import schema_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable

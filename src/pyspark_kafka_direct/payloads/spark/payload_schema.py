@@ -9,8 +9,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_formats import alternatives, format_row
 from pyspark_kafka_direct.options.payload_settings import DECODED_COMMENT, ERROR_COLUMN, WANTED_FIELDS
-from pyspark_kafka_direct.payloads.formats import payload_format
-from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError
+from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError, payload_format
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_zone
 

@@ -47,7 +47,7 @@ def to_protobuf_function(
     message_name: str, path: str | None, options: Mapping[str, str], descriptors: bytes | None
 ) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call; the descriptors may be in a file."""
-    from pyspark_kafka_direct.payloads.protobuf.encoder_settings import ProtobufEncoderSettings
+    from pyspark_kafka_direct.payloads.protobuf.encoder_program import ProtobufEncoderSettings
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
     from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, source_schema
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError, with_advice
 from pyspark_kafka_direct.options.payload_formats import format_row
-from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
-from pyspark_kafka_direct.options.subject_names import is_short_subject, short_subject_advice
+from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION, is_short_subject, short_subject_advice
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -14,10 +14,13 @@ from pyspark_kafka_direct.errors import (
     with_advice,
 )
 from pyspark_kafka_direct.options.payload_formats import format_row
-from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
-from pyspark_kafka_direct.options.subject_names import is_short_subject, short_subject_advice, subject_name
-from pyspark_kafka_direct.payloads.formats import schema_format, writable_format
-from pyspark_kafka_direct.payloads.payload_format import DerivedSchemaFormat
+from pyspark_kafka_direct.options.payload_settings import (
+    LATEST_VERSION,
+    is_short_subject,
+    short_subject_advice,
+    subject_name,
+)
+from pyspark_kafka_direct.payloads.payload_format import DerivedSchemaFormat, schema_format, writable_format
 from pyspark_kafka_direct.payloads.spark.latest_schemas import FoundSchema, fetch_or_load, fetch_version
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.errors import ColumnError
-from pyspark_kafka_direct.payloads.avro.encoder_settings import AvroEncoderSettings
+from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
