@@ -61,6 +61,7 @@ class Network:
         self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
         self.late_reuses: list[str] = []  # of connections that were idle when another one to the broker timed out
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
+        self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
         self.connect_count = 0
         self.peers = PeerNetwork(self)
         self._rng = world.rng("network")
@@ -441,6 +442,7 @@ class _Connection:
         self, number: int, request: ReceivedRequest, values: Mapping[str, Any], fault: RequestFault | None
     ) -> None:
         world = self.network.world
+        values = self.network.on_response(self.broker.id, request.api, values)
         kind = None if fault is None else fault.kind
         if fault is not None and kind == "throttle":
             values = {**values, "throttle_time_ms": fault.arguments["ms"]}
@@ -531,6 +533,10 @@ class _DelayedResponse:
 
 def _ignore(_: object) -> None:
     """Do nothing."""
+
+
+def _same(_broker: int, _api: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return values
 
 
 def error_codes(values: Any) -> tuple[int, ...]:

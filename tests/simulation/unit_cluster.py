@@ -60,7 +60,9 @@ class UnitCluster:
         self.world.adopt_caller(self.process)
         self.requests: list[ReceivedRequest] = []  # that brokers have handled
         self.network.on_request = self._on_request
+        self.network.on_response = self._on_response
         self._actions: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
+        self._changes: dict[str, Callable[[int, dict[str, Any]], Mapping[str, Any]]] = {}
         self._connection = dict(connection or {})
         self._sequences: dict[tuple[TopicPartition, int], int] = {}
         for name, partitions in topics.items():
@@ -170,6 +172,15 @@ class UnitCluster:
         if kind is not None:
             self.network.lasting_faults[self.process, api] = RequestFault(kind, arguments)
 
+    def change(self, api: str, change: Callable[[int, dict[str, Any]], Mapping[str, Any]] | None) -> None:
+        """Let a function of the broker's id and a response return what the broker responds instead, until it is None.
+
+        It is for responses that a broker sends at rare moments, and for which there is no event.
+        """
+        self._changes.pop(api, None)
+        if change is not None:
+            self._changes[api] = change
+
     def break_connections(self, broker: int | None = None) -> None:
         for each in self.cluster.brokers.values():
             if broker in (None, each.id):
@@ -204,6 +215,10 @@ class UnitCluster:
         lines = [line for line in self.world.trace_lines if line[1] in ("request", "late request")]
         found = zip(lines, self.requests, strict=True)
         return [Arrival(line[0], line[4], request.values) for line, request in found if request.api == api]
+
+    def _on_response(self, broker: int, api: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        change = self._changes.get(api)
+        return values if change is None else change(broker, dict(values))
 
     def _on_request(self, request: ReceivedRequest) -> None:
         self.requests.append(request)

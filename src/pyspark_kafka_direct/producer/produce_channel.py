@@ -69,11 +69,6 @@ class ProduceChannel:
         self._values = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": timeout_ms}
         self._in_flight: deque[list[TopicPartition]] = deque()
 
-    @property
-    def in_flight(self) -> int:
-        """The number of requests without a response."""
-        return len(self._in_flight)
-
     def request(self, batches: Mapping[TopicPartition, bytes | bytearray | memoryview], deadline: Deadline) -> None:
         """Send record batches, at most one per partition, without waiting for the response."""
         topics: dict[str, list[dict[str, Any]]] = {}

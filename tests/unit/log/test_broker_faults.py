@@ -1,4 +1,4 @@
-"""Logs whose broker is down, and whose records are lost, on a simulated cluster."""
+"""Logs whose broker is down or does not respond, and whose records are lost, on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
+from tests.unit.log.log_cluster import LogCluster
 
-from pyspark_kafka_direct.errors import TruncatedError
+from pyspark_kafka_direct.errors import IllegalLogStateError, TruncatedError
 from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -69,3 +70,41 @@ def test_a_truncated_log_is_reset_once() -> None:
         assert [(record.offset, record.value) for record in found] == [
             (offset, b"%d-%d" % (epoch, offset)) for offset in range(10, 15)
         ]
+
+
+def test_a_stop_ends_a_request_that_gets_no_response() -> None:
+    hour_ms = 3_600_000
+    timeouts = dict.fromkeys(("request_timeout_ms", "default_api_timeout_ms", "connect_timeout_ms"), hour_ms)
+    errors, outcome = list[BaseException](), list[BaseException]()
+    with UnitCluster({TOPIC: 1}, connection=timeouts) as cluster:
+        cluster.event("pause_broker", broker=0, seconds=hour_ms)
+        log = open_log(cluster, on_error=errors.append)
+
+        def start() -> None:
+            with pytest.raises(IllegalLogStateError, match="stopped") as caught:
+                log.start()
+            outcome.append(caught.value)
+
+        cluster.process.spawn("start", start)
+        cluster.sleep(5)
+        assert (cluster.open_connections, outcome) == (1, [])
+        began = cluster.now
+        log.stop(60)
+        cluster.sleep(0.1)
+        assert len(outcome) == 1
+        assert cluster.now - began < 1
+        assert errors == []
+        pool = cluster.environment.pool(cluster.process)
+        assert pool.last_failure_time(("broker-1", 9092)) == 0, "the broker had no time to respond"
+
+
+def test_a_wait_that_is_interrupted_is_no_longer_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with LogCluster(1) as cluster, cluster.log_of() as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(log._thread, "wait_until_done", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                log.wait_for({0: 5})
+        assert not log._worker.pending_reads.has_pending

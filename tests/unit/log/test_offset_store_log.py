@@ -9,7 +9,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.simulation.cluster.broker import SimulatedBroker
 from tests.unit.log.store_cluster import (
     PARTITION,
     QUERY,
@@ -159,34 +158,29 @@ def test_a_run_with_an_unknown_outcome_does_not_fence_its_successor(cluster: Sto
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 4])
-def test_records_that_a_stale_leader_lacks_are_not_skipped(
-    cluster: StoreCluster, missing: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_a_stale_leader_lacks_are_not_skipped(cluster: StoreCluster, missing: int) -> None:
     """A deposed leader returns an earlier end; the last record is a control record."""
     first = cluster.run("1")
     first.acquire()
     save(first, 1)
     save(first, 2)
     first.close()
-    handle = SimulatedBroker.handle
 
-    def with_earlier_end(broker: SimulatedBroker, api: str, version: int, request: Any, client_id: str) -> Any:
-        reply = handle(broker, api, version, request, client_id)
-        if api == "ListOffsets" and request.topics[0].partitions[0].timestamp == LATEST:
-            assert isinstance(reply, dict)
-            reply["topics"][0]["partitions"][0]["offset"] -= missing
-        return reply
+    def with_earlier_end(_: int, response: dict[str, Any]) -> dict[str, Any]:
+        if cluster.received("ListOffsets")[-1].topics[0].partitions[0].timestamp == LATEST:
+            response["topics"][0]["partitions"][0]["offset"] -= missing
+        return response
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SimulatedBroker, "handle", with_earlier_end)
-        second = cluster.run("2")
-        if missing > 1:
-            with pytest.raises(KafkaDirectError):
-                second.acquire()
-        else:
+    cluster.change("ListOffsets", with_earlier_end)
+    second = cluster.run("2")
+    if missing > 1:
+        with pytest.raises(KafkaDirectError):
             second.acquire()
-            assert saved_offset(second) == 2
-            second.close()
+    else:
+        second.acquire()
+        assert saved_offset(second) == 2
+        second.close()
+    cluster.change("ListOffsets", None)
     third = cluster.run("3")
     third.acquire()
     assert saved_offset(third) == 2

@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.simulation.cluster.broker import SimulatedBroker
 from tests.unit.log.log_cluster import TOPIC, LogCluster, outcome, tp
 
 from pyspark_kafka_direct.errors import IllegalLogStateError, TopicNotFoundError
@@ -152,19 +151,12 @@ def test_a_topic_whose_records_expire(caplog: pytest.LogCaptureFixture) -> None:
             assert "has cleanup.policy=compact,delete" in caplog.text
 
 
-def test_a_policy_that_may_not_be_read_does_no_harm(
-    cluster: LogCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handle = SimulatedBroker.handle
+def test_a_policy_that_may_not_be_read_does_no_harm(cluster: LogCluster, caplog: pytest.LogCaptureFixture) -> None:
+    def deny(_: int, response: dict[str, Any]) -> dict[str, Any]:
+        response["results"][0] |= {"error_code": 29, "configs": []}
+        return response
 
-    def deny(broker: SimulatedBroker, api: str, version: int, request: Any, client_id: str) -> Any:
-        reply = handle(broker, api, version, request, client_id)
-        if api == "DescribeConfigs":
-            assert isinstance(reply, dict)
-            reply["results"][0] |= {"error_code": 29, "configs": []}
-        return reply
-
-    monkeypatch.setattr(SimulatedBroker, "handle", deny)
+    cluster.change("DescribeConfigs", deny)
     with caplog.at_level(logging.DEBUG), cluster.table_of() as table:
         assert len(table) == 0
     assert [record.levelno for record in caplog.records if "cleanup.policy" in record.message] == [logging.DEBUG]

@@ -14,6 +14,7 @@ from tests.unit.producer.encoded_batches import encoded
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ProducerSettings
+from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 from pyspark_kafka_direct.producer.batch_producer import AssignedProducerId, BatchProducer
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class ProducerCluster(UnitCluster):
             add_partitions_to_transaction=add_partitions,
         )
         self.at_end(producer.close)
+        return producer
+
+    def async_producer(self, linger: float = 0.0, **settings: Any) -> AsyncProducer:
+        producer = AsyncProducer(self.client(), ProducerSettings(**settings), linger=linger)
+        self.at_end(lambda: producer.close(20))
         return producer
 
     def at_end(self, action: Callable[[], object]) -> None:

@@ -11,9 +11,7 @@ from tests.unit.producer.producer_cluster import PARTITION, ProducerCluster
 from tests.unit.producer.test_batch_producer_faults import FaultyCluster
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError, TopicNotFoundError
-from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.accumulator import RecordAccumulator
-from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.scheduler import Task
 
-    from pyspark_kafka_direct.producer.async_producer import RecordMetadata
+    from pyspark_kafka_direct.producer.async_producer import AsyncProducer, RecordMetadata
 
 NOT_WRITTEN = " The records were not written."
 MAY_BE_WRITTEN = " The records may have been written."
@@ -36,15 +34,9 @@ def cluster() -> Iterator[ProducerCluster]:
         yield cluster
 
 
-def new_producer(cluster: ProducerCluster, linger: float = 0.0, **settings: Any) -> AsyncProducer:
-    producer = AsyncProducer(cluster.client(), ProducerSettings(**settings), linger=linger)
-    cluster.at_end(lambda: producer.close(TIMEOUT))
-    return producer
-
-
 def blocked_producer(cluster: ProducerCluster, linger: float = 0.0, **settings: Any) -> AsyncProducer:
     """Return a producer that has written a record; brokers then do not respond to connects until ``heal``."""
-    producer = new_producer(cluster, linger, **settings)
+    producer = cluster.async_producer(linger, **settings)
     producer.send("t", b"k", b"first")
     producer.flush(TIMEOUT)
     cluster.break_connections()
@@ -59,13 +51,13 @@ def threads(cluster: ProducerCluster) -> list[Task]:
 
 
 def test_each_record_gets_its_metadata_in_order(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     futures = [producer.send("t", b"k", b"%d" % number, timestamp=number) for number in range(500)]
     assert [each.result(TIMEOUT)[:4] for each in futures] == [("t", 0, number, number) for number in range(500)]
 
 
 def test_the_metadata_has_the_topic_id_and_the_leader_epoch(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     metadata = producer.send("t", b"k", b"v").result(TIMEOUT)
     assert (metadata.topic_id, metadata.leader_epoch) == (cluster.topic_id("t"), cluster.partition(PARTITION).epoch)
     cluster.fault("Produce", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the metadata is refreshed
@@ -76,12 +68,12 @@ def test_the_metadata_has_the_topic_id_and_the_leader_epoch(cluster: ProducerClu
 
 def test_the_leader_epoch_is_unknown_if_metadata_has_no_leader(cluster: ProducerCluster) -> None:
     cluster.event("lose_leader", topic="t", partition=0, seconds=1)  # elected after the record was encoded
-    metadata = new_producer(cluster).send("t", b"k", b"v").result(TIMEOUT)
+    metadata = cluster.async_producer().send("t", b"k", b"v").result(TIMEOUT)
     assert (metadata.topic_id, metadata.leader_epoch) == (cluster.topic_id("t"), -1)
 
 
 def test_without_acknowledgements_the_offsets_are_unknown(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster, linger=100.0, acks=0)
+    producer = cluster.async_producer(linger=100.0, acks=0)
     futures = [producer.send("t", b"k", b"v") for _ in range(2)]
     producer.flush(TIMEOUT)
     assert [future.result(0).offset for future in futures] == [-1, -1]
@@ -90,13 +82,13 @@ def test_without_acknowledgements_the_offsets_are_unknown(cluster: ProducerClust
 def test_log_append_time_replaces_the_record_timestamp(cluster: ProducerCluster) -> None:
     cluster.cluster.topics["t"].configs.update(LOG_APPEND_TIME)
     now = cluster.cluster.timestamp
-    assert now <= new_producer(cluster).send("t", b"k", b"v", timestamp=5).result(TIMEOUT).timestamp < now + 1_000
+    assert now <= cluster.async_producer().send("t", b"k", b"v", timestamp=5).result(TIMEOUT).timestamp < now + 1_000
 
 
 def test_the_append_time_of_a_duplicate_batch_is_ignored(cluster: ProducerCluster) -> None:
     """Brokers return the latest timestamp of a duplicate batch as its log append time."""
     cluster.fault("Produce", "lose_response")
-    producer = new_producer(cluster, linger=100.0)
+    producer = cluster.async_producer(linger=100.0)
     futures = [producer.send("t", b"k", b"v", timestamp=each) for each in (5, 77, 6)]
     producer.flush(TIMEOUT)
     assert [each.result(TIMEOUT).timestamp for each in futures] == [5, 77, 6]
@@ -104,7 +96,7 @@ def test_the_append_time_of_a_duplicate_batch_is_ignored(cluster: ProducerCluste
 
 def test_a_record_without_a_timestamp_gets_the_current_time(cluster: ProducerCluster) -> None:
     now = cluster.cluster.timestamp
-    assert now <= new_producer(cluster).send("t", b"k", b"v").result(TIMEOUT).timestamp <= now + 1
+    assert now <= cluster.async_producer().send("t", b"k", b"v").result(TIMEOUT).timestamp <= now + 1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +110,7 @@ def test_a_record_without_a_timestamp_gets_the_current_time(cluster: ProducerClu
 def test_a_record_that_is_too_large_fails_without_a_request(
     cluster: ProducerCluster, record: dict[str, Any], size: int
 ) -> None:
-    producer = new_producer(cluster, max_request_bytes=1_000)
+    producer = cluster.async_producer(max_request_bytes=1_000)
     future = producer.send("t", b"k", **record)
     assert future.done()
     error = future.exception()
@@ -147,24 +139,24 @@ def test_invalid_arguments_are_errors_of_the_caller(
     cluster: ProducerCluster, given: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=f"^{next(iter(given))} must "):
-        new_producer(cluster).send(**{"topic": "t", "key": b"k", "value": b"v", **given})
+        cluster.async_producer().send(**{"topic": "t", "key": b"k", "value": b"v", **given})
 
 
 def test_the_greatest_partition_and_timestamp_are_valid(cluster: ProducerCluster) -> None:
     greatest = (1 << 63) - 1
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     assert producer.send("t", b"k", b"v", timestamp=greatest).result(TIMEOUT).timestamp == greatest
     assert isinstance(producer.send("t", b"k", b"v", partition=(1 << 31) - 1).exception(TIMEOUT), TopicNotFoundError)
 
 
 def test_a_future_cannot_be_cancelled(cluster: ProducerCluster) -> None:
-    future = new_producer(cluster).send("t", b"k", b"v")
+    future = cluster.async_producer().send("t", b"k", b"v")
     assert future.cancel() is False
     assert future.result(TIMEOUT).offset == 0
 
 
 def test_a_callback_may_send_when_the_buffer_is_full(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster, buffer_bytes=1)
+    producer = cluster.async_producer(buffer_bytes=1)
     second: list[Future[RecordMetadata]] = []
     first = producer.send("t", b"k", b"1")
     first.add_done_callback(lambda _: second.append(producer.send("t", b"k", b"2")))
@@ -180,7 +172,7 @@ def test_errors_of_callbacks_are_only_logged(cluster: ProducerCluster, caplog: p
     def worse(_: object) -> None:
         raise SystemExit(3)
 
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     futures = [producer.send("t", b"k", b"v") for _ in range(3)]
     futures[0].add_done_callback(bad)
     futures[1].add_done_callback(worse)
@@ -191,7 +183,7 @@ def test_errors_of_callbacks_are_only_logged(cluster: ProducerCluster, caplog: p
 
 
 def test_flush_and_close_raise_in_a_callback(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     messages: list[str] = []
 
     def callback(_: object) -> None:
@@ -209,7 +201,7 @@ def test_flush_and_close_raise_in_a_callback(cluster: ProducerCluster) -> None:
 
 def test_flush_waits_for_earlier_records_and_their_callbacks(cluster: ProducerCluster) -> None:
     cluster.delay_responses(1.0)
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     called: list[int] = []
     producer.flush(0)
     for number in range(3):
@@ -225,7 +217,7 @@ def test_flush_waits_for_earlier_records_and_their_callbacks(cluster: ProducerCl
 
 
 def test_flush_does_not_wait_for_later_records(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     done: list[bool] = []
 
     def keep_sending() -> None:
@@ -241,7 +233,7 @@ def test_flush_does_not_wait_for_later_records(cluster: ProducerCluster) -> None
 
 
 def test_flush_ends_lingering(cluster: ProducerCluster) -> None:
-    producer, start = new_producer(cluster, linger=100.0), cluster.now
+    producer, start = cluster.async_producer(linger=100.0), cluster.now
     future = producer.send("t", b"k", b"v")
     producer.flush(TIMEOUT)
     assert future.result(0).offset == 0
@@ -249,7 +241,7 @@ def test_flush_ends_lingering(cluster: ProducerCluster) -> None:
 
 
 def test_records_linger_after_a_flush(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster, linger=100.0)
+    producer = cluster.async_producer(linger=100.0)
     producer.send("t", b"k", b"v")
     producer.flush(TIMEOUT)
     producer.send("u", b"k", b"1")
@@ -267,7 +259,7 @@ def test_close_returns_when_the_thread_fails_although_a_callback_hangs(
         raise ValueError("a defect")
 
     monkeypatch.setattr(RecordAccumulator, "append", broken)
-    producer, start = new_producer(cluster), cluster.now
+    producer, start = cluster.async_producer(), cluster.now
     future = producer.send("t", b"k", b"v")
     future.add_done_callback(lambda _: cluster.process.sleep(50))
     producer.close(40)
@@ -303,11 +295,15 @@ def test_close_fails_incomplete_records_and_returns_in_time(
     assert not caplog.records, "no future was completed twice"
 
 
-def test_the_thread_ends_although_a_callback_that_close_calls_hangs(cluster: ProducerCluster) -> None:
+def test_close_returns_and_the_thread_ends_although_a_callback_that_close_calls_hangs(cluster: ProducerCluster) -> None:
     producer = blocked_producer(cluster)
-    producer.send("t", b"k", b"v").add_done_callback(lambda _: cluster.process.sleep(50))
+    failed = producer.send("t", b"k", b"v")
+    failed.add_done_callback(lambda _: cluster.process.sleep(50))
     cluster.sleep(0.1)
+    start = cluster.now
     producer.close(0.05)
+    assert cluster.now - start < 0.3
+    assert isinstance(failed.exception(0), BrokerTimeoutError)
     cluster.heal()
     cluster.sleep(20)
     assert [task.name for task in threads(cluster)] == ["pyspark-kafka-direct-producer-close"]
@@ -327,14 +323,14 @@ def test_records_that_close_failed_are_not_sent(cluster: ProducerCluster) -> Non
 
 
 def test_close_waits_for_sent_records(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     futures = [producer.send("t", b"k", b"v") for _ in range(100)]
     producer.close(TIMEOUT)
     assert [each.result(0).offset for each in futures] == list(range(100))
 
 
 def test_a_producer_that_sent_nothing_has_no_thread(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     producer.flush(0)
     producer.close(TIMEOUT)
     with pytest.raises(RuntimeError, match="closed"):
@@ -348,7 +344,7 @@ def test_nothing_stays_open_when_the_thread_cannot_be_started(
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     descriptors = len(cluster.network._readable)
     with monkeypatch.context() as exhausted:
         exhausted.setattr(cluster.process, "start_thread", fail)
@@ -364,7 +360,7 @@ def test_nothing_stays_open_when_the_thread_cannot_be_started(
 def test_buffered_bytes_are_bounded(cluster: ProducerCluster, buffer_bytes: int, count: int) -> None:
     """Each record takes its upper bound of 1,117 bytes."""
     cluster.delay_responses(1.0)
-    producer = new_producer(cluster, buffer_bytes=buffer_bytes)
+    producer = cluster.async_producer(buffer_bytes=buffer_bytes)
     futures: list[Future[RecordMetadata]] = []
 
     def write() -> None:
@@ -378,13 +374,13 @@ def test_buffered_bytes_are_bounded(cluster: ProducerCluster, buffer_bytes: int,
 
 
 def test_a_record_larger_than_the_buffer_is_sent_alone(cluster: ProducerCluster) -> None:
-    producer = new_producer(cluster, buffer_bytes=100)
+    producer = cluster.async_producer(buffer_bytes=100)
     assert [producer.send("t", b"k", bytes(5_000)).result(TIMEOUT).offset for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_record_fails_when_the_buffer_stays_full(cluster: ProducerCluster) -> None:
     cluster.delay_responses(9.0)
-    producer = new_producer(cluster, buffer_bytes=1, delivery_timeout_ms=5_000)
+    producer = cluster.async_producer(buffer_bytes=1, delivery_timeout_ms=5_000)
     first, start = producer.send("t", b"k", b"1"), cluster.now
     error = producer.send("t", b"k", b"2").exception(0)
     assert isinstance(error, BrokerTimeoutError)
@@ -397,7 +393,7 @@ def test_a_record_fails_when_the_buffer_stays_full(cluster: ProducerCluster) -> 
 
 def test_a_send_that_waits_for_memory_raises_after_close(cluster: ProducerCluster) -> None:
     cluster.delay_responses(1.0)
-    producer = new_producer(cluster, buffer_bytes=1)
+    producer = cluster.async_producer(buffer_bytes=1)
     producer.send("t", b"k", b"1")
     messages: list[str] = []
 
@@ -420,7 +416,7 @@ def test_a_child_process_cannot_use_the_producer_of_its_parent(
         with producer._changed:
             cluster.process.sleep(100)
 
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     producer.send("t", b"k", b"v").result(TIMEOUT)
     cluster.process.spawn("a thread of the parent during the fork", hold)
     cluster.sleep(1)
@@ -441,7 +437,7 @@ def test_records_fail_when_the_thread_fails(
         raise ValueError("a defect")
 
     monkeypatch.setattr(RecordAccumulator, "append", broken)
-    producer = new_producer(cluster)
+    producer = cluster.async_producer()
     error = producer.send("t", b"k", b"v").exception(TIMEOUT)
     assert isinstance(error, KafkaDirectError)
     assert error.message == f"The producer is closed.{NOT_WRITTEN}"
@@ -453,10 +449,10 @@ def test_records_fail_when_the_thread_fails(
 def test_each_record_has_its_own_error_object(cluster: ProducerCluster) -> None:
     """An exception that is raised repeatedly accumulates tracebacks."""
     cluster.fault("Produce", "error", code=ErrorCode.INVALID_RECORD)
-    producer = new_producer(cluster, linger=1.0)
+    producer = cluster.async_producer(linger=1.0)
     futures = [producer.send("t", b"k", b"v") for _ in range(2)]
     producer.flush(TIMEOUT)
-    closed = new_producer(cluster, linger=1.0)
+    closed = cluster.async_producer(linger=1.0)
     futures += [closed.send("t", b"k", b"v") for _ in range(3)]
     closed.close(0)
     assert len({id(future.exception(0)) for future in futures}) == 5
@@ -470,8 +466,8 @@ def test_each_future_is_completed_once_and_correctly_despite_faults(
     """Leaders move, connections break, records are rejected, several threads send, and the producer closes early."""
     caplog.set_level(logging.WARNING)
     with FaultyCluster(seed, rejections=0.1) as cluster:
-        producer = new_producer(
-            cluster, max_request_bytes=700, buffer_bytes=60_000, delivery_timeout_ms=12_000, batch_bytes=400
+        producer = cluster.async_producer(
+            max_request_bytes=700, buffer_bytes=60_000, delivery_timeout_ms=12_000, batch_bytes=400
         )
         calls: list[bytes] = []
         futures: dict[bytes, Future[RecordMetadata]] = {}

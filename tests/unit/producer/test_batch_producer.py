@@ -153,6 +153,14 @@ def test_a_missing_response_is_awaited_for_the_request_timeout(cluster: Producer
     assert cluster.values() == 3 * list(range(RECORDS)), "they are written once"
 
 
+def test_a_slow_broker_that_responds_does_not_time_out(cluster: ProducerCluster) -> None:
+    """It handles the requests of a connection one after the other, so each one waits for those before it."""
+    for number in range(1, 6):
+        cluster.fault("Produce", "delay_response", number=number, seconds=20 * number)
+    cluster.write(6)
+    assert cluster.produce_times == [0] * 6
+
+
 def test_nothing_is_sent_to_a_broker_while_it_throttles(cluster: ProducerCluster) -> None:
     cluster.fault("Produce", "throttle", ms=40_000)
     cluster.fault("Produce", "delay_response", number=1, seconds=25)
@@ -439,7 +447,12 @@ def test_lost_producer_state_is_an_error_in_a_transaction(cluster: ProducerClust
 
 
 def test_a_duplicate_is_written_at_an_unknown_offset(cluster: ProducerCluster) -> None:
-    cluster.fault("Produce", "error", code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    def reject(_: int, response: dict[str, Any]) -> dict[str, Any]:
+        code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        response["responses"][0]["partition_responses"][0] |= {"error_code": code, "base_offset": 5}
+        return response
+
+    cluster.change("Produce", reject)
     assert cluster.write() == {PARTITION: WrittenRange(-1, -1, 10, SIZE)}
 
 

@@ -39,15 +39,6 @@ def sequences_of(batches: list[ProducerBatch]) -> list[tuple[int, int]]:
     return [(batch.data[0], batch.sequence) for batch in batches]
 
 
-def test_one_batch_is_in_flight_until_a_first_one_is_acknowledged() -> None:
-    queue = partition()
-    (first,) = send(queue)
-    assert sequences_of([first]) == [(0, 0)]
-    queue.on_acknowledged(first)
-    assert sequences_of(send(queue)) == [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)]
-    assert not queue.may_send(0.0)
-
-
 def test_no_batch_is_sent_that_would_push_the_oldest_out_of_the_broker_cache() -> None:
     """The broker has the oldest two, although their requests timed out, and detects duplicates of the last five."""
     queue = partition(12)
@@ -63,17 +54,6 @@ def test_no_batch_is_sent_that_would_push_the_oldest_out_of_the_broker_cache() -
     assert sequences_of(new) == [(6, 60)]
     queue.on_acknowledged(two)
     assert sequences_of(send(queue)) == [(7, 70), (8, 80), (9, 90), (10, 100)]
-
-
-def test_without_sequence_numbers_only_one_batch_is_in_flight() -> None:
-    queue = PartitionQueue(PARTITION, 1, idempotent=False)
-    for number in range(3):
-        queue.add(1, bytearray([number]), 0, None, None)
-    for number in range(3):
-        (only,) = send(queue)
-        assert sequences_of([only]) == [(number, -1)]
-        queue.on_acknowledged(only)
-    assert queue.is_complete
 
 
 def test_after_an_error_all_responses_are_awaited_and_the_oldest_batch_is_sent_alone() -> None:
@@ -118,18 +98,6 @@ def test_an_acknowledgement_after_a_dropped_batch_does_not_end_the_recovery() ->
     (alone,) = send(queue)
     queue.on_acknowledged(alone)
     assert len(send(queue)) == 2
-
-
-def test_is_oldest_is_true_for_the_oldest_unacknowledged_batch_only() -> None:
-    queue = partition()
-    queue.on_acknowledged(*send(queue))
-    one, two, three, *_ = send(queue)
-    assert [queue.is_oldest(each) for each in (one, two, three)] == [True, False, False]
-    queue.reenqueue(one)
-    assert not queue.is_oldest(two)
-    queue.reenqueue(two)
-    queue.reenqueue(three)
-    assert queue.is_oldest(one)
 
 
 def test_halves_have_the_position_and_the_sequence_numbers_of_the_whole() -> None:
@@ -205,7 +173,7 @@ def test_backoff_and_the_start_of_the_delivery_timeout() -> None:
     assert (queue.attempts, queue.last_error) == (0, None)
 
 
-class FakeBroker:
+class BrokerModel:
     """A broker's handling of one producer's batches in one partition (``ProducerStateManager``)."""
 
     def __init__(self) -> None:
@@ -228,7 +196,7 @@ class FakeBroker:
 def test_each_batch_is_written_once_and_in_order_despite_failures(seed: int, max_in_flight: int, count: int) -> None:
     """Requests are rejected, or handled without a response; several are in flight, and responses are in order."""
     chance = random.Random(seed)
-    broker, queue = FakeBroker(), partition(count, max_in_flight=max_in_flight)
+    broker, queue = BrokerModel(), partition(count, max_in_flight=max_in_flight)
     in_flight: deque[tuple[ProducerBatch, str]] = deque()
     while not queue.is_complete:
         if queue.may_send(0.0) and (not in_flight or chance.random() < 0.6):

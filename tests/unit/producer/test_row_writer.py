@@ -6,48 +6,43 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.records.encoding import HEADERS
 
-from pyspark_kafka_direct.client.cluster_client import TopicMetadata
-from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.errors import BrokerUnreachableError, ColumnError, TopicNotFoundError
-from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
+from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.row_writer import RowWriter
 from pyspark_kafka_direct.records import EncodedBatch, RecordDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
 
-class Topics:
-    """A cluster with topics and partitions, which records the requested topics."""
+class RowCluster(UnitCluster):
+    """Two brokers without topics."""
 
-    settings = ConnectionSettings((("broker", 9092),))
+    def __init__(self) -> None:
+        super().__init__({}, brokers=2, connection={"metadata_max_age_ms": 300_000})
 
-    def __init__(self, **partitions: int) -> None:
-        self.partitions = partitions
-        self.requested_topics: list[str] = []
-        self.system = FakeTimeSystem()
-        self.pool = ConnectionPool(self.system)
-        self.is_reachable = True
+    def create(self, **partitions: int) -> None:
+        """Create topics with so many partitions."""
+        for name, count in partitions.items():
+            self.cluster.create_topic(name, count)
 
-    def deadline(self, seconds: float) -> Deadline:
-        return Deadline.after(seconds, system=self.system)
+    def writer(self, sent: SentBatches, topic: str | None = None, sticky: int = 0, **settings: Any) -> RowWriter:
+        return RowWriter(
+            self.client(), ProducerSettings(**settings), sent.send, topic=topic, first_sticky_partition=sticky
+        )
 
-    def topics(self, names: Iterable[str], **_: object) -> dict[str, Any]:
-        if not self.is_reachable:
-            raise BrokerUnreachableError("no broker")
-        self.requested_topics += names
-        return {name: self._metadata(name) for name in self.requested_topics if name in self.partitions}
+    @property
+    def requested_topics(self) -> list[str]:
+        return [topic.name for request in self.received("Metadata") for topic in request.topics or ()]
 
-    def all_topics(self) -> dict[str, Any]:
-        return {name: self._metadata(name) for name in self.partitions}
 
-    def _metadata(self, name: str) -> TopicMetadata:
-        partitions: dict[int, Any] = dict.fromkeys(range(self.partitions[name]))
-        return TopicMetadata(name, None, False, partitions)
+@pytest.fixture
+def cluster() -> Iterator[RowCluster]:
+    with RowCluster() as cluster:
+        yield cluster
 
 
 class SentBatches(list[tuple[str, EncodedBatch]]):
@@ -69,40 +64,38 @@ class SentBatches(list[tuple[str, EncodedBatch]]):
         return found
 
 
-def writer(sent: SentBatches, topics: Topics, topic: str | None = None, sticky: int = 0, **settings: Any) -> RowWriter:
-    cluster: Any = topics
-    return RowWriter(cluster, ProducerSettings(**settings), sent.send, topic=topic, first_sticky_partition=sticky)
-
-
 def rows(values: Sequence[bytes], **more: Any) -> pa.RecordBatch:
     times = pa.array([1_700_000_000_000] * len(values), pa.int64())
     return pa.record_batch({"value": pa.array(values, pa.binary()), "timestamp": times, **more})
 
 
-def test_all_rows_of_one_topic() -> None:
-    sent, topics = SentBatches(), Topics(t=1)
-    row_writer = writer(sent, topics, "t")
+def test_all_rows_of_one_topic(cluster: RowCluster) -> None:
+    cluster.create(t=1)
+    sent = SentBatches()
+    row_writer = cluster.writer(sent, "t")
     row_writer.write(rows([b"a", b"b"]))
     row_writer.write(rows([b"c"]))
     assert sent == []
     row_writer.flush()
     assert sent.values("t") == [b"a", b"b", b"c"]
     assert [batch.records for _, batch in sent] == [3]
-    assert topics.requested_topics == ["t"]
+    assert cluster.requested_topics == ["t"]
 
 
-def test_batches_are_sent_as_soon_as_they_are_full() -> None:
+def test_batches_are_sent_as_soon_as_they_are_full(cluster: RowCluster) -> None:
+    cluster.create(t=1)
     sent = SentBatches()
-    row_writer = writer(sent, Topics(t=1), "t", batch_bytes=300)
+    row_writer = cluster.writer(sent, "t", batch_bytes=300)
     row_writer.write(rows([b"v" * 100] * 5))
     assert [batch.records for _, batch in sent] == [2, 2]
     row_writer.flush()
     assert sum(batch.records for _, batch in sent) == 5
 
 
-def test_rows_keep_their_order_in_each_topic() -> None:
-    sent, topics = SentBatches(), Topics(a=1, b=1, c=1)
-    row_writer = writer(sent, topics)
+def test_rows_keep_their_order_in_each_topic(cluster: RowCluster) -> None:
+    cluster.create(a=1, b=1, c=1)
+    sent = SentBatches()
+    row_writer = cluster.writer(sent)
     names = ["b", "a", "b", "c", "a", "b"] * 50
     values = [b"%d" % number for number in range(len(names))]
     row_writer.write(rows(values, topic=pa.array(names)))
@@ -111,12 +104,13 @@ def test_rows_keep_their_order_in_each_topic() -> None:
     expected = {name: [value for value, to in zip(values, names, strict=True) if to == name] for name in "abc"}
     expected["a"].append(b"last")
     assert {name: sent.values(name) for name in "abc"} == expected
-    assert topics.requested_topics == ["b", "a", "c"]
+    assert cluster.requested_topics == ["b", "a", "c"]
 
 
-def test_rows_keep_their_other_columns() -> None:
+def test_rows_keep_their_other_columns(cluster: RowCluster) -> None:
+    cluster.create(a=3, b=3)
     sent = SentBatches()
-    row_writer = writer(sent, Topics(a=3, b=3))
+    row_writer = cluster.writer(sent)
     headers = pa.array([[{"key": "h", "value": b"x"}], None, []], HEADERS)
     partitions, keys = pa.array([2, 1, 0], pa.int32()), pa.array([b"k", None, b"l"])
     given = rows([b"1", b"2", b"3"], topic=pa.array(["a", "b", "a"]), partition=partitions, key=keys, headers=headers)
@@ -129,30 +123,32 @@ def test_rows_keep_their_other_columns() -> None:
     }
 
 
-def test_a_null_topic() -> None:
-    row_writer = writer(SentBatches(), Topics(a=1))
+def test_a_null_topic(cluster: RowCluster) -> None:
+    cluster.create(a=1)
+    row_writer = cluster.writer(SentBatches())
     row_writer.write(rows([b"1", b"2"], topic=pa.array(["a", "a"])))
     with pytest.raises(ColumnError, match=r"contains a null topic\. Use the `topic` option .*: row 3 of the task$"):
         row_writer.write(rows([b"3", b"4"], topic=pa.array(["a", None])))
 
 
-def test_an_unknown_topic_fails_and_is_not_created() -> None:
-    topics = Topics(delays=1)
-    row_writer = writer(SentBatches(), topics, "delay")
+def test_an_unknown_topic_fails_and_is_not_created(cluster: RowCluster) -> None:
+    cluster.create(delays=1)
+    row_writer = cluster.writer(SentBatches(), "delay")
     with pytest.raises(TopicNotFoundError, match=r"'delay' does not exist, and writing .*; did you mean 'delays'"):
         row_writer.write(rows([b"1"]))
+    assert not any(request.allow_auto_topic_creation for request in cluster.received("Metadata"))
 
 
-def test_without_rows_no_metadata_is_requested() -> None:
-    topics = Topics()
-    row_writer = writer(SentBatches(), topics, "unreachable")
+def test_without_rows_no_metadata_is_requested(cluster: RowCluster) -> None:
+    row_writer = cluster.writer(SentBatches(), "missing")
     row_writer.flush()
-    assert topics.requested_topics == []
+    assert cluster.requests == []
 
 
-def test_open_batches_use_at_most_half_the_buffer() -> None:
+def test_open_batches_use_at_most_half_the_buffer(cluster: RowCluster) -> None:
+    cluster.create(t=1000)
     sent = SentBatches()
-    row_writer = writer(sent, Topics(t=1000), "t", batch_bytes=100_000, buffer_bytes=200_000)
+    row_writer = cluster.writer(sent, "t", batch_bytes=100_000, buffer_bytes=200_000)
     partitions = pa.array([number % 1000 for number in range(2000)], pa.int32())
     max_waiting = 0
     for start in range(0, 2000, 50):
@@ -165,9 +161,10 @@ def test_open_batches_use_at_most_half_the_buffer() -> None:
 
 
 @pytest.mark.parametrize(("sticky", "partition"), [(0, 0), (2, 2), (5, 2)])
-def test_tasks_start_with_different_partitions(sticky: int, partition: int) -> None:
+def test_tasks_start_with_different_partitions(cluster: RowCluster, sticky: int, partition: int) -> None:
+    cluster.create(t=3)
     sent = SentBatches()
-    row_writer = writer(sent, Topics(t=3), "t", sticky)
+    row_writer = cluster.writer(sent, "t", sticky)
     row_writer.write(rows([b"v"]))
     row_writer.flush()
     assert [batch.partition for _, batch in sent] == [partition]
@@ -178,10 +175,11 @@ def keyed(topic: str, count: int = 40) -> pa.RecordBatch:
     return rows(keys, key=pa.array(keys), topic=pa.array([topic] * count))
 
 
-def test_added_partitions_are_used_once_metadata_is_too_old() -> None:
+def test_added_partitions_are_used_once_metadata_is_too_old(cluster: RowCluster) -> None:
     """A task of a continuous query writes for weeks."""
-    sent, topics = SentBatches(), Topics(t=1)
-    row_writer = writer(sent, topics)
+    cluster.create(t=1)
+    sent = SentBatches()
+    row_writer = cluster.writer(sent)
 
     def written_partitions() -> list[int]:
         sent.clear()
@@ -191,46 +189,48 @@ def test_added_partitions_are_used_once_metadata_is_too_old() -> None:
         return sorted({batch.partition for _, batch in sent})
 
     assert written_partitions() == [0]
-    topics.partitions["t"] = 3
-    topics.system.now += 299
+    cluster.event("expand_topic", topic="t", count=2)
+    cluster.sleep(299)
     assert written_partitions() == [0]
-    topics.system.now += 1
-    topics.is_reachable = False
+    cluster.sleep(1)
+    for broker in range(2):
+        cluster.event("pause_broker", broker=broker, seconds=250)
     assert written_partitions() == [0]
-    topics.is_reachable = True
-    topics.system.now += 300
+    cluster.sleep(300)
     assert written_partitions() == [0, 1, 2]
-    topics.system.now += 300
+    cluster.sleep(300)
     row_writer.write(keyed("t"))
-    del topics.partitions["t"]  # the producer finds out whether it is deleted
-    topics.system.now += 300
+    cluster.event("delete_topic", topic="t")  # the producer finds out whether it is deleted
+    cluster.sleep(300)
     row_writer.write(keyed("t"))
 
 
-def test_topics_without_rows_are_forgotten() -> None:
+def test_topics_without_rows_are_forgotten(cluster: RowCluster) -> None:
     """Rows may name a topic for each day. An encoder takes some 100 KB."""
-    sent, topics = SentBatches(), Topics(old=1, new=1)
-    row_writer = writer(sent, topics)
+    cluster.create(old=1, new=1)
+    sent = SentBatches()
+    row_writer = cluster.writer(sent)
     row_writer.write(keyed("old", 1))
     row_writer.write(keyed("new", 1))
     for _ in range(2):
-        topics.system.now += 300
+        cluster.sleep(300)
         row_writer.write(keyed("new", 1))
     assert [to for to, _ in sent] == ["old"], "its open batch was sent"
-    topics.system.now += 300
-    topics.requested_topics.clear()
+    cluster.sleep(300)
+    cluster.requests.clear()
     row_writer.write(keyed("new", 1))
-    assert topics.requested_topics == ["new"]
+    assert cluster.requested_topics == ["new"]
     row_writer.write(keyed("old", 1))
-    assert topics.requested_topics == ["new", "old"]
+    assert cluster.requested_topics == ["new", "old"]
     row_writer.flush()
     assert sorted(to for to, _ in sent) == ["new", "old", "old"]
     assert sent.values("new") == [b"0"] * 4
 
 
-def test_the_settings_reach_the_encoder() -> None:
+def test_the_settings_reach_the_encoder(cluster: RowCluster) -> None:
+    cluster.create(t=9)
     sent = SentBatches()
-    row_writer = writer(sent, Topics(t=9), "t", 4, codec="gzip", ignore_keys=True)
+    row_writer = cluster.writer(sent, "t", 4, codec="gzip", ignore_keys=True)
     row_writer.write(rows([b"v" * 10_000] * 2, key=pa.array([b"k", b"l"])))
     row_writer.flush()
     assert [(batch.partition, batch.records, len(batch.data) < 1000) for _, batch in sent] == [(4, 2, True)]

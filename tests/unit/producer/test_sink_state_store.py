@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.simulation.cluster.broker import SimulatedBroker
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.errors import BrokerError
@@ -103,17 +102,13 @@ def test_the_first_record_of_the_topic_may_be_a_ticket() -> None:
         assert SinkStateStore(cluster.client(), "states").append_ticket("key").offset == 0
 
 
-def test_a_ticket_without_an_offset_is_an_error(cluster: StoreCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_without_an_offset_is_an_error(cluster: StoreCluster) -> None:
     """It would be older than all others."""
-    handle = SimulatedBroker.handle
 
-    def without_offset(broker: SimulatedBroker, api: str, version: int, request: Any, client_id: str) -> Any:
-        reply = handle(broker, api, version, request, client_id)
-        if api == "Produce":
-            assert isinstance(reply, dict)
-            reply["responses"][0]["partition_responses"][0]["base_offset"] = -1
-        return reply
+    def without_offset(_: int, response: dict[str, Any]) -> dict[str, Any]:
+        response["responses"][0]["partition_responses"][0]["base_offset"] = -1
+        return response
 
-    monkeypatch.setattr(SimulatedBroker, "handle", without_offset)
+    cluster.change("Produce", without_offset)
     with pytest.raises(BrokerError, match="did not return the offset"):
         cluster.store.append_ticket("key")
