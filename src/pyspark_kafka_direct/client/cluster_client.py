@@ -444,7 +444,7 @@ class ClusterClient:
             if is_own_retry:
                 retry.deadline = deadline  # the cluster was reached, so errors of topics are retried for longer
             topics = self._update_cache(metadata, names)
-            if names is not None and self._drop_lost_epochs(metadata.topics.values(), deadline):
+            if self._drop_lost_epochs(metadata.topics.values(), deadline):
                 topics = self._update_cache(metadata, names)  # again, because it removed leaders of lower epochs
             for topic, error in metadata.topic_errors.items():
                 if required is not None and (error.internal or not required(topic)):

@@ -38,6 +38,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "API timeout below the request timeout": {"kafka.default.api.timeout.ms": "1000"},
     "no age of metadata": {"kafka.metadata.max.age.ms": "0", "fetchOffset.numRetries": "1"},
     "long pauses": {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "60000"},
+    "one attempt, all topics": {"fetchOffset.numRetries": "1", "subscribePattern": ".*"},
 }
 
 
@@ -48,7 +49,8 @@ class Planner:
         for tp in (A, B):
             cluster.append(tp, 10)
         servers = ",".join(f"broker-{number}:9092" for number in cluster.cluster.brokers)
-        options = {"kafka.bootstrap.servers": servers, "subscribe": "flights,ships", **settings}
+        subscription = {} if "subscribePattern" in settings else {"subscribe": "flights,ships"}
+        options = {"kafka.bootstrap.servers": servers, **subscription, **settings}
         parsed = parse_stream_options({name.lower(): value for name, value in options.items()})
         self.reader = KafkaOffsetReader(parsed, LOG, cluster.client().pool)
         attempts = parsed.source.offset_fetch_attempts or 3
