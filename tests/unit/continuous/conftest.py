@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.continuous.coordinator_threads import CoordinatorThread
+from tests.unit.planning.planner_cluster import cluster as cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

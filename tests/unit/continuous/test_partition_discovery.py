@@ -1,100 +1,77 @@
-"""Partition discovery on a fake cluster."""
+"""Partition discovery on a simulated cluster."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
-from tests.integration.waiting import wait_until
-from tests.unit.planning.fake_offset_reader import FakeOffsetReader
-
-from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
-from pyspark_kafka_direct.errors import BrokerTimeoutError, PatternTimeoutError
+from pyspark_kafka_direct.errors import PatternTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 if TYPE_CHECKING:
     import pytest
-
-    from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
+    from tests.unit.planning.planner_cluster import NewCluster, PlannerCluster
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-class FlakyCluster(FakeOffsetReader):
-    """A cluster that responds only while it is ``healthy``."""
-
-    healthy = True
-    hostile_topic = False
-
-    def assigned(self, *, strict: bool) -> AssignedPartitions:
-        if self.hostile_topic:
-            raise PatternTimeoutError("subscribePattern='(a+)+$': took too long")
-        if not self.healthy:
-            raise BrokerTimeoutError("no response")
-        return super().assigned(strict=strict)
-
-
-def wait_for_end() -> None:
-    """Wait until no thread checks partitions."""
-    name = "pyspark-kafka-direct-partition-discovery"
-    wait_until(lambda: name not in [each.name for each in threading.enumerate()], "the end of the thread")
-
-
-def test_an_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
-    discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
+def discover(brokers: PlannerCluster, ended: list[float], seconds: float = 5.0) -> PartitionDiscovery:
+    """Check partitions every few seconds from now on; ``ended`` gets the times at which the run has to end."""
+    discovery = PartitionDiscovery(brokers.reader(), [A0], seconds, lambda: ended.append(brokers.now), brokers.process)
     discovery.start()
-    try:
-        wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
-        assert discovery.error is None
-        cluster.healthy = False
-        wait_until(lambda: "no response" in str(discovery.error), "an error")
-        refreshes = cluster.refreshes
-        cluster.healthy = True
-        wait_until(lambda: cluster.refreshes > refreshes + 1, "more checks")
-        assert discovery.error is None
-        assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
-        assert not has_ended_run.is_set()
-        caplog.set_level(logging.INFO)
-        cluster.logs[A1] = (0, 1)
-        assert has_ended_run.wait(120)
-        wait_for_end()
-        assert "The query restarts because its partitions changed. New: a-1. Missing: none." in caplog.messages
-    finally:
-        discovery.close()
+    return discovery
 
 
-def test_a_pattern_that_takes_too_long_ends_the_run() -> None:
+def test_an_error_is_reported_while_it_lasts(cluster: NewCluster, caplog: pytest.LogCaptureFixture) -> None:
+    brokers, ended = cluster(3, topic="a"), list[float]()
+    discovery = discover(brokers, ended)
+    brokers.sleep(11)
+    assert (discovery.latest, discovery.error) == ({A0: 3}, None)
+    brokers.every("Metadata", "stall_request")
+    brokers.sleep(180)
+    assert "No broker responded in time" in str(discovery.error)
+    brokers.every("Metadata", None)
+    brokers.sleep(180)
+    assert discovery.error is None
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    assert ended == []
+    caplog.set_level(logging.INFO)
+    brokers.grow(A1, 1)
+    brokers.sleep(30)
+    assert len(ended) == 1, "the discovery ends with the run"
+    assert "The query restarts because its partitions changed. New: a-1. Missing: none." in caplog.messages
+    discovery.close()
+
+
+def test_a_pattern_that_takes_too_long_ends_the_run(cluster: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run fails with the error. Without this, the query would ignore new topics from then on."""
-    cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
-    discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
-    discovery.start()
-    try:
-        wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
-        cluster.hostile_topic = True
-        assert has_ended_run.wait(120)
-        wait_for_end()
-    finally:
-        discovery.close()
+    brokers, ended = cluster(3, topic="a"), list[float]()
+    discovery = discover(brokers, ended)
+    brokers.sleep(11)
 
+    def hostile(*_: object, strict: bool) -> None:
+        raise PatternTimeoutError("subscribePattern='(a+)+$': took too long")
 
-def test_a_closed_discovery_checks_nothing() -> None:
-    cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
-    discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
-    discovery.start()
-    wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
+    monkeypatch.setattr(KafkaOffsetReader, "assigned", hostile)
+    brokers.sleep(30)
+    assert len(ended) == 1
     discovery.close()
-    wait_for_end()
-    cluster.logs[A1] = (0, 1)
-    assert not has_ended_run.is_set()
 
 
-def test_a_closed_discovery_does_not_wait_for_the_next_check() -> None:
-    cluster = FlakyCluster({A0: (0, 3)})
-    discovery = PartitionDiscovery(cluster, [A0], 3600.0, lambda: None, RealSystem())
-    discovery.start()
+def test_a_closed_discovery_checks_nothing_and_does_not_wait_for_the_next_check(cluster: NewCluster) -> None:
+    brokers, ended = cluster(3, topic="a"), list[float]()
+    discovery = discover(brokers, ended)
+    brokers.sleep(11)
     discovery.close()
-    wait_for_end()
-    assert cluster.refreshes == 0
+    brokers.grow(A1, 1)
+    requests = len(brokers.requests)
+    brokers.sleep(100)
+    assert (ended, len(brokers.requests)) == ([], requests)
+    began = brokers.now
+    discovery = discover(brokers, ended, 3600.0)
+    discovery.close()
+    assert brokers.now - began < 1
+    brokers.sleep(1)
+    assert all(task.greenlet.dead for task in brokers.world.tasks[1:]), "the thread has ended"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.settings import read_settings
 from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
-from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
 from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
@@ -16,6 +14,10 @@ from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery, E
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
+from pyspark_kafka_direct.options.subscription import AssignStrategy
+
+if TYPE_CHECKING:
+    from tests.unit.planning.planner_cluster import NewCluster
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "alerts"}
@@ -53,8 +55,9 @@ def create_delivery(output: str) -> SinkDelivery:
     ],
     ids=["at-least-once", "own-sink", "exactly-once"],
 )
-def test_the_error_names_where_the_partitions_would_be_read(output: str, start: str) -> None:
-    cluster = FakeOffsetReader({A0: (0, 9), A1: (0, 4)}, unselected={A1})
-    reselected_start = create_delivery(output).reselected_start
+def test_the_error_names_where_the_partitions_would_be_read(cluster: NewCluster, output: str, start: str) -> None:
+    brokers = cluster(9, 4, topic="a")
+    brokers.selection = AssignStrategy((A0,))
+    planner = ContinuousStartPlanner(brokers.settings(), brokers.reader(), create_delivery(output).reselected_start)
     with pytest.raises(DataLossError, match=rf"a-1 are not selected any more.*included later, {start}"):
-        ContinuousStartPlanner(read_settings(), cluster, reselected_start).resume_offsets({A0: 5, A1: 2})
+        planner.resume_offsets({A0: 5, A1: 2})

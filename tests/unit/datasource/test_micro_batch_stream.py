@@ -1,161 +1,206 @@
-"""The stream reader for Spark 4.2, on a fake cluster."""
+"""The stream readers of all Spark versions, on a simulated cluster."""
 
 from __future__ import annotations
 
 import json
 import logging
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.settings import read_settings
-from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
+from tests.unit.datasource.stream_runs import StreamRun, at, first_end_at
+from tests.unit.planning.planner_cluster import GROUP, NewCluster, PlannerCluster
 
-from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as module
-from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
-from pyspark_kafka_direct.datasource.micro_batch_stream_base import PlanningState
-from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
+from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.stream_listener_files import open_query_committer
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
-from pyspark_kafka_direct.options.offset_specs import Earliest, Latest
 from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitOffer, commit_group
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
-    from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
-    from pyspark_kafka_direct.options.settings import ReadSettings
-
 T0 = TopicPartition("t", 0)
+LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["4.2", "4.0"])
 
 
-class FakeCommitter:
-    """Records committed offsets, and whether they were resumed from a checkpoint."""
-
-    def __init__(self) -> None:
-        self.committed: list[tuple[int, bool]] = []
-        self.waits = 0
-
-    def commit_async(
-        self, offsets: Mapping[TopicPartition, int], *, resumed_from: Mapping[TopicPartition, int] | None = None
-    ) -> None:
-        assert resumed_from in (None, offsets)
-        self.committed.append((offsets[T0], resumed_from is not None))
-
-    def wait_for_commit(self) -> None:
-        self.waits += 1
+def commits(brokers: PlannerCluster) -> list[int]:
+    """Return the offsets of the first partition that were committed."""
+    return [request.topics[0].partitions[0].committed_offset for request in brokers.received("OffsetCommit")]
 
 
-def new_stream(
-    offset_reader: FakeOffsetReader, start: StartingOffsetSpec, committer: FakeCommitter
-) -> KafkaMicroBatchStream:
-    option = "latest" if start == Latest() else "earliest"
-    source = KafkaSourceProvider({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingoffsets": option})
-    stream = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
-    planner = MicroBatchPlanner(read_settings(start), offset_reader, FakeClock())
-    stream._planning_state = PlanningState(planner, cast("Any", offset_reader), cast("Any", committer))
-    return stream
+@LEGACY
+def test_a_new_query_and_the_batches_after_the_first(cluster: NewCluster, legacy: bool) -> None:
+    brokers = cluster(10)
+    run = StreamRun(brokers, legacy=legacy)
+    first = run.first_end()
+    assert first == first_end_at(0, 10)
+    assert run.initial() == at(0)
+    assert run.ranges(at(0), first) == [("t-0", 0, 10)]
+    assert commits(brokers) == [], "no batch has reached the start, and the group may have a higher offset"
+    assert json.dumps(run.latest(first)) == json.dumps(first), "no new records"
+    brokers.grow(T0, 14)
+    assert run.latest(first) == at(14)
+    assert run.ranges(first, at(14)) == [("t-0", 10, 14)]
+    assert commits(brokers) == [10], "the end of the finished batch, once"
 
 
-@pytest.mark.parametrize(("start", "first_offset"), [(Earliest(), 0), (Latest(), 10)])
-def test_the_start_of_a_new_query_is_not_committed(start: StartingOffsetSpec, first_offset: int) -> None:
-    """No batch has reached that offset, and it may be lower than what the group has committed."""
-    offset_reader, committer = cluster(10), FakeCommitter()
-    stream = new_stream(offset_reader, start, committer)
-    first = stream.initialOffset()
-    assert first == {"t": {"0": first_offset}}
-    end = stream.latestOffset(first, stream.getDefaultReadLimit())
-    assert committer.committed == []
-    offset_reader.logs[T0] = (0, 14)
-    following = stream.latestOffset(end, stream.getDefaultReadLimit())
-    assert following["t"] == {"0": 14}
-    assert committer.committed == [(10, False)], "the end of the first batch, when the next one is planned"
-    assert committer.waits == 2
+@LEGACY
+def test_limits_count_from_the_end_of_the_previous_batch(cluster: NewCluster, legacy: bool) -> None:
+    run = StreamRun(cluster(10), legacy=legacy, maxoffsetspertrigger="4")
+    ends = [at(0), run.first_end()]
+    run.initial()
+    for _ in range(3):
+        if ends[-1] != ends[-2]:
+            run.ranges(ends[-2], ends[-1])
+        ends.append(run.latest(ends[-1]))
+    assert ends == [at(0), first_end_at(0, 4), at(8), at(10), at(10)]
 
 
-def test_a_resumed_query_commits_its_start() -> None:
-    committer = FakeCommitter()
-    stream = new_stream(cluster(10), Earliest(), committer)
-    stream.latestOffset({"t": {"0": 4}}, stream.getDefaultReadLimit())
-    assert committer.committed == [(4, True)]
+def test_a_batch_that_the_sink_does_not_read_counts_as_finished(cluster: NewCluster) -> None:
+    run = StreamRun(cluster(10), legacy=True, maxoffsetspertrigger="4")
+    assert run.first_end() == first_end_at(0, 4)
+    run.initial()
+    assert run.latest() == at(8)
+    assert run.ranges(at(4), at(8)) == [("t-0", 4, 8)]
 
 
-def test_an_offset_without_new_records_is_returned_unchanged() -> None:
-    """Spark compares offsets as strings: any difference would start a batch."""
-    stream = new_stream(cluster(10, 20), Earliest(), FakeCommitter())
-    for start in ({"u": {}, "t": {"1": 20, "0": 10}}, {"t": {"0": 10, "1": 20}, "(start)": {}}):
-        end = stream.latestOffset(start, stream.getDefaultReadLimit())
-        assert json.dumps(end) == json.dumps(start)
+@LEGACY
+def test_an_empty_first_batch_fixes_a_start_that_moves(cluster: NewCluster, legacy: bool) -> None:
+    brokers = cluster(10)
+    run = StreamRun(brokers, "latest", legacy=legacy)
+    first = run.first_end()
+    assert first == {**at(10), "(start)": {}}
+    brokers.grow(T0, 12)
+    assert run.initial() == at(10)
+    assert run.ranges(at(10), first) == []
+    assert run.latest(first) == at(12)
+    assert run.ranges(first, at(12)) == [("t-0", 10, 12)]
 
 
-def test_the_progress_has_the_end_offsets_that_planning_has_fetched() -> None:
-    offset_reader = cluster(10)
-    stream = new_stream(offset_reader, Earliest(), FakeCommitter())
-    assert stream.reportLatestOffset() is None
-    stream.latestOffset({"t": {"0": 0}}, stream.getDefaultReadLimit())
-    assert stream.reportLatestOffset() == {"t": {"0": 10}}
-
-
-def test_a_trigger_without_a_limit_reads_everything() -> None:
-    """Spark passes the default limit, except for ``Trigger.Once``."""
-    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "maxOffsetsPerTrigger": "4"}
-    source = KafkaSourceProvider(options)
-    stream = cast("KafkaMicroBatchStream", source.streamReader(source.schema()))
-    for limit, end in ((stream.getDefaultReadLimit(), 4), (ReadAllAvailable(), 10)):
-        offset_reader = cluster(10)
-        limits = parse_stream_options(options).source.limits
-        planner = MicroBatchPlanner(read_settings(Earliest(), limits), offset_reader, FakeClock())
-        stream._planning_state = PlanningState(planner, cast("Any", offset_reader), cast("Any", FakeCommitter()))
-        assert stream.latestOffset(stream.initialOffset(), limit)["t"] == {"0": end}
-
-
-@pytest.mark.parametrize(("options", "max_attempts"), [({}, 3), ({"fetchOffset.numRetries": "7"}, 7)])
-def test_the_option_sets_the_number_of_attempts(
-    options: dict[str, str], max_attempts: int, monkeypatch: pytest.MonkeyPatch
+@LEGACY
+@pytest.mark.parametrize("logged", [{**at(10), "(start)": {}}, {"u": {}, "t": {"1": 20, "0": 10}}])
+def test_an_offset_without_new_records_is_returned_unchanged(
+    cluster: NewCluster, legacy: bool, logged: dict[str, Any]
 ) -> None:
-    created: list[ReadSettings] = []
-
-    def planner(planner_options: ReadSettings, *more: Any, **named: Any) -> MicroBatchPlanner:
-        created.append(planner_options)
-        return MicroBatchPlanner(planner_options, *more, **named)
-
-    monkeypatch.setattr("pyspark_kafka_direct.datasource.micro_batch_planner.MicroBatchPlanner", planner)
-    source = KafkaSourceProvider({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **options})
-    cast("KafkaMicroBatchStream", source.streamReader(source.schema()))._planner()
-    assert [planner_options.source.confirmations for planner_options in created] == [max_attempts]
+    """Spark compares offsets as strings: any difference would start a batch."""
+    run = StreamRun(cluster(10, 20) if "u" in logged else cluster(10), legacy=legacy)
+    run.ranges(logged, logged)
+    for _ in range(2):
+        assert json.dumps(run.latest(logged)) == json.dumps(logged)
 
 
-def test_an_offset_that_is_passed_again_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@LEGACY
+def test_a_restart_resumes_at_the_end_of_the_last_batch(
+    cluster: NewCluster, legacy: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = cluster(10)
+    run = StreamRun(brokers, legacy=legacy, maxoffsetspertrigger="4")
+    assert run.ranges(at(3), at(3)) == []
+    assert run.latest(at(3)) == at(7)
+    assert run.ranges(at(3), at(7)) == [("t-0", 3, 7)]
+    assert commits(brokers) == [3]
+    assert "this query has read t before, but the group 'g' (commitGroupId) has no offsets of it" in caplog.text
+
+
+@LEGACY
+@pytest.mark.parametrize("first", [True, False])
+def test_an_unfinished_batch_is_read_again_and_the_next_starts_at_its_end(
+    cluster: NewCluster, legacy: bool, first: bool
+) -> None:
+    brokers = cluster(10)
+    run = StreamRun(brokers, legacy=legacy)
+    start = at(0) if first else at(2)
+    assert run.ranges(at(6), at(6)) == []
+    if first:
+        assert run.initial() == start
+    assert run.ranges(start, at(6)) == [("t-0", start["t"]["0"], 6)]
+    assert commits(brokers) == []
+    assert run.latest(at(6)) == at(10)
+    assert run.ranges(at(6), at(10)) == [("t-0", 6, 10)]
+
+
+def test_the_empty_first_batch_of_a_failed_run_stays_empty(cluster: NewCluster) -> None:
+    logged = {**at(10), "(start)": {}}
+    run = StreamRun(cluster(15), "latest", legacy=True)
+    assert run.ranges(logged, logged) == []
+    assert run.initial() == at(15)
+    assert run.ranges(at(15), logged) == []
+    assert run.latest() == at(15)
+    assert run.ranges(logged, at(15)) == [("t-0", 10, 15)]
+
+
+@LEGACY
+def test_an_invalid_start_fails_a_new_query_before_its_first_batch(cluster: NewCluster, legacy: bool) -> None:
+    with pytest.raises(InvalidOffsetsError):
+        StreamRun(cluster(10), '{"t":{"0":4,"7":0}}', legacy=legacy).first_end()
+
+
+@LEGACY
+def test_data_loss_since_the_last_run_is_an_error(cluster: NewCluster, legacy: bool) -> None:
+    run = StreamRun(cluster(10), legacy=legacy)
+    assert run.ranges(at(13), at(13)) == []
+    with pytest.raises(DataLossError):
+        run.latest(at(13))
+
+
+def test_an_end_requested_before_the_start_is_never_read(cluster: NewCluster) -> None:
+    """Spark's wrapper for Trigger.AvailableNow calls in this order after a restart. The end is that of a new query."""
+    run = StreamRun(cluster(10), legacy=True, maxoffsetspertrigger="4")
+    assert run.latest() == first_end_at(0, 4)
+    with pytest.raises(InvalidOffsetsError, match=r"spark\.sql\.streaming\.triggerAvailableNowWrapper\.enabled"):
+        run.ranges(at(8), at(8))
+
+
+def test_the_progress_has_the_end_offsets_that_planning_has_fetched(cluster: NewCluster) -> None:
+    run = StreamRun(cluster(10), maxoffsetspertrigger="4")
+    assert isinstance(run.reader, KafkaMicroBatchStream)
+    assert run.reader.reportLatestOffset() is None
+    assert run.latest(at(0)) == at(4)
+    assert run.reader.reportLatestOffset() == at(10)
+
+
+def test_a_trigger_without_a_limit_reads_everything(cluster: NewCluster) -> None:
+    """Spark passes the default limit, except for ``Trigger.Once``."""
+    assert StreamRun(cluster(10), maxoffsetspertrigger="4").latest(at(0)) == at(4)
+    assert StreamRun(cluster(10), maxoffsetspertrigger="4").latest(at(0), ReadAllAvailable()) == at(10)
+
+
+@pytest.mark.parametrize(("options", "attempts"), [({}, 3), ({"fetchoffset.numretries": "7"}, 7)])
+def test_the_option_sets_the_number_of_attempts(cluster: NewCluster, options: dict[str, Any], attempts: int) -> None:
+    brokers = cluster(10)
+    began = brokers.now
+    with pytest.raises(DataLossError, match="changed from 11 to 10"):
+        StreamRun(brokers, **options).latest(at(11))
+    assert attempts - 1 < brokers.now - began < attempts
+
+
+def test_an_offset_that_is_passed_again_is_parsed_once(cluster: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark polls an idle source up to 100 times a second."""
-    offset_reader = cluster(10)
-    stream = new_stream(offset_reader, Earliest(), FakeCommitter())
+    run = StreamRun(cluster(10))
     parsed: list[str] = []
-    parse = partition_offsets_from_json
 
     def recording_parse(text: str) -> Any:
         parsed.append(text)
-        return parse(text)
+        return partition_offsets_from_json(text)
 
     monkeypatch.setattr(module, "partition_offsets_from_json", recording_parse)
-    for start in ({"t": {"0": 4}}, {"t": {"0": 10}}):
+    for start in (at(4), at(10)):
         for _ in range(5):
-            assert stream.latestOffset(json.loads(json.dumps(start)), stream.getDefaultReadLimit()) == {"t": {"0": 10}}
+            assert run.latest(start) == at(10)
     assert len(parsed) == 2
 
 
 def test_the_listener_commits_if_it_offers_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitGroupId": "g"})
-    client: Any = SimpleNamespace(pool=SimpleNamespace(system=SYSTEM))
+    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitGroupId": GROUP})
+    client = cluster().client()
 
     def committer() -> object:
         return open_query_committer(options, client)

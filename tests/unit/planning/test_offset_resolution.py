@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.planning.fake_offset_reader import FakeOffsetReader
+from tests.unit.planning.planner_cluster import PlannerCluster
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
@@ -113,7 +113,8 @@ def test_otherwise_no_match_means_the_latest_offset(position: OffsetSpec, side: 
 
 
 def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() -> None:
-    reader = FakeOffsetReader({A0: (3, 9), A1: (3, 9)})
-    start = SpecificOffsets({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
-    assert resolve_known_start_offsets(start, [A0, A1], reader) == {A0: 0, A1: 3, B0: 5}
-    assert resolve_known_start_offsets(GlobalTimestamp(10), [A0, A1], reader) == {}
+    with PlannerCluster(9, 9, topic="a") as brokers:
+        brokers.delete_records(A1, 3)
+        start = SpecificOffsets({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
+        assert resolve_known_start_offsets(start, [A0, A1], brokers.reader()) == {A0: 0, A1: 3, B0: 5}
+        assert resolve_known_start_offsets(GlobalTimestamp(10), [A0, A1], brokers.reader()) == {}

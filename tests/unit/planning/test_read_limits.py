@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.planning.fake_offset_reader import FakeClock
 
-from pyspark_kafka_direct.datasource.micro_batch_planner import BatchLimiter
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.read_limits import (
@@ -98,28 +96,6 @@ def test_a_huge_record_in_one_sample_counts_in_later_ones() -> None:
     for _ in range(50):
         known = merge_samples(tiny, known)
     assert 100 < known.bytes_per_offset < 101, "the estimate follows changing sizes"
-
-
-def test_a_sample_of_huge_records_counts_immediately() -> None:
-    """However many tiny ones came before: the next batch starts with them."""
-    reader = FakeSampler()
-    limiter = BatchLimiter(ReadLimits(max_bytes=10_000), reader, FakeClock(), None)  # type: ignore[arg-type]
-    taken = []
-    for reader.sample in (
-        [RecordSizeSample(64_000, 640)] * 3 + [RecordSizeSample(1_000_000, 100)] + [RecordSizeSample(64_000, 640)]
-    ):
-        taken.append(limiter.limit_ends({}, {T0: 0}, {T0: 10_000})[T0])
-    assert taken[:4] == [100, 100, 100, 1]
-    assert 10 < taken[4] < 50, "the next ones are only partly assumed to be tiny"
-
-
-class FakeSampler:
-    """An ``OffsetReader`` that only samples."""
-
-    sample: RecordSizeSample
-
-    def samples(self, from_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, RecordSizeSample]:
-        return dict.fromkeys(from_offsets, self.sample)
 
 
 def test_the_gate_as_in_sparks_test_of_min_offsets() -> None:
