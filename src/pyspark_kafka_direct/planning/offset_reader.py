@@ -267,7 +267,10 @@ class SnapshotReader:
             assigned = self._offset_reader.assigned(strict=False)
             missing = set(known) - assigned.partitions
             if not missing or missing <= self._confirm_missing(missing, {}):
-                return assigned
+                # The leaders respond only if the metadata is that of the current topics: tasks get its topic ids.
+                self._offset_reader.offsets(dict.fromkeys(assigned.partitions.intersection(known), EARLIEST))
+                if are_topic_ids_current(assigned.topic_ids, self._offset_reader.known_topic_ids):
+                    return assigned
             self._offset_reader.wait()
         raise contradicting_metadata_error(known)
 

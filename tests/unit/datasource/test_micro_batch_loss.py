@@ -309,7 +309,7 @@ def test_a_recreated_topic_without_read_records_needs_no_empty_batch(cluster: Ne
 
 
 @pytest.mark.parametrize("fail", [True, False])
-@pytest.mark.parametrize("run", ["new", "resumed"])
+@pytest.mark.parametrize("run", ["new", "resumed", "replanned"])
 def test_stale_metadata_about_a_topic_is_no_recreation(cluster: NewCluster, run: str, fail: bool) -> None:
     """The topic was recreated before the query, and the first metadata has its old id and leader."""
     brokers = cluster(5)
