@@ -18,6 +18,7 @@ from pyspark_kafka_direct.payloads.spark.avro_functions import (
     to_avro_function,
 )
 from pyspark_kafka_direct.payloads.spark.json_inference import infer_fields
+from pyspark_kafka_direct.payloads.spark.payload_schema import parse_ddl
 from pyspark_kafka_direct.payloads.spark.protobuf_functions import from_protobuf_function, to_protobuf_function
 from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_zone
 from pyspark_kafka_direct.records import arrow_schema
@@ -294,7 +295,7 @@ def _parse_options(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _struct_type(schema: StructType | str) -> StructType:
-    struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    struct = parse_ddl(schema, "from_json: the schema") if isinstance(schema, str) else schema
     if not isinstance(struct, StructType):
         raise OptionError(
             f"from_json: the schema must be a struct of the wanted fields, such as 'id bigint, name string', not "

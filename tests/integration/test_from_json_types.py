@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, from_json
+from pyspark.sql.types import DataType
 from tests.integration.sessions import setting
+from tests.unit.payloads.test_ddl import VALID
 
 from pyspark_kafka_direct import functions
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.payloads.ddl import as_type, checked_type, is_type
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 
 if TYPE_CHECKING:
@@ -179,3 +185,38 @@ def test_the_decoder_reads_what_spark_reads(spark: SparkSession) -> None:
         }
         assert {text: found for text, found in differing.items() if text not in DIFFERENCES} == {}
         assert DIFFERENCES - differing.keys() == set()
+
+
+WORDS: Final = ["a", "int", "string", ",", ":", "<", ">", "struct", "array", "(", "10", "decimal", "-", ".", "varchar"]
+
+
+def spark_accepts(ddl: str) -> bool:
+    try:
+        DataType.fromDDL(ddl if is_type(ddl) else as_type(ddl))
+    except PySparkException:
+        return False
+    return True
+
+
+def test_the_check_of_ddl_rejects_nothing_that_spark_accepts(spark: SparkSession) -> None:
+    generator, rejected = random.Random(4), 0
+    for _ in range(400):
+        tokens = re.findall(r"`[^`]*`|'[^']*'|\w+|\s+|.", generator.choice(VALID))
+        for _ in range(generator.randint(0, 2)):
+            tokens[generator.randrange(len(tokens))] = generator.choice(["", f" {generator.choice(WORDS)} "])
+        ddl = "".join(tokens)
+        try:
+            checked_type(ddl, "valueSchema")
+        except OptionError:
+            rejected += 1
+            assert not spark_accepts(ddl), ddl
+    assert rejected > 100
+
+
+def test_the_schema_of_from_json_is_named(spark: SparkSession) -> None:
+    with pytest.raises(
+        OptionError, match=r"^from_json: the schema must be DDL .* field b has the unknown type 'strng'"
+    ):
+        functions.from_json("value", "a int, b strng")
+    with pytest.raises(OptionError, match=r"^from_json: the schema must be DDL .*got '10 int': .*SYNTAX_ERROR"):
+        functions.from_json("value", "10 int")

@@ -16,6 +16,7 @@ from tests.fake_registry import FakeRegistry
 from tests.unit.payloads.protobuf_data import file_descriptor, message_class
 
 from pyspark_kafka_direct import MalformedPayloadError, error_of
+from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 from pyspark_kafka_direct.functions import from_protobuf
 
 if TYPE_CHECKING:
@@ -212,6 +213,54 @@ def test_descriptors_are_enough_for_ids_whose_text_cannot_be_parsed(
         writer = stream.writeStream.format("memory").queryName("unparsable").trigger(availableNow=True)
         assert writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(600)
         assert [tuple(row) for row in spark.table("unparsable").orderBy("topic").collect()] == expected
+
+
+EMPTY = """
+syntax = "proto3";
+message Inner { int32 number = 1; }
+message Empty {
+  enum Color { RED = 0; }
+  int32 number = 1; string text = 2; bool flag = 3; Color color = 4; bytes data = 5; double real = 6; Inner inner = 7;
+  optional int32 maybe = 8; repeated int32 several = 9; oneof choice { int32 one = 10; Inner other = 11; }
+}
+"""
+PROTOBUF_EMPTY = {"Format": "protobuf", "Schema": EMPTY, "Message": "Empty"}
+ZERO = {"number": 0, "text": "", "flag": False, "color": "RED", "data": b"", "real": 0.0}
+NONE = dict.fromkeys(ZERO)
+
+
+def test_defaults(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """The option does what it does for Spark's function, in keys and values, batches and streams, and an RDD."""
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    data = message_class(EMPTY, "Empty")(inner={}).SerializeToString()
+    producer.produce(topic, data, data, partition=0)
+    assert producer.flush(300) == 0
+    payloads = {f"{side}{name}": value for side in ("key", "value") for name, value in PROTOBUF_EMPTY.items()}
+    options = {**payloads, "kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
+    others: dict[str, Any] = {"maybe": None, "several": [], "one": None, "other": None}
+    frame = spark.createDataFrame([(data,)], "data binary")
+    for given, expected in (("false", {**NONE, "inner": {"number": None}}), ("true", {**ZERO, "inner": {"number": 0}})):
+        reader = spark.read.format("kafka-direct").options(**options).option("emit.default.values", given)
+        (row,) = reader.load().collect()
+        assert row.key.asDict(recursive=True) == row.value.asDict(recursive=True) == {**expected, **others}
+        function = from_protobuf(
+            "data",
+            "Empty",
+            binaryDescriptorSet=descriptor_pb2.FileDescriptorSet(file=[file_descriptor(EMPTY)]).SerializeToString(),
+            options={"emit.default.values": given},
+        )
+        assert frame.select(function.alias("value")).first().value == row.value  # type: ignore[union-attr]
+        stream = spark.readStream.format("kafka-direct").options(**options).option("startingOffsets", "earliest")
+        writer = stream.option("emit.default.values", given).load().writeStream.format("memory")
+        query = writer.queryName(f"defaults_{given}").trigger(availableNow=True)
+        assert query.option("checkpointLocation", str(tmp_path / given)).start().awaitTermination(600)
+        assert spark.table(f"defaults_{given}").first().value == row.value  # type: ignore[union-attr]
+        rdd = KafkaUtils.createRDD(
+            spark.sparkContext, {"bootstrap.servers": kafka.bootstrap_servers}, [OffsetRange(topic, 0, 0, 1)]
+        )
+        (batch,) = rdd.arrow(["value"], **payloads, options={"emit.default.values": given}).collect()
+        assert batch.to_pylist() == [{"value": row.value.asDict(recursive=True)}]
 
 
 def test_from_protobuf(spark: SparkSession) -> None:

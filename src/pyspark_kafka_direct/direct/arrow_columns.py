@@ -45,13 +45,16 @@ def arrow_columns(
     if ERROR_COLUMN not in names and not any(payloads.values()) and not options:
         return ArrowColumns(names)  # nothing is decoded, so the slow imports below are not needed
     from pyspark_kafka_direct.options.config_option import ConfigSource
-    from pyspark_kafka_direct.options.payload_parser import REGISTRY_TABLE, parse_payload_arguments
+    from pyspark_kafka_direct.options.payload_parser import EMIT_DEFAULTS, REGISTRY_TABLE, parse_payload_arguments
     from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
     from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
     for name in options or {}:
-        if REGISTRY_TABLE.find(ConfigSource.OPTION, str(name)).option is None:
-            raise OptionError(f"arrow(options=...): {name} is not an option of a schema registry")
+        is_of_registry = REGISTRY_TABLE.find(ConfigSource.OPTION, str(name)).option is not None
+        if not is_of_registry and str(name).lower() != EMIT_DEFAULTS:
+            raise OptionError(
+                f"arrow(options=...): {name} is neither an option of a schema registry nor {EMIT_DEFAULTS}"
+            )
     parsed = parse_payload_arguments({**payloads, **(options or {})}, topic=topic, security=security)
     return ArrowColumns(names, decoded_columns(names, with_reader_schemas(parsed)))
 

@@ -238,8 +238,9 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             mode: What to do with malformed records: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``
                 (default if the key or the value is Avro or Protobuf).
             columnNameOfCorruptRecord: The name of the field for malformed records. Default: ``_corrupt_record``.
-            options: Options of the data source for a schema registry, such as ``schema.registry.url``. The subject
-                follows from the topic if all ranges have the same one; otherwise, set ``valueSubject``.
+            options: Options of the data source for a schema registry, such as ``schema.registry.url``, and
+                ``emit.default.values`` for Protobuf. The subject follows from the topic if all ranges have the same
+                one; otherwise, set ``valueSubject``.
 
         Returns:
             An RDD of record batches.

@@ -26,6 +26,7 @@ class FormatRow:
     framings: tuple[FramingName, ...] = ()  # where a schema id can be
     uses_registry: bool = False  # keySchema or valueSchema is a schema of the format, which a registry may have
     has_message: bool = False
+    has_defaults: bool = False  # of fields that are missing, which may be read as such
     has_charset: bool = False  # with one, values may be malformed
     derives_schema: bool = False  # in a write, from the type of the column
     written_by_type: bool = False  # the type of the column says how it is written, a schema only what may be null
@@ -101,12 +102,12 @@ FORMATS: Final[Mapping[str, FormatRow]] = {
         framings=("confluent", "none"),
         uses_registry=True,
         has_message=True,
+        has_defaults=True,
         schema_kind="a Protobuf schema",
         schema_text="the text of a .proto file",
         spark_functions="from_protobuf and to_protobuf",
         spark_options={
             "convert.any.fields.to.json": "false",
-            "emit.default.values": "false",
             "enums.as.ints": "false",
             "recursive.fields.max.depth": "-1",
             "retain.empty.message.types": "false",

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.registry_settings import EvolutionMode
     from pyspark_kafka_direct.options.security_settings import SecuritySettings
 
+EMIT_DEFAULTS: Final = "emit.default.values"
+
 PAYLOAD_OPTIONS: Final = (
     "keyFormat",
     "valueFormat",
@@ -47,6 +49,7 @@ PAYLOAD_OPTIONS: Final = (
     "valueCharset",
     "mode",
     "columnNameOfCorruptRecord",
+    EMIT_DEFAULTS,
 )
 _OPTIONS_OF_TYPED_FORMATS: Final = ("mode", "columnNameOfCorruptRecord")
 
@@ -89,6 +92,13 @@ def parse_payloads(
             for name in _OPTIONS_OF_TYPED_FORMATS
             if name in parsed.given_names
         )
+    emits_defaults = parsed.get_boolean(EMIT_DEFAULTS)
+    if emits_defaults and not any(format_row(each).has_defaults for each in formats.values()):
+        warnings.append(
+            option_messages.ignored_warning(
+                parsed.source, parsed.name_of(EMIT_DEFAULTS), "nothing is decoded from Protobuf"
+            )
+        )
     registry = parse_read_registry(parsed, security, warnings, formats)
     key, value = (with_schema_id(each, parsed) for each in (key, value))
     if registry is not None:
@@ -100,6 +110,7 @@ def parse_payloads(
         corrupt_record=parsed.get_string("columnNameOfCorruptRecord") or "",
         registry=registry,
         evolution=cast("EvolutionMode", parsed.get_string("schemaEvolutionMode")),
+        emits_defaults=emits_defaults,
     )
 
 

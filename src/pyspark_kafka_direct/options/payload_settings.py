@@ -82,6 +82,7 @@ class PayloadSettings:
     corrupt_record: str = DEFAULT_CORRUPT_RECORD  # the field with the text of a malformed key or value
     registry: RegistrySettings | None = None  # of writers' schemas
     evolution: EvolutionMode = "none"
+    emits_defaults: bool = False  # of Protobuf fields that are missing
 
     def side(self, column: str) -> SidePayload | None:
         """Return how a column of Kafka records is decoded, or None if it is bytes, as all but keys and values are."""

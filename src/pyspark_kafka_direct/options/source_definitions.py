@@ -229,6 +229,10 @@ SOURCE_OPTIONS: Final = (
         doc="Name of the field of the struct that contains malformed JSON, Avro or Protobuf, if the schema has such a "
             "field: the text of JSON if the field is a `string`, or the bytes if it is `binary`. Requires "
             "`mode=PERMISSIVE`."),
+    _payload("emit.default.values", BOOLEAN, "false",
+        doc="With `keyFormat` or `valueFormat=protobuf`, as in Spark's `from_protobuf`: whether a field of `proto3` "
+            "without presence that is missing is 0, `false`, empty, or the first value of its enum, and not null. It "
+            "does not change messages, and fields of a `oneof` or with the label `optional`."),
     _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
         doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
             "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "

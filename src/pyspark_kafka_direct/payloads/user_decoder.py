@@ -62,7 +62,7 @@ class UserFormat(PayloadFormat):
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
         """Return the type that the option names."""
-        from pyspark_kafka_direct.payloads.ddl import as_type, is_type
+        from pyspark_kafka_direct.payloads.ddl import checked_type
 
         side, ddl = payload.side, payload.schema
         if not ddl or not ddl.strip():
@@ -70,7 +70,7 @@ class UserFormat(PayloadFormat):
                 f"{side}Format={payload.format} needs the type that its decoder returns: give the column {side} a "
                 f"type with .schema(), or set {side}Schema, for example to 'id bigint, name string', or to binary"
             )
-        return ddl if is_type(ddl) else as_type(ddl)
+        return checked_type(ddl, f"{side}Schema")
 
     def column(
         self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str

@@ -309,6 +309,23 @@ def test_the_id_of_a_schema_replaces_a_registry(options: dict[str, str], expecte
     assert parse_payload_arguments(given) == parse_batch_options({**BASE, **given}).payloads
 
 
+def test_defaults_of_protobuf() -> None:
+    protobuf = {**BASE, "keyFormat": "protobuf", "keySchema": "a"}
+    for parse in (parse_batch_options, parse_stream_options, parse_continuous_options):
+        assert not parse(protobuf).payloads.emits_defaults
+        assert parse({**protobuf, "Emit.Default.Values": "TRUE"}).payloads.emits_defaults
+        with pytest.raises(OptionError, match=r"emit\.default\.values must be true or false"):
+            parse({**protobuf, "emit.default.values": "yes"})
+        (warning,) = parse({**BASE, "emit.default.values": "true"}).warnings
+        assert "emit.default.values is ignored: nothing is decoded from Protobuf" in warning
+        assert not parse({**BASE, "emit.default.values": "false"}).warnings
+    arguments = {"valueFormat": "protobuf", "valueSchema": "a", "emit.default.values": "true"}
+    assert parse_payload_arguments(arguments).emits_defaults
+    sink = {"kafka.bootstrap.servers": "b:9092", "valueFormat": "protobuf", "valueSchema": "a"}
+    (warning,) = parse_sink_options({**sink, "emit.default.values": "true"}, streaming=True).warnings
+    assert "emit.default.values is ignored: it applies to reads only" in warning
+
+
 @pytest.mark.parametrize("value", ["", "-1", "+7", "07", "7.0", "seven", "2147483648", "9999999999", "7" * 11, "a-b"])
 def test_ids_that_no_schema_has(value: str) -> None:
     with pytest.raises(OptionError, match=r"^valueSchemaId must be .*integer from 0 to 2147483647"):
@@ -320,7 +337,7 @@ def test_ids_that_no_schema_has(value: str) -> None:
     [
         ("json", ["dateFormat", "timestampFormat"]),
         ("avro", ["avroSchema", "positionalFieldMatching"]),
-        ("protobuf", ["emit.default.values", "enums.as.ints"]),
+        ("protobuf", ["enums.as.ints", "upcast.unsigned.ints"]),
     ],
 )
 def test_options_of_sparks_functions_are_rejected(payload_format: str, names: list[str]) -> None:
@@ -350,7 +367,7 @@ def test_options_of_sparks_functions_are_rejected(payload_format: str, names: li
         ),
         ("json", {"primitivesAsString": "true", "prefersDecimal": "true", "samplingRatio": "1"}),  # of an inference
         ("avro", {"positionalFieldMatching": "false", "recursiveFieldMaxDepth": "-1"}),
-        ("protobuf", {"emit.default.values": "False", "recursive.fields.max.depth": "-1"}),
+        ("protobuf", {"enums.as.ints": "False", "recursive.fields.max.depth": "-1"}),
     ],
 )
 def test_options_of_sparks_functions_that_change_nothing(payload_format: str, given: dict[str, str]) -> None:

@@ -29,7 +29,7 @@ class JsonFormat(SchemaFormat):
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
         """Return the type that the option names."""
-        from pyspark_kafka_direct.payloads.ddl import as_type, is_type
+        from pyspark_kafka_direct.payloads.ddl import checked_type, is_type
 
         side, ddl = payload.side, payload.schema
         if not ddl or not ddl.strip():
@@ -42,7 +42,7 @@ class JsonFormat(SchemaFormat):
                 f"{side}Schema has the wanted fields and their types, such as 'id bigint, name string', or is variant "
                 f"for any JSON, got {ddl!r}"
             )
-        return as_type(ddl)
+        return checked_type(ddl, f"{side}Schema")
 
     def check_type(self, payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
         """Raise an error if a column is not a struct of fields that are decoded, or a VARIANT."""

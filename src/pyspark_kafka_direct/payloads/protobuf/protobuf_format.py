@@ -51,7 +51,13 @@ class ProtobufFormat(SchemaFormat):
     ) -> ProtobufColumn:
         """Return the column."""
         writers = _writer_messages(payload, settings)
-        return ProtobufColumn(data_type, _source(payload), settings.corrupt_record, writers=writers)
+        return ProtobufColumn(
+            data_type,
+            _source(payload),
+            settings.corrupt_record,
+            emits_defaults=settings.emits_defaults,
+            writers=writers,
+        )
 
     def schema_name(self, payload: SidePayload) -> str:
         """Return the full name of the message."""

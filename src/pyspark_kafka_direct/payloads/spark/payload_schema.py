@@ -9,6 +9,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_formats import alternatives, format_row
 from pyspark_kafka_direct.options.payload_settings import DECODED_COMMENT, ERROR_COLUMN, WANTED_FIELDS
+from pyspark_kafka_direct.payloads.ddl import checked_type
 from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError, payload_format
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_zone
@@ -66,6 +67,17 @@ def decoded_columns(columns: Sequence[str], settings: PayloadSettings) -> Decode
     return DecodedColumns(settings.for_tasks(), tuple(columns), schema, session_time_zone())
 
 
+def parse_ddl(ddl: str, option: str) -> DataType:
+    """Return a type that the JVM parses; an OptionError names the option or argument."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return DataType.fromDDL(checked_type(ddl, option))
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise OptionError(f"{option} must be DDL such as 'id bigint, name string', got {ddl!r}: {reason}") from None
+
+
 def check_payload_type(payload: SidePayload, field: StructField, settings: PayloadSettings) -> None:
     """Raise an error if a column that is decoded cannot have the type that a schema gives it."""
     from pyspark.errors import PySparkException
@@ -117,16 +129,7 @@ def _check_mode(name: str, settings: PayloadSettings) -> None:
 
 def _parsed_type(payload: SidePayload) -> DataType:
     """Return the type of a column in an API that has no ``.schema()``."""
-    from pyspark.errors import PySparkException
-
-    ddl = payload_format(payload.format).spark_type(payload)
-    try:
-        return DataType.fromDDL(ddl)
-    except PySparkException as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise OptionError(
-            f"{payload.side}Schema must be DDL such as 'id bigint, name string', got {payload.schema!r}: {reason}"
-        ) from None
+    return parse_ddl(payload_format(payload.format).spark_type(payload), payload.schema_option)
 
 
 def _comment(payload: SidePayload, payload_type: str) -> str:
