@@ -106,7 +106,7 @@ TARGETS = {
         (
             "producer",
             "client/test_transaction_coordinator.py",
-            "client/test_transactional_offset_commits.py",
+            "client/test_consumer_group.py",
             "continuous",
         ),
     ),

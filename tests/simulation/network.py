@@ -62,6 +62,7 @@ class Network:
         self.late_reuses: list[str] = []  # of connections that were idle when another one to the broker timed out
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
+        self.on_connect: Callable[[float], None] = _ignore  # is called with the time that a connect may take
         self.connect_count = 0
         self.peers = PeerNetwork(self)
         self._rng = world.rng("network")
@@ -109,6 +110,7 @@ class Network:
         listener = self.peers.find_listener(address)
         if listener is not None:
             return self.peers.connect(process, listener, 2 * self.latency())
+        self.on_connect(seconds)
         number = self.connect_count
         self.connect_count += 1
         fault = self.connect_faults.get(number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tests.simulation.cluster.events import apply_event, heal
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.wire import ReceivedRequest
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 
 _FOREVER = 1e9  # in seconds
 _LONGEST_REQUEST = 120.0  # in seconds
@@ -59,6 +60,8 @@ class UnitCluster:
         self.process = self.environment.process("client")
         self.world.adopt_caller(self.process)
         self.requests: list[ReceivedRequest] = []  # that brokers have handled
+        self.connect_limits: list[float] = []  # seconds that each connect might take
+        self.network.on_connect = self.connect_limits.append
         self.network.on_request = self._on_request
         self.network.on_response = self._on_response
         self._actions: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
@@ -86,6 +89,11 @@ class UnitCluster:
     @property
     def now(self) -> float:
         return self.world.now
+
+    @property
+    def pool(self) -> ConnectionPool:
+        """The only connection pool of the test's process."""
+        return self.environment.pool(self.process)
 
     def client(self, **settings: Any) -> ClusterClient:
         return self.environment.client(self.process, **{**self._connection, **settings})
@@ -181,6 +189,11 @@ class UnitCluster:
         if change is not None:
             self._changes[api] = change
 
+    def connect_fault(self, kind: str, *, repeats: int = 1) -> None:
+        """Let something happen to the next connects."""
+        first = self.network.connect_count
+        self.network.connect_faults |= dict.fromkeys(range(first, first + repeats), RequestFault(kind))
+
     def break_connections(self, broker: int | None = None) -> None:
         for each in self.cluster.brokers.values():
             if broker in (None, each.id):
@@ -215,6 +228,11 @@ class UnitCluster:
         lines = [line for line in self.world.trace_lines if line[1] in ("request", "late request")]
         found = zip(lines, self.requests, strict=True)
         return [Arrival(line[0], line[4], request.values) for line, request in found if request.api == api]
+
+    def received_by(self, api: str) -> list[int]:
+        """Return how many requests of a kind each broker has handled."""
+        counts = Counter(arrival.broker for arrival in self.arrivals(api))
+        return [counts[broker] for broker in self.cluster.brokers]
 
     def _on_response(self, broker: int, api: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         change = self._changes.get(api)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import queue
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -382,27 +380,6 @@ def test_reserved_buffer_is_retained(fetch_sizes: list[int], retained: bool) -> 
         for _ in SIZES:
             fetch(connection)
         assert (len(connection._buffer) >= max(SIZES)) == retained
-
-
-def test_child_process_cannot_use_parents_connection() -> None:
-    code = f"""
-import os, sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
-from test_connection import *
-with FakeServer(echo_frames) as peer:
-    connection = peer.connect()
-    child = os.fork()
-    if child == 0:
-        try:
-            fetch(connection)
-        except BrokerUnreachableError as error:
-            os._exit(0 if "parent process" in str(error) else 2)
-        os._exit(1)
-    status = os.waitpid(child, 0)[1]
-    print(os.waitstatus_to_exitcode(status), len(fetch(connection)) > 0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "0 True", done.stderr
 
 
 def wait_for_bytes(connection: Connection) -> None:

@@ -1,259 +1,192 @@
-"""Coordinator lookup, requests and retries, against fake brokers."""
+"""Coordinator lookup, requests and retries, by the offsets of a group and by transactional ids."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
-from tests.unit.client.fake_coordinators import FakeCluster
-from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.client.coordinator_client import (
-    CoordinatorClient,
-    CoordinatorType,
-    RetriableCoordinatorError,
-    raise_for_error_code,
-)
-from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.metadata import MetadataSnapshot
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
-    BrokerTimeoutError,
     BrokerUnreachableError,
-    KafkaDirectError,
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from uuid import UUID
-
-    from pyspark_kafka_direct.client.connection import Connection
-    from pyspark_kafka_direct.client.deadline import Retry
-    from pyspark_kafka_direct.client.metadata import Node, TopicMetadata
-    from pyspark_kafka_direct.protocol.messages import ApiMessageType
-
-_T = TypeVar("_T")
+    from collections.abc import Iterator
 
 A = TopicPartition("t", 0)
+BACKOFF = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 300}
 
 
-class CoordinatorsCluster(FakeCluster):
-    """Each coordinator lookup finds the next broker."""
-
-    def __init__(self, *, reached: bool = True, topic_is_missing: bool = False) -> None:
-        super().__init__(
-            ConnectionSettings((("b", 1),), request_timeout_ms=10_000, retry_backoff_ms=1, retry_backoff_max_ms=2)
-        )
-        if not reached:
-            self._snapshot = MetadataSnapshot()
-        self.topic_is_missing = topic_is_missing
-        self.lookups: list[Mapping[str, Any]] = []
-        self.codes: list[int] = []
-        self.connected: list[str] = []
-        self.timeouts: list[float] = []
-        self.acquired = 0
-        self.refreshes: list[Iterable[str]] = []
-
-    def topics(
-        self, names: Iterable[str], *, deadline: Deadline | None = None, retry: Retry | None = None
-    ) -> dict[str, TopicMetadata]:
-        self.refreshes.append(names)
-        return {}
-
-    def confirm_missing(
-        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
-    ) -> set[TopicPartition]:
-        return set(suspects) if self.topic_is_missing else set()
-
-    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
-        self.refreshes.append(())
-
-    def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
-        return call(cast("Connection", SimpleNamespace(broker="any:1", call=self._find)), deadline)
-
-    def connect(self, node: Node, deadline: Deadline) -> Connection:
-        self.acquired += 1
-        self.connected.append(node.host)
-        self.timeouts.append(round(deadline.remaining()))
-        return cast("Connection", SimpleNamespace(broker=str(node)))
-
-    def release(self, connection: Connection) -> None:
-        self.acquired -= 1
-
-    def _find(self, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> Any:
-        assert api.name == "FindCoordinator"
-        self.lookups.append(values)
-        code = self.codes.pop(0) if self.codes else 0
-        number = len(self.lookups)
-        return SimpleNamespace(error_code=code, node_id=number, host=f"c{number}", port=9092)
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    with UnitCluster({"t": 1}, brokers=2) as cluster:
+        yield cluster
 
 
-def scripted(*outcomes: int | KafkaDirectError) -> Callable[[Connection, Deadline], str]:
-    """Return a request with these codes and errors as outcomes one after the other, and then success."""
-    remaining = list(outcomes)
-
-    def call(connection: Connection, deadline: Deadline) -> str:
-        outcome = remaining.pop(0) if remaining else 0
-        if isinstance(outcome, KafkaDirectError):
-            raise outcome
-        raise_for_error_code(outcome, "testing", connection.broker, A)
-        return f"response of {connection.broker}"
-
-    return call
+def pauses(cluster: UnitCluster, api: str) -> list[float]:
+    """Return the times between the requests of a kind, in seconds."""
+    return [after.at - before.at for before, after in pairwise(cluster.arrivals(api))]
 
 
-@pytest.mark.parametrize(("kind", "key_type"), [("group", 0), ("transaction", 1)])
-def test_coordinator_is_looked_up_once_by_key(kind: CoordinatorType, key_type: int) -> None:
-    cluster = CoordinatorsCluster()
-    coordinator = CoordinatorClient(cluster, kind, "mine")
-    assert [coordinator.call(scripted(), {"t"}) for _ in range(3)] == ["response of c1:9092"] * 3
-    assert cluster.lookups == [{"key": "mine", "key_type": key_type}]
-    assert cluster.connected == ["c1"] * 3
-    assert cluster.acquired == 0
-    assert cluster.refreshes == []
+def assert_backoff(found: list[float], expected: list[float]) -> None:
+    """Check pauses that have a jitter of 20 %, and some milliseconds of latency."""
+    assert len(found) == len(expected)
+    assert all(0.8 * each <= pause <= 1.2 * each + 0.04 for pause, each in zip(found, expected, strict=True)), found
+
+
+def test_coordinator_of_a_group_is_looked_up_once(cluster: UnitCluster) -> None:
+    group = ConsumerGroup(cluster.client(), "mine")
+    for _ in range(3):
+        group.committed([A])
+    assert [(each.key, each.key_type) for each in cluster.received("FindCoordinator")] == [("mine", 0)]
+    (metadata,) = cluster.received("Metadata")
+    assert [each.name for each in metadata.topics] == ["t"], "it tells whether a cluster can be reached"
+    assert cluster.open_connections <= 2
+
+
+def test_coordinator_of_a_transactional_id_is_looked_up_once(cluster: UnitCluster) -> None:
+    transactions = TransactionCoordinatorClient(cluster.client(), "mine")
+    for _ in range(3):
+        transactions.transaction_v2()
+    assert [(each.key, each.key_type) for each in cluster.received("FindCoordinator")] == [("mine", 1)]
+    (metadata,) = cluster.received("Metadata")
+    assert metadata.topics == ()
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    "fault",
     [
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        BrokerUnreachableError("broke"),
-        BrokerTimeoutError("no response"),
+        {"kind": "error", "code": ErrorCode.NOT_COORDINATOR},
+        {"kind": "error", "code": ErrorCode.COORDINATOR_NOT_AVAILABLE},
+        {"kind": "lose_request"},
+        {"kind": "stall_response"},
     ],
     ids=str,
 )
-def test_coordinator_is_looked_up_again_after_errors(outcome: int | KafkaDirectError) -> None:
-    cluster = CoordinatorsCluster()
-    assert CoordinatorClient(cluster, "group", "g").call(scripted(outcome), {"t"}) == "response of c2:9092"
-    assert cluster.connected == ["c1", "c2"]
-    assert cluster.acquired == 0
+def test_coordinator_is_looked_up_again_after_errors(cluster: UnitCluster, fault: dict[str, Any]) -> None:
+    group = ConsumerGroup(cluster.client(**BACKOFF), "g")
+    cluster.fault("OffsetFetch", repeats=4, **fault)
+    assert group.committed([A]) == {}
+    assert (cluster.sent("FindCoordinator"), cluster.sent("OffsetFetch")) == (5, 5)
+    if "stall" not in fault["kind"]:
+        found = cluster.arrivals("FindCoordinator")
+        assert_backoff([b.at - a.at for a, b in pairwise(found)], [0.1, 0.2, 0.3, 0.3])
 
 
-@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS], ids=str)
-def test_loading_coordinator_is_retried_soon(code: int) -> None:
-    cluster, system = CoordinatorsCluster(), FakeTimeSystem()
-    cluster.settings = replace(cluster.settings, retry_backoff_ms=50, retry_backoff_max_ms=300)
-    coordinator = CoordinatorClient(cluster, "transaction", "id")
-    response = coordinator.call(scripted(*[code] * 5), {"t"}, Deadline.after(60, system=system))
-    assert response == "response of c1:9092"
-    assert cluster.connected == ["c1"] * 6
-    assert system.slept == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05])
-    with pytest.raises(BrokerError, match=f"{ErrorCode(code).name} while testing"):
-        coordinator.call(scripted(*[code] * 10_000), {"t"}, Deadline.after(1, system=system))
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        ("OffsetFetch", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("InitProducerId", ErrorCode.CONCURRENT_TRANSACTIONS),
+    ],
+)
+def test_loading_coordinator_is_retried_soon(cluster: UnitCluster, api: str, code: int) -> None:
+    client = cluster.client(retry_backoff_ms=50, retry_backoff_max_ms=300)
+
+    def call(seconds: float) -> None:
+        if api == "OffsetFetch":
+            ConsumerGroup(client, "g").committed([A], deadline=client.deadline(seconds))
+        else:
+            TransactionCoordinatorClient(client, "id").init_transactions(1000, client.deadline(seconds))
+
+    cluster.fault(api, "error", code=code, repeats=5)
+    call(60)
+    assert cluster.sent("FindCoordinator") == 1
+    assert_backoff(pauses(cluster, api), [0.01, 0.02, 0.04, 0.05, 0.05])
+    cluster.every(api, "error", code=code)
+    started = cluster.now
+    with pytest.raises(BrokerError, match=ErrorCode(code).name):
+        call(1)
+    assert 0.9 < cluster.now - started <= 1
 
 
-def test_unavailable_coordinator_is_looked_up_again() -> None:
-    cluster = CoordinatorsCluster()
-    cluster.codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-    assert CoordinatorClient(cluster, "group", "g").call(scripted(), {"t"}) == "response of c3:9092"
+def test_unavailable_coordinator_is_looked_up_again(cluster: UnitCluster) -> None:
+    cluster.fault("FindCoordinator", "error", code=ErrorCode.COORDINATOR_NOT_AVAILABLE, repeats=2)
+    assert ConsumerGroup(cluster.client(), "g").committed([A]) == {}
+    assert cluster.sent("FindCoordinator") == 3
 
 
-def test_fatal_lookup_error_names_the_key() -> None:
-    cluster = CoordinatorsCluster()
-    cluster.codes = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+def test_fatal_lookup_error_names_the_key(cluster: UnitCluster) -> None:
+    cluster.every("FindCoordinator", "error", code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError, match="finding the coordinator of the group 'g'") as caught:
-        CoordinatorClient(cluster, "group", "g").call(scripted(), {"t"})
-    assert caught.value.broker == "any:1"
+        ConsumerGroup(cluster.client(), "g").committed([A])
+    assert caught.value.broker == f"broker-{cluster.arrivals('FindCoordinator')[0].broker}:9092"
+    assert cluster.sent("FindCoordinator") == 1
 
 
-def test_fatal_error_is_not_retried() -> None:
-    cluster = CoordinatorsCluster()
+def test_fatal_error_is_not_retried(cluster: UnitCluster) -> None:
+    cluster.every("OffsetCommit", "error", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError) as caught:
-        CoordinatorClient(cluster, "group", "g").call(scripted(ErrorCode.TOPIC_AUTHORIZATION_FAILED), {"t"})
-    assert (caught.value.topic, caught.value.partition, caught.value.broker) == (*A, "c1:9092")
-    assert cluster.connected == ["c1"]
-    assert cluster.acquired == 0
+        ConsumerGroup(cluster.client(), "g").commit({A: 1})
+    broker = f"broker-{cluster.arrivals('OffsetCommit')[0].broker}:9092"
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == (*A, broker)
+    assert cluster.sent("OffsetCommit") == 1
 
 
-def test_retriable_error_raises_at_the_deadline() -> None:
-    call = scripted(*[ErrorCode.NOT_COORDINATOR] * 10_000)
-    with pytest.raises(BrokerError, match="NOT_COORDINATOR while testing"):
-        CoordinatorClient(CoordinatorsCluster(), "group", "g").call(call, {"t"}, Deadline.after(0.1))
+@pytest.mark.parametrize("fault", [{"kind": "error", "code": ErrorCode.NOT_COORDINATOR}, {"kind": "lose_request"}])
+def test_retriable_error_raises_at_the_deadline(cluster: UnitCluster, fault: dict[str, Any]) -> None:
+    client = cluster.client(**BACKOFF)
+    cluster.every("OffsetFetch", **fault)
+    started = cluster.now
+    with pytest.raises(BrokerUnreachableError, match=r"NOT_COORDINATOR while|The connection broke"):
+        ConsumerGroup(client, "g").committed([A], deadline=client.deadline(2))
+    assert 1.6 < cluster.now - started <= 2
+    assert cluster.sent("OffsetFetch") < 10
 
 
-def test_broken_connections_raise_at_the_deadline() -> None:
-    cluster, system = CoordinatorsCluster(), FakeTimeSystem()
-    errors = [BrokerUnreachableError("broke") for _ in range(100)]
-    with pytest.raises(BrokerUnreachableError, match="broke"):
-        CoordinatorClient(cluster, "group", "g").call(scripted(*errors), {"t"}, Deadline.after(0.1, system=system))
-    assert len(cluster.connected) < 60
+def test_an_unknown_topic_raises_only_if_several_brokers_confirm_it(cluster: UnitCluster) -> None:
+    """The coordinator may not have the metadata of a new partition yet, even for longer than a short timeout."""
+    group = ConsumerGroup(cluster.client(default_api_timeout_ms=1000), "g")
+    cluster.fault("OffsetCommit", "error", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, repeats=2)
+    group.commit({A: 1})
+    assert cluster.sent("OffsetCommit") == 3
+    cluster.event("delete_topic", topic="t")
+    with pytest.raises(TopicNotFoundError) as caught:
+        group.commit({A: 1})
+    assert (caught.value.topic, caught.value.partition) == A
+    assert cluster.sent("OffsetCommit") == 4
 
 
-@pytest.mark.parametrize("outcome", [ErrorCode.NOT_COORDINATOR, BrokerUnreachableError("broke")], ids=str)
-def test_pauses_between_tries_follow_the_settings(outcome: int | KafkaDirectError) -> None:
-    cluster, system = CoordinatorsCluster(), FakeTimeSystem()
-    cluster.settings = replace(cluster.settings, retry_backoff_ms=100, retry_backoff_max_ms=300)
-    CoordinatorClient(cluster, "group", "g").call(scripted(*[outcome] * 4), {"t"}, Deadline.after(60, system=system))
-    assert system.slept == [0.1, 0.2, 0.3, 0.3]
+def test_a_group_of_an_unreached_cluster_fails_early(cluster: UnitCluster) -> None:
+    """Waiting does not repair a wrong address."""
+    for broker in (0, 1):
+        cluster.event("stop_broker", broker=broker, seconds=1000)
+    started = cluster.now
+    with pytest.raises(BrokerUnreachableError):
+        ConsumerGroup(cluster.client(), "g").commit({A: 1})
+    with pytest.raises(BrokerUnreachableError):
+        TransactionCoordinatorClient(cluster.client(), "id").init_transactions(1000)
+    assert cluster.now - started < 25
 
 
-def test_an_unknown_topic_raises_only_if_several_brokers_confirm_it() -> None:
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    missing = CoordinatorsCluster(topic_is_missing=True)
-    with pytest.raises(TopicNotFoundError):
-        CoordinatorClient(missing, "group", "g").call(scripted(unknown), {"t"})
-    assert len(missing.connected) == 1
-    lagging = scripted(*[unknown] * 9)
-    assert CoordinatorClient(CoordinatorsCluster(), "group", "g").call(lagging, {"t"}) == "response of c10:9092"
-
-
-def test_a_short_timeout_does_not_hide_that_the_topic_of_a_commit_is_missing() -> None:
-    tp = TopicPartition("flights", 0)
-    with UnitCluster({tp.topic: 1}, brokers=2, connection={"default_api_timeout_ms": 1000}) as cluster:
-        group = ConsumerGroup(cluster.client(), "g")
-        group.commit({tp: 0})
-        cluster.event("delete_topic", topic=tp.topic)
-        with pytest.raises(TopicNotFoundError):
-            group.commit({tp: 0})
-
-
-def test_unreached_cluster_is_first_asked_for_topics() -> None:
-    cluster = CoordinatorsCluster(reached=False)
-    CoordinatorClient(cluster, "transaction", "id").call(scripted(), {"t"})
-    assert cluster.refreshes == [{"t"}]
-
-
-def test_unreached_cluster_is_first_asked_for_brokers() -> None:
-    cluster = CoordinatorsCluster(reached=False)
-    CoordinatorClient(cluster, "transaction", "id").call(scripted(), ())
-    assert cluster.refreshes == [()]
-
-
-def test_another_thread_may_reset_the_coordinator() -> None:
+def test_another_thread_may_reset_the_coordinator(cluster: UnitCluster) -> None:
     """A direct stream plans on one thread and commits on another, both for its group."""
+    group = ConsumerGroup(cluster.client(), "g")
 
-    class ResettingCluster(CoordinatorsCluster):
-        def __getattribute__(self, name: str) -> Any:
-            if name == "settings" and self.lookups:  # the coordinator was found, but the connection not acquired yet
-                coordinator._node = None
-            return super().__getattribute__(name)
+    def commit() -> None:
+        for offset in range(50):
+            group.commit({A: offset})
 
-    cluster = ResettingCluster()
-    coordinator = CoordinatorClient(cluster, "group", "g")
-    assert coordinator.call(scripted(), {"t"}) == "response of c1:9092"
-    assert coordinator.call(scripted(), {"t"}) == "response of c2:9092"
-
-
-def test_the_first_tries_are_short() -> None:
-    cluster = CoordinatorsCluster()
-    CoordinatorClient(cluster, "group", "g").call(scripted(*[ErrorCode.NOT_COORDINATOR] * 3), {"t"}, Deadline.after(60))
-    assert cluster.timeouts == [1, 2, 4, 8]
+    for number in range(50):
+        cluster.fault("OffsetFetch", "error", number=3 * number, code=ErrorCode.NOT_COORDINATOR)
+    cluster.process.spawn("commits", commit)
+    for _ in range(50):
+        group.committed([A])
+    assert cluster.sent("FindCoordinator") > 20
 
 
-def test_retriable_codes_raise_retriable_error() -> None:
-    raise_for_error_code(ErrorCode.NONE, "testing", "b:1")
-    with pytest.raises(RetriableCoordinatorError, match="NOT_COORDINATOR while testing") as caught:
-        raise_for_error_code(ErrorCode.NOT_COORDINATOR, "testing", "b:1", A)
-    assert (caught.value.error.broker, caught.value.error.topic) == ("b:1", "t")
-    with pytest.raises(AuthorizationError):
-        raise_for_error_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "testing", "b:1")
+def test_the_first_tries_are_short(cluster: UnitCluster) -> None:
+    """An unresponsive coordinator may be replaced by another broker."""
+    client = cluster.client(request_timeout_ms=10_000, retry_backoff_ms=1, retry_backoff_max_ms=2)
+    cluster.fault("OffsetFetch", "stall_response", repeats=3)
+    ConsumerGroup(client, "g").committed([A])
+    assert pauses(cluster, "OffsetFetch") == pytest.approx([1, 2, 4], abs=0.1)

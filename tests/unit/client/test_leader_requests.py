@@ -1,183 +1,146 @@
-"""One request to each leader, and retries for moved partitions, against fake leaders."""
+"""One request to each leader, and retries for moved partitions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
-from pyspark_kafka_direct.client.leader_requests import LeaderRequestEntry, LeaderResponse, call_leaders
-from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, BrokerUnreachableError
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.settings import ConnectionSettings
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from pyspark_kafka_direct.client.connection import Connection
+    from collections.abc import Iterator
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
-ONE, TWO = (Node(number, f"b{number}", 9092) for number in (1, 2))
 
 
-class FakeConnection:
-    """Replaces a connection."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.broker = str(node)
-
-
-class FakeCluster:
-    """Returns the first leaders, and the next ones after each metadata refresh."""
-
-    def __init__(self, *leaders: Mapping[TopicPartition, Node | None]) -> None:
-        self.settings = ConnectionSettings((("b", 1),), request_timeout_ms=10_000)
-        self.down: set[Node] = set()
-        self.acquired = 0
-        self.lookups: list[tuple[set[TopicPartition], bool]] = []
-        self._leaders = list(leaders)
-
-    def leaders(
-        self, partitions: Collection[TopicPartition], deadline: Deadline, *, refresh_retry: Retry | None = None
-    ) -> dict[TopicPartition, PartitionLeader | None]:
-        self.lookups.append((set(partitions), refresh_retry is not None))
-        if refresh_retry is not None and len(self._leaders) > 1:
-            self._leaders.pop(0)
-        results = {partition: self._leaders[0][partition] for partition in partitions}
-        return {tp: None if node is None else PartitionLeader(node, 4 + node.id) for tp, node in results.items()}
-
-    def connect(self, node: Node, deadline: Deadline) -> Connection:
-        if node in self.down:
-            raise BrokerUnreachableError("down", broker=str(node))
-        self.acquired += 1
-        return cast("Connection", FakeConnection(node))
-
-    def release(self, connection: Connection) -> None:
-        self.acquired -= 1
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    """Broker 1 leads A and C, broker 2 leads B."""
+    with UnitCluster({"t": 3}, brokers=2, connection={"retry_backoff_ms": 1, "retry_backoff_max_ms": 2}) as cluster:
+        for tp, count in ((A, 1), (B, 2), (C, 3)):
+            cluster.append(tp, count)
+        cluster.elect(B, 2)
+        yield cluster
 
 
-class DoublingRequest:
-    """Requests leaders to double numbers, which they do unless an error is scripted for the partition."""
-
-    operation = "doubling"
-
-    def __init__(self, codes: Mapping[TopicPartition, list[int]] | None = None, slow: bool = False) -> None:
-        self.codes = codes or {}
-        self.slow = slow
-        self.errors: list[BrokerError] = []
-        self.log: list[tuple[str, int, list[TopicPartition]]] = []
-        self.epochs: dict[TopicPartition, int] = {}
-        self.timeouts: list[float] = []
-
-    def is_slow(self, values: Iterable[int]) -> bool:
-        return self.slow
-
-    def submit(self, connection: Connection, entries: Sequence[LeaderRequestEntry[int]], deadline: Deadline) -> None:
-        self._record("submit", connection, entries)
-        self.epochs |= {entry.partition: entry.leader_epoch for entry in entries}
-        self.timeouts.append(round(deadline.remaining()))
-
-    def complete(
-        self, connection: Connection, entries: Sequence[LeaderRequestEntry[int]], deadline: Deadline
-    ) -> LeaderResponse[int]:
-        self._record("complete", connection, entries)
-        if self.errors:
-            raise self.errors.pop(0)
-        codes = {tp: self.codes[tp].pop(0) for tp, _, _ in entries if self.codes.get(tp)}
-        return LeaderResponse({tp: 2 * value for tp, value, _ in entries if tp not in codes}, codes)
-
-    def _record(self, what: str, connection: Any, entries: Sequence[LeaderRequestEntry[int]]) -> None:
-        self.log.append((what, connection.node.id, [entry.partition for entry in entries]))
+def latest(client: ClusterClient, *partitions: TopicPartition, **arguments: Any) -> list[tuple[TopicPartition, int]]:
+    return list(client.offsets(dict.fromkeys(partitions, LATEST), **arguments).items())
 
 
-def retry(seconds: float = 60, retries: int | None = None) -> Retry:
-    return Retry(Deadline.after(seconds), retries, Backoff(0.001, 0.002))
-
-
-def test_each_leader_gets_one_request_sent_before_any_wait() -> None:
-    cluster, request = FakeCluster({A: TWO, B: ONE, C: TWO}), DoublingRequest()
-    results = call_leaders(cluster, request, {C: 3, A: 1, B: 2}, retry())
-    assert list(results.items()) == [(C, 6), (A, 2), (B, 4)]
-    assert request.log == [
-        ("submit", 2, [C, A]),
-        ("submit", 1, [B]),
-        ("complete", 2, [C, A]),
-        ("complete", 1, [B]),
+def requests(cluster: UnitCluster) -> list[tuple[int, list[int]]]:
+    """Return the brokers that have handled ListOffsets requests, with the partitions."""
+    return [
+        (each.broker, [partition.partition_index for partition in each.values.topics[0].partitions])
+        for each in cluster.arrivals("ListOffsets")
     ]
-    assert request.epochs == {A: 6, B: 5, C: 6}
-    assert cluster.lookups == [({A, B, C}, False)]
-    assert cluster.acquired == 0
 
 
-def test_empty_request_calls_no_leader() -> None:
-    cluster, request = FakeCluster({}), DoublingRequest()
-    assert call_leaders(cluster, request, {}, retry()) == {}
-    assert request.log == []
+def with_retries(cluster: UnitCluster, retries: int, **settings: Any) -> ClusterClient:
+    return ClusterClient(cluster.client(**settings).settings, retries=retries, pool=cluster.pool)
 
 
-def test_only_moved_partitions_are_retried_at_their_new_leader() -> None:
-    cluster = FakeCluster({A: ONE, B: ONE}, {A: ONE, B: TWO})
-    request = DoublingRequest({B: [ErrorCode.NOT_LEADER_OR_FOLLOWER]})
-    assert call_leaders(cluster, request, {A: 1, B: 2}, retry()) == {A: 2, B: 4}
-    assert [entry for entry in request.log if entry[0] == "submit"] == [("submit", 1, [A, B]), ("submit", 2, [B])]
-    assert cluster.lookups == [({A, B}, False), ({B}, True)]
+def test_each_leader_gets_one_request_sent_before_any_wait(cluster: UnitCluster) -> None:
+    cluster.every("ListOffsets", "delay_response", seconds=2)
+    started = cluster.now
+    assert latest(cluster.client(), C, A, B) == [(C, 3), (A, 1), (B, 2)]
+    assert cluster.now - started < 3
+    assert sorted(requests(cluster)) == [(1, [0, 2]), (2, [1])]
+    epochs = {
+        each.partition_index: each.current_leader_epoch
+        for request in cluster.received("ListOffsets")
+        for each in request.topics[0].partitions
+    }
+    assert epochs == {tp.partition: cluster.partition(tp).epoch for tp in (A, B, C)}
+    assert cluster.sent("Metadata") == 1
 
 
-def test_a_partition_without_a_leader_waits_for_one() -> None:
-    cluster, request = FakeCluster({A: None, B: TWO}, {A: None}, {A: ONE}), DoublingRequest()
-    assert call_leaders(cluster, request, {A: 1, B: 2}, retry()) == {A: 2, B: 4}
-    assert [len(partitions) for partitions, _ in cluster.lookups] == [2, 1, 1]
+def test_empty_request_calls_no_leader(cluster: UnitCluster) -> None:
+    client = cluster.client()
+    assert client.offsets({}) == {}
+    assert client.topics([]) == {}
+    assert cluster.requests == []
 
 
-def test_missing_leader_raises_after_the_retries() -> None:
-    with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE while doubling") as caught:
-        call_leaders(FakeCluster({A: None}), DoublingRequest(), {A: 1}, retry(retries=2))
+def test_only_moved_partitions_are_retried_at_their_new_leader(cluster: UnitCluster) -> None:
+    cluster.before("ListOffsets", lambda: cluster.elect(A, 2))
+    assert latest(cluster.client(), A, C) == [(A, 1), (C, 3)]
+    assert requests(cluster) == [(1, [0, 2]), (2, [0])]
+    assert cluster.sent("Metadata") == 2
+
+
+def test_a_partition_without_a_leader_waits_for_one(cluster: UnitCluster) -> None:
+    cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
+    client, started = cluster.client(), cluster.now
+    assert latest(client, A, B) == [(A, 1), (B, 2)]
+    assert 2 <= cluster.now - started < 2.5
+    cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
+    client.topics(["t"])
+    assert client.leader(A).id == 1
+    assert 4 <= cluster.now - started < 4.5
+
+
+def test_missing_leader_raises_after_the_retries(cluster: UnitCluster) -> None:
+    cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
+    with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE while listing offsets") as caught:
+        latest(with_retries(cluster, 2), A)
     assert (caught.value.topic, caught.value.partition) == A
 
 
-def test_dead_leader_does_not_delay_the_others() -> None:
-    cluster, request = FakeCluster({A: ONE, B: TWO}, {A: TWO}), DoublingRequest()
-    cluster.down.add(ONE)
-    assert call_leaders(cluster, request, {A: 1, B: 2}, retry()) == {A: 2, B: 4}
-    assert request.log == [("submit", 2, [B]), ("complete", 2, [B]), ("submit", 2, [A]), ("complete", 2, [A])]
+def test_dead_leader_does_not_delay_the_others(cluster: UnitCluster) -> None:
+    client = cluster.client()
+    client.topics(["t"])
+    cluster.event("stop_broker", broker=0, seconds=5)
+    assert latest(client, A, B) == [(A, 1), (B, 2)]
+    assert requests(cluster) == [(2, [1]), (2, [0])]
 
 
-def test_lost_connections_are_retried_and_released() -> None:
-    cluster, request = FakeCluster({A: ONE, B: TWO}), DoublingRequest()
-    request.errors = [BrokerUnreachableError("broke"), BrokerTimeoutError("no response")]
-    assert call_leaders(cluster, request, {A: 1, B: 2}, retry()) == {A: 2, B: 4}
-    assert cluster.acquired == 0
+@pytest.mark.parametrize("fault", ["lose_request", "lose_response", "stall_response"])
+def test_lost_connections_are_retried(cluster: UnitCluster, fault: str) -> None:
+    cluster.fault("ListOffsets", fault, repeats=2)
+    assert latest(cluster.client(), A, B) == [(A, 1), (B, 2)]
 
 
-def test_fatal_error_raises_at_once_with_the_partition() -> None:
-    cluster, request = FakeCluster({A: ONE, B: ONE}), DoublingRequest({B: [ErrorCode.TOPIC_AUTHORIZATION_FAILED]})
+def test_fatal_error_raises_at_once_with_the_partition(cluster: UnitCluster) -> None:
+    def reject(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        values["topics"][0]["partitions"][-1]["error_code"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return values
+
+    cluster.change("ListOffsets", reject)
     with pytest.raises(AuthorizationError) as caught:
-        call_leaders(cluster, request, {A: 1, B: 2}, retry())
-    assert (caught.value.topic, caught.value.partition, caught.value.broker) == (*B, "b1:9092")
-    assert len(request.log) == 2
-    assert cluster.acquired == 0
+        latest(cluster.client(), A, C)
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == (*C, "broker-1:9092")
+    assert cluster.sent("ListOffsets") == 1
 
 
-def test_deadline_ends_the_retries() -> None:
-    request = DoublingRequest({A: [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 10_000})
-    with pytest.raises(BrokerUnreachableError, match="NOT_LEADER_OR_FOLLOWER while doubling"):
-        call_leaders(FakeCluster({A: ONE}), request, {A: 1}, retry(0.1))
+def test_deadline_ends_the_retries(cluster: UnitCluster) -> None:
+    cluster.every("ListOffsets", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    client, started = cluster.client(), cluster.now
+    with pytest.raises(BrokerUnreachableError, match="NOT_LEADER_OR_FOLLOWER while listing offsets"):
+        latest(client, A, deadline=client.deadline(0.1))
+    assert cluster.now - started < 0.11
 
 
 @pytest.mark.parametrize(
-    ("slow", "retries", "timeouts"),
-    [(False, None, [1, 2, 4]), (True, None, [60, 60, 60]), (False, 2, [1, 2, 60])],
-    ids=["the first timeouts are short", "except for slow requests", "and for the last try"],
+    ("position", "retries", "timeouts"),
+    [(LATEST, 9, [1, 2, 4]), (1, 9, [10, 10, 10]), (LATEST, 2, [1, 2, 10])],
+    ids=["the first timeouts are short", "except for timestamps", "and for the last try"],
 )
-def test_timeouts_of_leader_requests(slow: bool, retries: int | None, timeouts: list[float]) -> None:
-    request = DoublingRequest({A: [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2}, slow)
-    call_leaders(FakeCluster({A: ONE}), request, {A: 1}, retry(retries=retries))
-    assert request.timeouts == timeouts
+def test_timeouts_of_leader_requests(cluster: UnitCluster, position: int, retries: int, timeouts: list[float]) -> None:
+    client = with_retries(cluster, retries, request_timeout_ms=10_000)
+    client.topics(["t"])
+    ends = [cluster.now]
+    cluster.every("ListOffsets", "stall_response")
+    cluster.before("ListOffsets", *[lambda: ends.append(cluster.now)] * 4)
+    with pytest.raises(BrokerTimeoutError):
+        client.offsets({A: position}, deadline=client.deadline(35))
+    ends.append(cluster.now)
+    assert [b - a for a, b in pairwise(ends[1:])][:3] == pytest.approx(timeouts, abs=0.12)
 
 
 def test_open_transactions_of_all_partitions() -> None:
@@ -199,9 +162,9 @@ def test_open_transactions_of_all_partitions() -> None:
         assert cluster.sent("DescribeProducers") == 3, "an error that may pass is retried"
 
 
-def test_the_start_of_the_local_log() -> None:
-    with UnitCluster({"t": 1}) as cluster:
-        tp = TopicPartition("t", 0)
-        cluster.append(tp, 5)
-        cluster.delete_records(tp, 3)
-        assert cluster.client().local_log_start(tp) == 3
+@pytest.mark.parametrize(("earliest_local", "expected"), [(True, 3), (False, None)], ids=["", "before Kafka 3.5"])
+def test_the_start_of_the_local_log(earliest_local: bool, expected: int | None) -> None:
+    with UnitCluster({"t": 1}, earliest_local=earliest_local) as cluster:
+        cluster.append(A, 5)
+        cluster.delete_records(A, 3)
+        assert cluster.client().local_log_start(A) == expected

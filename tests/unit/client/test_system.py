@@ -1,4 +1,4 @@
-"""Connections, pools and clients use the system that they are given."""
+"""The real machine, and what waits on it."""
 
 from __future__ import annotations
 
@@ -8,128 +8,32 @@ import socket
 import threading
 import time
 from concurrent.futures import Future
-from dataclasses import replace
 from queue import Queue
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, build_opener
 
 import pytest
-from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 from tests.unit.client.fake_systems import FakeTimeSystem
 
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.system import SYSTEM, Address, start_call, wait_until, with_jitter
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark_kafka_direct.client.system import Condition
 
 SETTINGS = ConnectionSettings((("broker.nowhere", 9092),))
 
 
-class RedirectingSystem(FakeTimeSystem):
-    """Time stands still, and every host name resolves to one local broker, which first refuses connections."""
-
-    def __init__(self, port: int, refused_connects: int = 0) -> None:
-        super().__init__()
-        self.port = port
-        self.refused_connects = refused_connects
-        self.resolved_hosts: list[str] = []
-
-    def resolve_host(self, host: str, port: int, family: int, flags: int) -> list[Address]:
-        self.resolved_hosts.append(host)
-        return super().resolve_host("127.0.0.1", self.port, family, flags)
-
-    def connect_tcp(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
-        if self.refused_connects:
-            self.refused_connects -= 1
-            raise ConnectionRefusedError("not yet")
-        return super().connect_tcp(address, seconds, receive_buffer, send_buffer)
+def test_first_broker_is_random() -> None:
+    assert ConnectionPool(FakeTimeSystem(random_value=0.25)).rotation == 0.25
 
 
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def system(broker: FakeBroker) -> RedirectingSystem:
-    return RedirectingSystem(broker.port)
-
-
-@pytest.fixture
-def pool(system: RedirectingSystem) -> Iterator[ConnectionPool]:
-    pool = ConnectionPool(system)
-    yield pool
-    pool.close()
-
-
-def test_connection_uses_system_of_its_deadline(system: RedirectingSystem) -> None:
-    connection = Connection.open(SETTINGS, "broker.nowhere", 9092, Deadline.after(60, system=system))
-    assert system.resolved_hosts == ["broker.nowhere"]
-    assert (connection.system, connection.last_response_at) == (system, system.now)
-    connection.close()
-
-
-def test_cluster_client_uses_system_of_its_pool(
-    system: RedirectingSystem, pool: ConnectionPool, broker: FakeBroker
-) -> None:
-    """Connections are refused for a minute of its clock, which takes no real time."""
-    system.refused_connects = 40
-    settings = replace(SETTINGS, connect_timeout_ms=120_000, default_api_timeout_ms=240_000)
-    started = time.monotonic()
-    cluster = ClusterClient(settings, pool=pool)
-    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 42}
-    assert ConsumerGroup(cluster, "g").committed([PARTITION]) == {PARTITION: 7}
-    assert system.now == 1000 + sum(system.slept)
-    assert 30 < sum(system.slept) < 120
-    assert time.monotonic() - started < 30
-
-
-def test_group_of_unreached_cluster_fails_early(system: RedirectingSystem, pool: ConnectionPool) -> None:
-    """Waiting does not repair a wrong address."""
-    system.refused_connects = 10_000
-    with pytest.raises(BrokerUnreachableError):
-        ConsumerGroup(ClusterClient(SETTINGS, pool=pool), "g").commit({PARTITION: 1})
-    assert sum(system.slept) < 12
-
-
-def test_metadata_age_uses_clock_of_the_pool(
-    system: RedirectingSystem, pool: ConnectionPool, broker: FakeBroker
-) -> None:
-    cluster = ClusterClient(replace(SETTINGS, metadata_max_age_ms=60_000), pool=pool)
-    for seconds, requests in [(0, 1), (59, 1), (2, 2)]:
-        system.now += seconds
-        assert cluster.partition(PARTITION).leader == 1
-        assert broker.request_counts["Metadata"] == requests
-
-
-def test_idle_connection_age_uses_clock_of_the_pool(
-    system: RedirectingSystem, pool: ConnectionPool, broker: FakeBroker
-) -> None:
-    cluster = ClusterClient(replace(SETTINGS, connections_max_idle_ms=1000), pool=pool)
-    # The second one is to the address that the broker advertises.
-    for seconds, connections in [(0, 1), (0, 2), (0.9, 2), (1.1, 3)]:
-        system.now += seconds
-        cluster.topics([TOPIC])
-        assert broker.connections == connections
-
-
-def test_first_broker_is_random(system: RedirectingSystem) -> None:
-    system.random_value = 0.25
-    assert ConnectionPool(system).rotation == 0.25
-
-
-def test_deadlines_use_clock_of_their_system(system: RedirectingSystem) -> None:
+def test_deadlines_use_clock_of_their_system() -> None:
+    system = FakeTimeSystem()
     deadline = Deadline.after(10, system=system)
     limited = deadline.limited_to(4)
     assert (deadline.remaining(), limited.remaining(), limited.system) == (10, 4, system)
@@ -139,25 +43,8 @@ def test_deadlines_use_clock_of_their_system(system: RedirectingSystem) -> None:
 
 
 @pytest.mark.parametrize(("random_value", "pause"), [(0.0, 8.0), (0.5, 10.0), (0.999, 11.996)])
-def test_jitter_is_up_to_20_percent(system: RedirectingSystem, random_value: float, pause: float) -> None:
-    system.random_value = random_value
-    assert with_jitter(10, system) == pytest.approx(pause)
-
-
-def test_slow_name_resolution_is_abandoned(system: RedirectingSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str, float]] = []
-
-    def run(function: Callable[[], None], name: str, seconds: float) -> None:
-        calls.append((name, seconds))
-
-    def raise_unknown_host(*_: object) -> list[Address]:
-        raise socket.gaierror
-
-    monkeypatch.setattr(system, "run_with_timeout", run, raising=False)
-    monkeypatch.setattr(system, "resolve_host", raise_unknown_host)
-    with pytest.raises(BrokerTimeoutError, match="not resolved in time"):
-        Connection.open(SETTINGS, "broker.nowhere", 9092, Deadline.after(60, system=system))
-    assert calls == [("pyspark-kafka-direct-resolver", 60)]
+def test_jitter_is_up_to_20_percent(random_value: float, pause: float) -> None:
+    assert with_jitter(10, FakeTimeSystem(random_value=random_value)) == pytest.approx(pause)
 
 
 class TestRealSystem:
@@ -423,11 +310,3 @@ def test_datagrams_are_sent_and_received() -> None:
             sender.send(b"content")
             content, address = receiver.recvfrom(100)
             assert (content, address) == (b"content", sender.getsockname())
-
-
-def test_a_lock_is_acquired_within_the_time() -> None:
-    lock = SYSTEM.lock()
-    assert SYSTEM.acquire(lock, 120)
-    assert not SYSTEM.acquire(lock, 0.01)
-    lock.release()
-    assert SYSTEM.acquire(lock, 0.01)

@@ -1,0 +1,92 @@
+"""Connections and pools in a forked child: their sockets are those of the parent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+START = f"""
+import os, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from fake_servers import *
+from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
+from pyspark_kafka_direct.errors import BrokerUnreachableError
+
+def echo_frames(server_side):
+    server_side.respond_to_api_versions()
+    while True:
+        server_side.respond(server_side.request()[2], b"body")
+
+server = FakeServer(echo_frames)
+server.__enter__()
+
+def acquire(pool=POOL):
+    return pool.acquire(SETTINGS, "127.0.0.1", server.port, Deadline.after(120))
+
+def fetch(connection):
+    connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=Deadline.after(120))
+    return bytes(connection.receive(Deadline.after(120)))
+
+def in_child(check):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if check() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+mine = acquire()
+"""
+
+
+def run_forking_process(code: str) -> str:
+    """Run code in a process that may fork, whose connection ``mine`` is acquired from the pool; return its output."""
+    done = subprocess.run([sys.executable, "-c", START + code], capture_output=True, text=True, timeout=300)
+    return done.stdout.strip() or done.stderr
+
+
+def test_a_child_cannot_use_a_connection_of_its_parent() -> None:
+    code = """
+def fails():
+    try:
+        fetch(mine)
+    except BrokerUnreachableError as error:
+        return "parent process" in str(error)
+
+print(in_child(fails), fetch(mine))
+"""
+    assert run_forking_process(code) == "0 b'body'"
+
+
+def test_a_child_starts_with_an_empty_pool() -> None:
+    code = """
+POOL.release(mine)
+POOL._lock.acquire()  # as if another thread of the parent held it during the fork
+status = in_child(lambda: acquire() is not mine and mine.closed)
+POOL._lock.release()
+print(status, acquire() is mine, fetch(mine))
+"""
+    assert run_forking_process(code) == "0 True b'body'"
+
+
+def test_a_child_shares_no_connection_of_any_pool() -> None:
+    code = """
+other = ConnectionPool()
+idle = acquire(other)
+other.release(idle)
+print(in_child(lambda: acquire(other) is not idle and idle.closed), acquire(other) is idle)
+"""
+    assert run_forking_process(code) == "0 True"
+
+
+def test_a_child_does_not_reuse_a_connection_that_its_parent_has_acquired() -> None:
+    """A child that closes what it inherited releases connections of its parent."""
+    code = """
+def release():
+    POOL.release(mine)
+    return acquire() is not mine and mine.closed
+
+status = in_child(release)
+POOL.release(mine)
+print(status, acquire() is mine)
+"""
+    assert run_forking_process(code) == "0 True"
