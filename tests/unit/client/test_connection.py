@@ -9,19 +9,16 @@ import socket
 import struct
 import sys
 import threading
-import time
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka.protocol.metadata import MetadataResponse
+from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.fake_servers import (
     KAFKA_4,
     SETTINGS,
     FakeServer,
     ServerConnection,
 )
-from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -33,9 +30,11 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.options.security_settings import SaslSettings, Secret, SecuritySettings
 from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.protocol.messages import METADATA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KAFKA_0_10_1 = {1: (0, 3), 2: (0, 1), 3: (0, 2), 18: (0, 0)}
 
@@ -48,24 +47,9 @@ def echo_frames(server_side: ServerConnection) -> None:
         server_side.respond(correlation_id, b"%d" % correlation_id)
 
 
-def with_request_timeout(peer: FakeServer, milliseconds: int) -> Connection:
-    """Return a connection with a request timeout, which does not apply to opening it."""
-    connection = peer.connect()
-    connection.settings = replace(SETTINGS, request_timeout_ms=milliseconds)
-    return connection
-
-
 def fetch(connection: Connection, seconds: float = 120) -> memoryview:
     connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=Deadline.after(seconds))
     return connection.receive(Deadline.after(seconds))
-
-
-def test_open_connection_has_api_versions() -> None:
-    with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
-        assert connection.api_versions == KAFKA_4
-        assert connection.broker == f"127.0.0.1:{peer.port}"
-        assert connection.version(METADATA) == 13
-        assert connection.idle
 
 
 @pytest.mark.parametrize(("api_ranges", "fallback"), [({18: (0, 2)}, 2), ({18: (4, 9)}, 5), ({}, 0)])
@@ -95,64 +79,74 @@ def test_too_old_broker_is_rejected_with_its_release() -> None:
     assert caught.value.broker == f"127.0.0.1:{peer.port}"
 
 
-def test_unresponsive_server_times_out_at_the_deadline() -> None:
-    settings = replace(SETTINGS, request_timeout_ms=3_600_000, connect_timeout_ms=3_600_000)
-    with (
-        FakeServer(ServerConnection.keep_open) as peer,
-        pytest.raises(BrokerTimeoutError, match="is probably not a Kafka broker"),
-    ):
-        peer.connect(settings, seconds=1)
+# Time that responses may take.
 
 
-def test_unresponsive_server_exceeds_request_timeout() -> None:
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions()
-        server_side.keep_open()
-
-    with FakeServer(handle) as peer:
-        connection = with_request_timeout(peer, 200)
-        with pytest.raises(BrokerTimeoutError, match=r"No response to Fetch in time.*kafka\.request\.timeout\.ms"):
-            fetch(connection)
-        assert connection.closed
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    with UnitCluster({}, connection={"request_timeout_ms": 3_000}) as cluster:
+        yield cluster
 
 
-def test_slow_response_exceeds_request_timeout() -> None:
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions()
-        _, _, correlation_id = server_side.request()
-        server_side.socket.sendall(struct.pack(">ii", 1000, correlation_id))
-        while True:
-            server_side.socket.sendall(b".")
-            time.sleep(0.02)
-
-    with FakeServer(handle) as peer:
-        connection = with_request_timeout(peer, 300)
-        with pytest.raises(BrokerTimeoutError, match=r"kafka\.request\.timeout\.ms"):
-            fetch(connection)
+def connect(cluster: UnitCluster, **settings: Any) -> tuple[Connection, Deadline]:
+    """Return a connection to a simulated broker, and a deadline."""
+    client = cluster.client(**settings)
+    deadline = client.deadline(60)
+    return cluster.pool.acquire(client.settings, "broker-1", 9092, deadline), deadline
 
 
-def test_throttle_time_extends_request_timeout() -> None:
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions()
-        _, _, correlation_id = server_side.request()
-        time.sleep(0.5)
-        server_side.respond(correlation_id, b"response")
-
-    with FakeServer(handle) as peer, contextlib.closing(with_request_timeout(peer, 250)) as connection:
-        connection.throttle(120_000)
-        assert bytes(fetch(connection)) == b"response"
+def test_unresponsive_server_times_out_at_the_deadline(cluster: UnitCluster) -> None:
+    cluster.every("ApiVersions", "stall_response")
+    long = {"request_timeout_ms": 3_600_000, "connect_timeout_ms": 3_600_000}
+    client, started = cluster.client(**long), cluster.now
+    with pytest.raises(BrokerTimeoutError, match="is probably not a Kafka broker"):
+        cluster.pool.acquire(client.settings, "broker-1", 9092, client.deadline(7))
+    assert cluster.now - started == pytest.approx(7, abs=0.01)
 
 
-def test_timeout_of_throttled_client_names_the_quota() -> None:
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions()
-        server_side.keep_open()
+@pytest.mark.parametrize(
+    "fault", [{"kind": "stall_response"}, {"kind": "split_response", "pieces": 30, "seconds": 0.2}], ids=["no", "slow"]
+)
+@pytest.mark.parametrize(
+    ("throttle_ms", "seconds", "message"),
+    [
+        (0, 3, r"No response to Metadata in time.*kafka\.request\.timeout\.ms"),
+        (2_000, 5, r"No response to Metadata in time.*throttles this client.*kafka\.request\.timeout\.ms"),
+        (99_000, 60, r"throttles this client.*kafka\.default\.api\.timeout\.ms"),
+    ],
+)
+def test_late_response_exceeds_the_timeout(
+    cluster: UnitCluster, fault: dict[str, Any], throttle_ms: int, seconds: float, message: str
+) -> None:
+    """The time of a quota does not count against request.timeout.ms (KIP-219)."""
+    connection, deadline = connect(cluster)
+    connection.throttle(throttle_ms)
+    started = cluster.now
+    cluster.every("Metadata", **fault | ({"seconds": 3.0} if "pieces" in fault and throttle_ms == 99_000 else {}))
+    with pytest.raises(BrokerTimeoutError, match=message):
+        connection.call(METADATA, {"topics": []}, deadline)
+    assert cluster.now - started == pytest.approx(seconds, abs=0.05)
+    assert connection.closed
+    assert connection.timed_out
 
-    with FakeServer(handle) as peer:
-        connection = peer.connect()
-        connection.throttle(120_000)
-        with pytest.raises(BrokerTimeoutError, match=r"throttles this client.*kafka\.default\.api\.timeout\.ms"):
-            fetch(connection, seconds=1)
+
+def test_throttle_time_extends_request_timeout(cluster: UnitCluster) -> None:
+    connection, deadline = connect(cluster)
+    connection.throttle(2_000)
+    cluster.fault("Metadata", "delay_response", seconds=4.9)
+    assert connection.call(METADATA, {"topics": []}, deadline).cluster_id == "simulated-cluster"
+    cluster.pool.release(connection)
+
+
+def test_nothing_is_sent_after_the_deadline(cluster: UnitCluster) -> None:
+    connection, _ = connect(cluster)
+    with pytest.raises(BrokerTimeoutError):
+        connection.call(METADATA, {"topics": []}, Deadline.after(0, system=cluster.process))
+    assert connection.closed
+    assert cluster.sent("Metadata") == 0
+
+
+# What is no response of a Kafka broker.
 
 
 @pytest.mark.parametrize(
@@ -270,33 +264,6 @@ def test_host_that_drops_packets_times_out() -> None:
             Connection.open(SETTINGS, "127.0.0.1", listener.getsockname()[1], Deadline.after(0.3))
 
 
-def test_responses_arrive_in_order() -> None:
-    with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
-        deadline = Deadline.after(120)
-        for _ in range(3):
-            connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
-        assert not connection.idle
-        numbers = [int(bytes(connection.receive(deadline))) for _ in range(3)]
-        assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
-        assert connection.idle
-        with pytest.raises(ProtocolError, match="No request is outstanding"):
-            connection.receive(deadline)
-
-
-def test_call_decodes_response_of_kafka_python() -> None:
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions()
-        _, version, correlation_id = server_side.request()
-        response = MetadataResponse(
-            version=version, brokers=[], cluster_id="cluster", controller_id=1, topics=[], throttle_time_ms=0
-        )
-        response.with_header(correlation_id=correlation_id)
-        server_side.respond(correlation_id, bytes(response.encode(header=True))[4:])
-
-    with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
-        assert connection.call(METADATA, {"topics": []}, Deadline.after(120)).cluster_id == "cluster"
-
-
 SIZES = [10, 70_000, 5_000_000, 30, 9_000_000, 40_000]
 
 
@@ -315,16 +282,6 @@ def test_responses_of_any_size_are_complete() -> None:
             body = fetch(connection)
             assert len(body) == size
             assert bytes(body) == bytes([number]) * size
-
-
-def test_response_stays_valid_while_next_request_is_in_flight() -> None:
-    with FakeServer(send_sized_responses) as peer, contextlib.closing(peer.connect()) as connection:
-        deadline = Deadline.after(120)
-        first = fetch(connection)
-        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
-        wait_for_bytes(connection)
-        assert bytes(first) == bytes(SIZES[0])
-        assert len(connection.receive(deadline)) == SIZES[1]
 
 
 def test_memory_grows_with_received_bytes_not_declared_size() -> None:
@@ -382,58 +339,9 @@ def test_reserved_buffer_is_retained(fetch_sizes: list[int], retained: bool) -> 
         assert (len(connection._buffer) >= max(SIZES)) == retained
 
 
-def wait_for_bytes(connection: Connection) -> None:
-    """Wait until bytes of the next response have arrived."""
-    deadline = Deadline.after(120)
-    sock = connection._socket
-    assert sock is not None
-    while True:
-        sock.settimeout(deadline.remaining())
-        if sock.recv(1, socket.MSG_PEEK):
-            return
-
-
-def test_reauthentication_preserves_the_last_response() -> None:
-    """Records are decoded while the next request is sent, which re-authentication may precede."""
-    mechanisms = ("GSSAPI", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-    def authenticate_client(server_side: ServerConnection) -> None:
-        names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in mechanisms)
-        server_side.respond(server_side.request()[2], struct.pack(">hi", 0, len(mechanisms)) + names)
-        server_side.respond(server_side.request()[2], struct.pack(">hhiq", 0, -1, 0, 60_000))
-
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions({**KAFKA_4, 17: (0, 1), 36: (0, 1)})
-        for body in (b"records" * 10, b"more" * 10):
-            authenticate_client(server_side)
-            server_side.respond(server_side.request()[2], body)
-
-    system = FakeTimeSystem()
-    deadline = Deadline.after(60, system=system)
-    security = SecuritySettings("SASL_PLAINTEXT", sasl=SaslSettings("PLAIN", "alice", Secret("secret")))
-    settings = replace(SETTINGS, security=security)
-    with (
-        FakeServer(handle) as peer,
-        contextlib.closing(Connection.open(settings, "127.0.0.1", peer.port, deadline)) as connection,
-    ):
-        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
-        records = connection.receive(deadline)
-        system.now += 55  # of the session's 60 seconds
-        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
-        assert bytes(records) == b"records" * 10
-        assert bytes(connection.receive(deadline)) == b"more" * 10
-
-
 def test_correlation_ids_continue_at_0_after_the_last_one() -> None:
     """A connection of a stream may live for years."""
     with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
         connection._correlation_id = (1 << 31) - 3
         bodies = [bytes(fetch(connection)) for _ in range(4)]
         assert bodies == [b"2147483646", b"2147483647", b"0", b"1"]
-
-
-def test_nothing_is_sent_after_the_deadline() -> None:
-    with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
-        with pytest.raises(BrokerTimeoutError):
-            fetch(connection, seconds=0)
-        assert connection.closed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.deadline import Cancellation, Deadline
 from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -208,6 +208,17 @@ def test_connect_timeout_closes_idle_connections_of_broker(pool: Pool) -> None:
     assert mine.closed
     assert not elsewhere.closed
     assert pool.failed_at(1) > 0.0 == pool.failed_at(2)
+
+
+def test_a_cancelled_connect_is_no_failure_of_the_broker(pool: Pool) -> None:
+    cancellation = Cancellation(pool.cluster.process)
+    pool.cluster.after(1, cancellation.set)
+    pool.cluster.every("ApiVersions", "stall_response")
+    deadline = replace(pool.deadline(), cancellation=cancellation)
+    with pytest.raises(BrokerTimeoutError):
+        pool.pool.acquire(pool.settings, "broker-1", 9092, deadline)
+    assert pool.failed_at() == 0.0
+    cancellation.close()
 
 
 def test_request_timeout_closes_idle_connections_of_broker(pool: Pool) -> None:

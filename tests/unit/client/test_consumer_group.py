@@ -167,3 +167,11 @@ def test_an_error_of_any_partition_is_raised(
             dict.fromkeys(ALL, 5)
         )
     assert (raised.value.topic, raised.value.partition) == rejected
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_group_with_members_rejects_commits_of_others(cluster: UnitCluster, in_transaction: bool) -> None:
+    cluster.event("join_group", group="p.cont", seconds=100)
+    with pytest.raises(BrokerError, match=r"'p\.cont': the group has active members.*Use a separate group id"):
+        commit(cluster) if in_transaction else ConsumerGroup(cluster.client(), "p.cont").commit({A: 1})
+    assert cluster.sent("TxnOffsetCommit") + cluster.sent("OffsetCommit") == 1

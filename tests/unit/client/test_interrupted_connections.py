@@ -1,4 +1,4 @@
-"""Connections that end early: in the TLS handshake, in authentication, in the first write."""
+"""TLS connections that end early: in the handshake, in the first write, after the first response."""
 
 from __future__ import annotations
 
@@ -9,28 +9,22 @@ import select
 import socket
 import ssl
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.settings import parse_client_params
 from tests.unit.client.certified_keys import BROKER, CA
-from tests.unit.client.fake_broker import PARTITION, FakeBroker
-from tests.unit.client.fake_servers import KAFKA_4, FakeServer, ServerConnection
+from tests.unit.client.fake_servers import FakeServer, ServerConnection
 
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection import Connection
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
-from pyspark_kafka_direct.errors import BrokerUnreachableError, TlsError
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.errors import BrokerUnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from pyspark_kafka_direct.options.settings import ConnectionSettings
+    from pyspark_kafka_direct.client.connection import Connection
 
     Ending = Callable[[socket.socket], None]
 
@@ -63,78 +57,19 @@ def in_a_record(sock: socket.socket) -> None:
     sock.sendall(b"\x16\x03\x03\x00\x7a")  # a record of 122 bytes begins
 
 
-ENDINGS = pytest.mark.parametrize("ending", [at_once, by_reset, after_client_hello, in_a_record])
+@pytest.mark.parametrize("ending", [at_once, by_reset, after_client_hello, in_a_record])
+def test_a_handshake_that_a_load_balancer_ends_may_be_retried(ending: Ending) -> None:
+    """The client retries this error; it is no rejection of a certificate."""
 
+    def end(server_side: ServerConnection) -> None:
+        ending(server_side.socket)
+        server_side.socket.close()
 
-def behind_load_balancer(broker: FakeBroker, ending: Ending, times: int) -> ConnectionSettings:
-    """Return settings for TLS to a broker; the first connections end before they reach it."""
-    context = server_context()
-    remaining = [ending] * times
-
-    def on_connect(sock: socket.socket) -> socket.socket:
-        if remaining:
-            remaining.pop()(sock)
-            sock.close()
-            raise ConnectionAbortedError
-        return context.wrap_socket(sock, server_side=True)
-
-    broker.on_connect = on_connect
-    return replace(broker.settings, security=TLS.security)
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-    POOL.clear()
-
-
-def latest(cluster: ClusterClient) -> int:
-    return cluster.offsets({PARTITION: LATEST})[PARTITION]
-
-
-@ENDINGS
-def test_first_connections_closed_by_load_balancer_are_retried(broker: FakeBroker, ending: Ending) -> None:
-    assert latest(ClusterClient(behind_load_balancer(broker, ending, 3))) == 42
-
-
-@ENDINGS
-def test_later_connections_closed_by_load_balancer_are_retried(broker: FakeBroker, ending: Ending) -> None:
-    cluster = ClusterClient(behind_load_balancer(broker, ending, 0))
-    assert latest(cluster) == 42
-    POOL.clear()
-    behind_load_balancer(broker, ending, 3)
-    assert latest(cluster) == 42
-
-
-def test_next_bootstrap_server_is_called(broker: FakeBroker) -> None:
-    with FakeBroker() as failing:
-        behind_load_balancer(failing, after_client_hello, 1_000_000)
-        settings = behind_load_balancer(broker, after_client_hello, 0)
-        addresses = (("127.0.0.1", failing.port), *settings.bootstrap_servers)
-        assert latest(ClusterClient(replace(settings, bootstrap_servers=addresses), retries=0)) == 42
-
-
-def test_unreached_cluster_fails_with_the_likely_cause(broker: FakeBroker) -> None:
-    settings = replace(behind_load_balancer(broker, after_client_hello, 1_000_000), connect_timeout_ms=500)
-    with pytest.raises(BrokerUnreachableError, match=r"set kafka\.security\.protocol to PLAINTEXT") as caught:
-        latest(ClusterClient(replace(settings, default_api_timeout_ms=250_000)))
-    assert caught.value.broker == f"127.0.0.1:{broker.port}"
-
-
-def test_untrusted_certificate_is_not_retried(broker: FakeBroker) -> None:
-    context = server_context()
-    connections = []
-
-    def on_connect(sock: socket.socket) -> socket.socket:
-        connections.append(sock)
-        return context.wrap_socket(sock, server_side=True)
-
-    broker.on_connect = on_connect
-    default_trust = parse_client_params({"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}).connection
-    with pytest.raises(TlsError, match="not signed by a CA this system trusts"):
-        latest(ClusterClient(replace(broker.settings, security=default_trust.security)))
-    assert len(connections) == 1
+    with (
+        FakeServer(end) as peer,
+        pytest.raises(BrokerUnreachableError, match=r"set kafka\.security\.protocol to PLAINTEXT"),
+    ):
+        peer.connect(TLS)
 
 
 def write_until_failure(connection: Connection, deadline: Deadline) -> None:
@@ -175,35 +110,6 @@ def test_later_tls_failure_only_breaks_the_connection() -> None:
         connection.send(1, 4, "Fetch", b"", flexible=False, deadline=Deadline.after(120))
         with pytest.raises(BrokerUnreachableError, match="The connection broke during Fetch: TLS failed"):
             connection.receive(Deadline.after(120))
-
-
-@pytest.mark.parametrize(("responses", "name"), [(0, "SaslHandshake"), (1, "SaslAuthenticate")])
-def test_connection_closed_during_authentication(responses: int, name: str) -> None:
-    """Brokers return a reason for rejections since Kafka 1.0: an end without one may be a restart, and is retried."""
-
-    def handle(server_side: ServerConnection) -> None:
-        server_side.respond_to_api_versions({**KAFKA_4, 17: (0, 1), 36: (0, 2)})
-        for _ in range(responses):
-            _, _, correlation_id = server_side.request()
-            server_side.respond(correlation_id, struct.pack(">hih", 0, 1, 5) + b"PLAIN")
-        server_side.request()
-        server_side.socket.close()
-
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
-    settings = parse_client_params(
-        {
-            "bootstrap.servers": "127.0.0.1:1",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": jaas,
-        }
-    ).connection
-    with (
-        FakeServer(handle) as peer,
-        pytest.raises(BrokerUnreachableError, match=f"broke during {name}.*without a reason") as caught,
-    ):
-        Connection.open(settings, "127.0.0.1", peer.port, Deadline.after(120))
-    assert "hunter2" not in str(caught.value)
 
 
 def test_a_connection_that_was_reset_before_the_handshake_is_closed() -> None:

@@ -124,8 +124,12 @@ def test_consecutive_responses(pair: ConnectionPair) -> None:
     pair.send_request()
     pair.send(frame(b"one", 1) + frame(b"two", 2))
     for body in (b"one", b"two"):
+        assert not pair.connection.idle
         pair.read_response()
         assert bytes(pair.connection.receive(SOON)) == body
+    assert pair.connection.idle
+    with pytest.raises(ProtocolError, match="No request is outstanding"):
+        pair.connection.receive(SOON)
 
 
 def test_response_stays_valid_until_next_is_complete(pair: ConnectionPair) -> None:

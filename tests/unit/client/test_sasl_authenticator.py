@@ -1,126 +1,104 @@
-"""Authentication against scripted responses of the broker."""
+"""Authentication, and the broker's responses to it."""
 
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.test_scram import Broker
 
-from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.security import oauth_login
-from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
-from pyspark_kafka_direct.client.security.sasl_authenticator import authenticate
-from pyspark_kafka_direct.errors import AuthenticationError
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, SaslSettings, Secret
-from pyspark_kafka_direct.protocol.messages import SASL_HANDSHAKE
+from pyspark_kafka_direct.errors import AuthenticationError, BrokerUnreachableError
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.options.security_settings import OAuthSettings, SaslSettings, Secret, SecuritySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from pyspark_kafka_direct.protocol.messages import ApiMessageType
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
-
-class FakeSaslConnection:
-    """A connection to a broker with a given response to the token."""
-
-    broker = "broker:9092"
-
-    def __init__(self, response: bytes) -> None:
-        sasl = SaslSettings(mechanism="OAUTHBEARER", oauth=OAuthSettings(provider="a:b"))
-        self.settings: Any = SimpleNamespace(security=SimpleNamespace(sasl=sasl))
-        self._response = response
-
-    def call(self, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> Any:
-        if api is SASL_HANDSHAKE:
-            return SimpleNamespace(error_code=0, mechanisms=["OAUTHBEARER"])
-        return SimpleNamespace(error_code=0, error_message=None, auth_bytes=self._response, session_lifetime_ms=0)
-
-
-@pytest.fixture(autouse=True)
-def _token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oauth_login, "retrieve_token", lambda *_: OAuthBearerToken(Secret("hunter2")))
-
-
-def rejection_message(response: bytes) -> str:
-    with pytest.raises(AuthenticationError) as caught:
-        authenticate(FakeSaslConnection(response), Deadline.after(120))
-    assert "hunter2" not in str(caught.value)
-    return caught.value.message
-
-
-def test_error_has_the_status() -> None:
-    assert 'rejected the token (OAUTHBEARER): "invalid_token".' in rejection_message(b'{"status":"invalid_token"}')
-    assert 'rejected the token (OAUTHBEARER): "no ********".' in rejection_message(b'{"status":"no hunter2"}')
-
-
-@pytest.mark.parametrize("form", ["%s", '{"status":%s}'], ids=["alone", "status"])
-def test_deeply_nested_response_is_a_rejection(form: str) -> None:
-    """A few brackets, as many as can be parsed but not formatted, and more than can be parsed."""
-    limit = sys.getrecursionlimit()
-    for depth in (1, *range(limit - 200, limit), 100 * limit):
-        message = rejection_message((form % ("[" * depth + "]" * depth)).encode())
-        assert "rejected the token (OAUTHBEARER). Check" in message
-
-
-class ScriptedConnection:
-    """A connection to a broker that responds to each message of the client in turn."""
-
-    broker = "broker:9092"
-
-    def __init__(self, sasl: SaslSettings, *responses: Any) -> None:
-        self.settings: Any = SimpleNamespace(security=SimpleNamespace(sasl=sasl))
-        self.sent: list[bytes] = []
-        self._responses = list(responses)
-
-    def call(self, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> Any:
-        if api is SASL_HANDSHAKE:
-            return SimpleNamespace(error_code=0, mechanisms=[values["mechanism"]])
-        self.sent.append(values["auth_bytes"])
-        response = self._responses.pop(0)
-        return response(self.sent[-1]) if callable(response) else response
-
-
-def accepted(content: bytes = b"", lifetime_ms: int = 0) -> Any:
-    return SimpleNamespace(error_code=0, error_message=None, auth_bytes=content, session_lifetime_ms=lifetime_ms)
-
-
-def rejected(code: int, message: str | None) -> Any:
-    return SimpleNamespace(error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=0)
-
+    Response = dict[str, Any] | Callable[[bytes], dict[str, Any]]
 
 SCRAM = SaslSettings(mechanism="SCRAM-SHA-256", username="user", password=Secret("pencil"))
 PLAIN = SaslSettings(mechanism="PLAIN", username="user", password=Secret("pencil"))
 
 
-@pytest.mark.parametrize(("lifetime_ms", "seconds"), [(0, None), (90_500, 90.5)])
-def test_a_scram_login_verifies_both_sides(lifetime_ms: int, seconds: float | None) -> None:
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    with UnitCluster({"t": 1}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def oauth(tmp_path: Path) -> SaslSettings:
+    (tmp_path / "token").write_text("hunter2")
+    oauth = OAuthSettings(token_endpoint_url=(tmp_path / "token").as_uri())
+    return SaslSettings(mechanism="OAUTHBEARER", oauth=oauth)
+
+
+def secured(cluster: UnitCluster, sasl: SaslSettings, *responses: Response, offered: str = "") -> ClusterClient:
+    """Return a client whose logins get these responses in turn, from a listener with one mechanism."""
+    remaining = list(responses)
+    handshake = {"error_code": 0, "mechanisms": [offered or sasl.mechanism]}
+
+    def respond(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        response = remaining.pop(0)
+        return response(messages(cluster)[-1]) if callable(response) else response
+
+    cluster.change("SaslHandshake", lambda _, values: handshake)
+    cluster.change("SaslAuthenticate", respond)
+    return cluster.client(security=SecuritySettings("SASL_PLAINTEXT", sasl=sasl))
+
+
+def messages(cluster: UnitCluster) -> list[bytes]:
+    """Return what the client has sent."""
+    return [bytes(each.auth_bytes) for each in cluster.received("SaslAuthenticate")]
+
+
+def accepted(content: bytes = b"", lifetime_ms: int = 0) -> dict[str, Any]:
+    return {"error_code": 0, "error_message": None, "auth_bytes": content, "session_lifetime_ms": lifetime_ms}
+
+
+def rejected(code: int, message: str | None) -> dict[str, Any]:
+    return {**accepted(), "error_code": code, "error_message": message}
+
+
+def rejection(client: ClusterClient) -> str:
+    with pytest.raises(AuthenticationError) as caught:
+        client.refresh_brokers()
+    assert caught.value.broker == "broker-1:9092"
+    assert "hunter2" not in str(caught.value)
+    return caught.value.message
+
+
+@pytest.mark.parametrize("lifetime_ms", [0, 90_000])
+def test_a_scram_login_verifies_both_sides_and_is_renewed(cluster: UnitCluster, lifetime_ms: int) -> None:
     broker = Broker("sha256", "pencil")
-    connection = ScriptedConnection(
-        SCRAM,
+    login: tuple[Response, ...] = (
         lambda message: accepted(broker.respond(message)),
         lambda message: accepted(broker.finish(message), lifetime_ms),
     )
-    assert authenticate(connection, Deadline.after(120)) == seconds
-    assert connection.sent[0].startswith(b"n,,n=user,r=")
-    assert len(connection.sent) == 2
+    client = secured(cluster, SCRAM, *login, *login)
+    client.refresh_brokers()
+    assert messages(cluster)[0].startswith(b"n,,n=user,r=")
+    for seconds, logins in ((75, 1), (3, 2 if lifetime_ms else 1)):  # 85% of the lifetime
+        cluster.sleep(seconds)
+        assert client.offsets({TopicPartition("t", 0): LATEST}) == {TopicPartition("t", 0): 0}
+        assert len(messages(cluster)) == 2 * logins
+    assert cluster.network.connect_count == 1
 
 
 @pytest.mark.parametrize(
-    ("final", "message"),
-    [
-        (b"v=AAAA", "Authentication with SCRAM-SHA-256 failed because of the broker: "),
-        (b"e=other", "other"),
-    ],
+    ("final", "reason"),
+    [(b"v=AAAA", "Authentication with SCRAM-SHA-256 failed because of the broker: "), (b"e=other", "other")],
 )
-def test_a_broker_that_does_not_know_the_password_is_not_trusted(final: bytes, message: str) -> None:
+def test_a_broker_that_does_not_know_the_password_is_not_trusted(
+    cluster: UnitCluster, final: bytes, reason: str
+) -> None:
     broker = Broker("sha256", "pencil")
-    connection = ScriptedConnection(SCRAM, lambda first: accepted(broker.respond(first)), accepted(final))
-    with pytest.raises(AuthenticationError, match=message) as caught:
-        authenticate(connection, Deadline.after(120))
-    assert caught.value.broker == "broker:9092"
+    assert reason in rejection(secured(cluster, SCRAM, lambda first: accepted(broker.respond(first)), accepted(final)))
 
 
 @pytest.mark.parametrize(
@@ -133,12 +111,9 @@ def test_a_broker_that_does_not_know_the_password_is_not_trusted(final: bytes, m
         (rejected(-1, None), '(PLAIN): "error code -1".'),
     ],
 )
-def test_a_rejected_user_is_told_the_reason(response: Any, reason: str) -> None:
-    connection = ScriptedConnection(PLAIN, response)
-    with pytest.raises(AuthenticationError) as caught:
-        authenticate(connection, Deadline.after(120))
-    assert f"The broker rejected the user 'user' {reason}" in caught.value.message
-    assert connection.sent == [b"\0user\0pencil"]
+def test_a_rejected_user_is_told_the_reason(cluster: UnitCluster, response: Response, reason: str) -> None:
+    assert f"The broker rejected the user 'user' {reason}" in rejection(secured(cluster, PLAIN, response))
+    assert messages(cluster) == [b"\0user\0pencil"]
 
 
 @pytest.mark.parametrize(
@@ -146,13 +121,45 @@ def test_a_rejected_user_is_told_the_reason(response: Any, reason: str) -> None:
     [
         (b'{"status":"expired"}', rejected(58, "Authentication failed"), '"expired"'),
         (b"{}", rejected(58, "the token has expired"), "the token has expired"),
-        (b'{"status":"expired"}', accepted(), '"expired"'),
+        (b'{"status":"no hunter2"}', accepted(), 'rejected the token (OAUTHBEARER): "no ********".'),
     ],
 )
-def test_a_rejected_token_is_acknowledged(first: bytes, second: Any, reason: str) -> None:
+def test_a_rejected_token_is_acknowledged(
+    cluster: UnitCluster, oauth: SaslSettings, first: bytes, second: Response, reason: str
+) -> None:
     """The broker waits for this message before it ends the authentication."""
-    oauth = SaslSettings(mechanism="OAUTHBEARER", oauth=OAuthSettings(provider="a:b"))
-    connection = ScriptedConnection(oauth, accepted(first), second)
-    with pytest.raises(AuthenticationError, match=reason):
-        authenticate(connection, Deadline.after(120))
-    assert connection.sent == [b"n,,\x01auth=Bearer hunter2\x01\x01", b"\x01"]
+    assert reason in rejection(secured(cluster, oauth, accepted(first), second))
+    assert messages(cluster) == [b"n,,\x01auth=Bearer hunter2\x01\x01", b"\x01"]
+
+
+@pytest.mark.parametrize("form", ["%s", '{"status":%s}'], ids=["alone", "status"])
+def test_deeply_nested_response_is_a_rejection(cluster: UnitCluster, oauth: SaslSettings, form: str) -> None:
+    """A few brackets, as many as can be parsed but not formatted, and more than can be parsed."""
+    limit = sys.getrecursionlimit()
+    for depth in (1, *range(limit - 200, limit, 10), 10 * limit):
+        content = (form % ("[" * depth + "]" * depth)).encode()
+        message = rejection(secured(cluster, oauth, accepted(content), accepted()))
+        assert "rejected the token (OAUTHBEARER). Check" in message
+
+
+def test_a_mechanism_that_the_listener_does_not_offer(cluster: UnitCluster) -> None:
+    client = secured(cluster, PLAIN, offered="GSSAPI")
+    assert "does not offer PLAIN; it offers GSSAPI" in rejection(client)
+    codes = {33: "does not offer PLAIN; it offers GSSAPI", 34: "does not use SASL", 41: "error code 41"}
+    remaining = list(codes)
+    cluster.change("SaslHandshake", lambda *_: {"error_code": remaining.pop(0), "mechanisms": ["GSSAPI"]})
+    for reason in codes.values():
+        assert reason in rejection(client)
+
+
+@pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
+def test_connection_closed_during_authentication(cluster: UnitCluster, api: str) -> None:
+    """Brokers return a reason for rejections since Kafka 1.0: an end without one may be a restart, and is retried."""
+    client = secured(cluster, PLAIN, *[accepted()] * 10)
+    cluster.every(api, "lose_request")
+    with pytest.raises(BrokerUnreachableError, match=f"broke during {api}.*without a reason") as caught:
+        client.refresh_brokers()
+    assert "pencil" not in str(caught.value)
+    cluster.every(api, None)
+    cluster.fault(api, "lose_request")
+    client.refresh_brokers()

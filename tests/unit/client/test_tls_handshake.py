@@ -33,7 +33,13 @@ from tests.unit.client.certified_keys import (
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context, wrap_socket
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
+from pyspark_kafka_direct.errors import (
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    OptionError,
+    TlsError,
+    TransientBrokerError,
+)
 from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 if TYPE_CHECKING:
@@ -176,6 +182,7 @@ def tls_error_message(settings: ConnectionSettings, host: str = "localhost") -> 
     with pytest.raises(TlsError) as caught:
         connect_and_read(settings, host)
     assert caught.value.broker is not None
+    assert not isinstance(caught.value, TransientBrokerError), "a retry does not help"
     return caught.value.message
 
 

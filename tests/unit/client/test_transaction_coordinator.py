@@ -202,6 +202,17 @@ def test_init_transactions_fetches_the_feature_each_time(level: int, transaction
         assert (request.transactional_id, request.transaction_timeout_ms) == ("p.sink", 1000)
 
 
+def test_the_epoch_is_incremented_for_the_producer_only() -> None:
+    with Transaction(level=1) as transaction:
+        transaction.end()
+        incremented = transaction.coordinator.increment_epoch(transaction.producer, 60_000)
+        assert incremented == transaction.next_producer
+        with pytest.raises(ProducerFencedError):
+            transaction.end()
+        with pytest.raises(ProducerFencedError):
+            transaction.coordinator.increment_epoch(transaction.producer._replace(epoch=7), 60_000)
+
+
 # AddPartitionsToTxn.
 
 
