@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
-from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
+from pyspark_kafka_direct.client.metadata import PartitionMetadata
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerUnreachableError,
@@ -19,13 +18,12 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import EpochFloors
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOPIC, TOPIC_ID = "flights", UUID(int=7)
+TOPIC = "flights"
 PARTITION = TopicPartition(TOPIC, 0)
 
 
@@ -225,23 +223,6 @@ def test_use_next_broker_changes_the_broker(three: UnitCluster) -> None:
         client.use_next_broker()
         client.use_next_broker()
     assert counts == [[1, 0, 0], [3, 0, 0], [3, 2, 0], [3, 2, 2], [5, 2, 2]]
-
-
-def test_merge_selects_highest_epoch_per_partition() -> None:
-    def topic(topic_id: UUID | None, *epochs: int) -> TopicMetadata:
-        partitions = {number: PartitionMetadata(number, 1, epoch) for number, epoch in enumerate(epochs)}
-        return TopicMetadata(TOPIC, topic_id, False, partitions)
-
-    def merge(cached: TopicMetadata | None, received: TopicMetadata) -> list[int]:
-        merged = merge_by_leader_epoch(cached, received, EpochFloors())
-        return [partition.leader_epoch for partition in merged.partitions.values()]
-
-    assert merge(None, topic(TOPIC_ID, 1, 2)) == [1, 2]
-    assert merge(topic(TOPIC_ID, 3, 1), topic(TOPIC_ID, 2, 2)) == [3, 2]
-    assert merge(topic(TOPIC_ID, 3), topic(TOPIC_ID, 2, 2)) == [3, 2]
-    assert merge(topic(TOPIC_ID, 3, 9), topic(TOPIC_ID, 4)) == [4]
-    assert merge(topic(TOPIC_ID, 9), topic(UUID(int=8), 0)) == [0], "recreated: epochs restart at 0"
-    assert merge(topic(None, 9), topic(None, 0)) == [0], "maybe recreated"
 
 
 def test_refresh_brokers_requests_no_topic(three: UnitCluster) -> None:

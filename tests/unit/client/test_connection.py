@@ -22,6 +22,7 @@ from tests.unit.client.fake_servers import (
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import Address
 from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
 from pyspark_kafka_direct.errors import (
     BrokerError,
@@ -135,6 +136,16 @@ def test_throttle_time_extends_request_timeout(cluster: UnitCluster) -> None:
     connection.throttle(2_000)
     cluster.fault("Metadata", "delay_response", seconds=4.9)
     assert connection.call(METADATA, {"topics": []}, deadline).cluster_id == "simulated-cluster"
+    cluster.pool.release(connection)
+
+
+def test_each_address_of_a_host_gets_an_equal_share_of_the_time(
+    cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [Address(socket.AF_INET, socket.SOCK_STREAM, 6, (f"broker-{number}", 9092)) for number in (3, 2, 1)]
+    monkeypatch.setattr(cluster.process, "resolve_host", lambda *_: addresses)
+    connection, _ = connect(cluster, connect_timeout_ms=12_000)
+    assert cluster.connect_limits == pytest.approx([4, 6, 12], abs=0.1)
     cluster.pool.release(connection)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client.deadline import Cancellation, Deadline
-from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel, FetchRequestPartition
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import FetchSettings
@@ -79,15 +79,13 @@ def test_most_recently_used_connection_is_acquired_first(pool: Pool) -> None:
 def test_idle_connections_hold_no_fetch_buffers(pool: Pool) -> None:
     pool.cluster.append(TP, 1, size=8 << 20)
     settings = FetchSettings(max_partition_fetch_bytes=8 << 20)
-    topic_id = pool.cluster.topic_id(TP.topic)
+    partition = FetchRequestPartition(TP.topic, pool.cluster.topic_id(TP.topic), TP.partition, 0, 8 << 20)
     connections = [pool.acquire() for _ in range(4)]
-    channels = [
-        FetchChannel(each, topic=TP.topic, topic_id=topic_id, partition=0, settings=settings) for each in connections
-    ]
+    channels = [FetchChannel(each, settings) for each in connections]
 
     def fetch(channel: FetchChannel) -> memoryview:
-        channel.request(0, deadline=pool.deadline())
-        return channel.response(pool.deadline()).records
+        channel.request([partition], pool.deadline())
+        return channel.response(pool.deadline()).partition(TP).records
 
     responses = [fetch(channel) for channel in channels]
     assert all(held_bytes(connection) >= 8 << 20 for connection in connections)

@@ -79,6 +79,19 @@ def test_one_try_includes_all_bootstrap_servers() -> None:
         assert cluster.sent("Metadata") == 3
 
 
+def test_one_try_includes_the_bootstrap_servers_after_the_known_brokers() -> None:
+    with UnitCluster(TOPICS, brokers=2) as cluster:
+        cluster.event("stop_broker", broker=1, seconds=5)
+        cluster.sleep(1)
+        client = ClusterClient(cluster.client().settings, retries=0, pool=cluster.pool)
+        client.topics(TOPICS)
+        assert set(client.nodes) == {1}
+        cluster.sleep(10)
+        cluster.event("require_rebootstrap", broker=0, seconds=1000)
+        assert set(client.topics(TOPICS)) == set(TOPICS)
+        assert set(client.nodes) == {1, 2}
+
+
 def test_witnesses_are_found_from_the_bootstrap_servers() -> None:
     with UnitCluster(TOPICS, brokers=2) as cluster:
         cluster.event("stop_broker", broker=1, seconds=5)

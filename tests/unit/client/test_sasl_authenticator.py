@@ -9,9 +9,11 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.test_scram import Broker
 
+from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel, FetchRequestPartition
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options.security_settings import OAuthSettings, SaslSettings, Secret, SecuritySettings
+from pyspark_kafka_direct.options.settings import FetchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,6 +90,27 @@ def test_a_scram_login_verifies_both_sides_and_is_renewed(cluster: UnitCluster, 
         assert client.offsets({TopicPartition("t", 0): LATEST}) == {TopicPartition("t", 0): 0}
         assert len(messages(cluster)) == 2 * logins
     assert cluster.network.connect_count == 1
+
+
+def test_reauthentication_preserves_the_last_response(cluster: UnitCluster) -> None:
+    """Records are decoded while the next request is sent, which re-authentication may precede."""
+    tp = TopicPartition("t", 0)
+    cluster.append(tp, 20, size=100)
+    client = secured(cluster, PLAIN, *[accepted(bytes(1000), lifetime_ms=60_000)] * 2)
+    deadline = client.deadline(600)
+    connection = cluster.pool.acquire(client.settings, "broker-1", 9092, deadline)
+    channel = FetchChannel(connection, FetchSettings())
+    partition = FetchRequestPartition("t", cluster.topic_id("t"), 0, 0, 1 << 20)
+    channel.request([partition], deadline)
+    records = channel.response(deadline).partition(tp).records
+    content = bytes(records)
+    assert len(content) > 2000
+    cluster.sleep(55)
+    channel.request([partition], deadline)
+    assert len(messages(cluster)) == 2
+    assert bytes(records) == content
+    assert bytes(channel.response(deadline).partition(tp).records) == content
+    client.release(connection)
 
 
 @pytest.mark.parametrize(

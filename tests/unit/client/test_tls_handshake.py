@@ -333,9 +333,12 @@ def test_unordered_chain_in_keystore_is_sorted(serve_tls: Callable[..., int], tm
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"ssl_truststore_location": "/no/such/ca.pem"}, r"'/no/such/ca.pem' cannot be read on .* every executor"),
+        (
+            {"ssl_truststore_location": "/no/such/ca.pem"},
+            r"'/no/such/ca.pem' cannot be read on .*No such.* every executor",
+        ),
         ({"ssl_truststore_location": "{folder}"}, "cannot be read"),
-        ({"ssl_truststore_location": "a\0b"}, "cannot be read"),
+        ({"ssl_truststore_location": "a\0b"}, r"cannot be read.*not a path"),
         ({"ssl_truststore_location": CA.pem}, r"requires a path.*kafka\.ssl\.truststore\.certificates"),
         ({"ssl_truststore_location": "/dev/zero"}, "is larger than 16 MiB"),
         ({"ssl_truststore_location": "{folder}/noise"}, "neither PEM nor PKCS12"),

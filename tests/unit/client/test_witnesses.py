@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.settings import task_settings
 from tests.unit.client.witness_cluster import (
     LONG,
     PARTITION,
@@ -26,12 +27,16 @@ from tests.unit.client.witness_cluster import (
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.witnesses import Witnesses
+from pyspark_kafka_direct.consumer.fetcher import read_range
+from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     TransientBrokerError,
 )
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -339,6 +344,19 @@ def test_an_epoch_without_a_topic_id_is_no_floor_before_metadata_confirms_it() -
         sent = cluster.sent("Metadata")
         client.note_later_epochs({PARTITION: -1}, client.deadline())
         assert cluster.sent("Metadata") == sent, "not an epoch"
+
+
+def test_a_task_follows_a_response_that_names_a_later_leader() -> None:
+    """Although its metadata comes from a broker that still names the deposed leader (KIP-951)."""
+    with cluster_of() as cluster:
+        cluster.pool.rotation = 0.9
+        depose(cluster, 2, 3)
+        client, started = cluster.client(first_broker=2), cluster.now
+        config = task_settings(client.settings, FetchSettings(), fail_on_data_loss=True)
+        task = RangeTask(OffsetRange(*PARTITION, 0, 150), cluster.topic_id(TOPIC), None)
+        batches = list(read_range(*config, task, ("offset",), ReadCounts(), pool=client.pool))
+        assert sum(batch.num_rows for batch in batches) == 150
+        assert cluster.now - started < 3
 
 
 def test_a_committed_offset_has_the_leader_epoch() -> None:

@@ -79,38 +79,34 @@ PROTO = file_descriptor('syntax = "proto3"; message M { int32 i = 1; }')
 
 
 @pytest.mark.parametrize("registers", ["true", "false"])
-def test_a_registry_does_not_get_a_set_of_descriptors(registers: str) -> None:
+def test_a_registry_does_not_get_a_set_of_descriptors(registry: FakeRegistry, registers: str) -> None:
     schema = base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[PROTO]).SerializeToString()).decode()
-    with FakeRegistry() as registry:
-        options = {**PROTOBUF, "schema.registry.url": registry.url, "auto.register.schemas": registers}
-        payloads = parse_sink_options({**options, "valueSchema": schema}, streaming=False).payloads
-        with pytest.raises(OptionError, match="valueSchema is a set of descriptors, but a schema registry"):
-            resolve_writer_schemas(payloads, None, "t")
+    options = {**PROTOBUF, "schema.registry.url": registry.url, "auto.register.schemas": registers}
+    payloads = parse_sink_options({**options, "valueSchema": schema}, streaming=False).payloads
+    with pytest.raises(OptionError, match="valueSchema is a set of descriptors, but a schema registry"):
+        resolve_writer_schemas(payloads, None, "t")
     assert registry.requests == []
 
 
 @pytest.mark.parametrize("registers", ["true", "false"])
-def test_a_registry_gets_the_descriptor_of_one_file(registers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
+def test_a_registry_gets_the_descriptor_of_one_file(registry: FakeRegistry, registers: str) -> None:
     schema = base64.b64encode(PROTO.SerializeToString()).decode()  # as Confluent's client for Python
-    with FakeRegistry() as registry:
-        registry.add("t-value", schema, schemaType="PROTOBUF")
-        options = {**PROTOBUF, "schema.registry.url": registry.url, "auto.register.schemas": registers}
-        payloads = parse_sink_options({**options, "valueSchema": schema}, streaming=False).payloads
-        assert resolve_writer_schemas(payloads, None, "t")["value"].prefix == b"\0\0\0\0\1\0"
+    registry.add("t-value", schema, schemaType="PROTOBUF")
+    options = {**PROTOBUF, "schema.registry.url": registry.url, "auto.register.schemas": registers}
+    payloads = parse_sink_options({**options, "valueSchema": schema}, streaming=False).payloads
+    assert resolve_writer_schemas(payloads, None, "t")["value"].prefix == b"\0\0\0\0\1\0"
 
 
 @pytest.mark.parametrize("option", [{"valueSchema": SCHEMA}, {"valueSchemaVersion": "1"}, {}])
 def test_an_application_writes_while_the_registry_is_down(
-    option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    registry: FakeRegistry, option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     options = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "avro", **option}
-    with FakeRegistry() as registry:
-        registry.add("t-value", SCHEMA)
-        options |= {"schema.registry.url": registry.url}
-        found = resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
+    registry.add("t-value", SCHEMA)
+    options |= {"schema.registry.url": registry.url}
+    found = resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
+    registry.stop()
     payloads = parse_sink_options({**options, **SHORT_OUTAGE}, streaming=True).payloads
     for cached in (writer_schemas._registered, writer_schemas._fetch_version):  # a later batch has another process
         cached.cache_clear()
@@ -134,15 +130,14 @@ def test_a_client_of_spark_connect_has_no_files_for_an_outage(
 
 @pytest.mark.parametrize("option", [{}, {"valueSchemaVersion": "1"}])
 def test_the_schema_of_another_format_does_not_replace_that_of_a_registry_that_is_down(
-    option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    registry: FakeRegistry, option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
-    with FakeRegistry() as registry:
-        registry.add("t-value", SCHEMA)
-        options = {**PROTOBUF, **option, "schema.registry.url": registry.url}
-        avro = parse_sink_options({**options, "valueFormat": "avro"}, streaming=True).payloads
-        assert resolve_writer_schemas(avro, None, "t")
+    registry.add("t-value", SCHEMA)
+    options = {**PROTOBUF, **option, "schema.registry.url": registry.url}
+    avro = parse_sink_options({**options, "valueFormat": "avro"}, streaming=True).payloads
+    assert resolve_writer_schemas(avro, None, "t")
+    registry.stop()
     registry_client.cache_clear()
     with pytest.raises(SchemaRegistryUnavailableError):
         resolve_writer_schemas(parse_sink_options({**options, **SHORT_OUTAGE}, streaming=True).payloads, None, "t")
@@ -211,24 +206,20 @@ def resolve_value(registry: FakeRegistry, options: Mapping[str, str], *, has_reg
         {"valueSchema": JSON_SCHEMA, "valueSubjectNameStrategy": "topic-record"},
     ],
 )
-def test_json_has_the_id_of_its_schema(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        for subject in ("t-value", "shop.Order", "t-shop.Order"):
-            registry.add(subject, JSON_SCHEMA, schemaType="JSON", schema_id=7)
-        settings = resolve_json(registry, options)
-        assert (settings.prefix, settings.header) == (b"\0\0\0\0\7", None)
-        settings = resolve_json(registry, {"valueFraming": "header", **options})
-        name, header = settings.header or ("", b"")
-        assert (settings.prefix, name, header[0]) == (b"", "__value_schema_id", 1)  # the GUID
+def test_json_has_the_id_of_its_schema(registry: FakeRegistry, options: dict[str, str]) -> None:
+    for subject in ("t-value", "shop.Order", "t-shop.Order"):
+        registry.add(subject, JSON_SCHEMA, schemaType="JSON", schema_id=7)
+    settings = resolve_json(registry, options)
+    assert (settings.prefix, settings.header) == (b"\0\0\0\0\7", None)
+    settings = resolve_json(registry, {"valueFraming": "header", **options})
+    name, header = settings.header or ("", b"")
+    assert (settings.prefix, name, header[0]) == (b"", "__value_schema_id", 1)  # the GUID
 
 
-def test_json_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        assert resolve_json(registry, {"valueSchema": JSON_SCHEMA, "auto.register.schemas": "true"}).prefix
-        (posted,) = [request for request in registry.requests if request.path == "/subjects/t-value/versions"]
-        assert posted.content["schemaType"] == "JSON"
+def test_json_is_registered(registry: FakeRegistry) -> None:
+    assert resolve_json(registry, {"valueSchema": JSON_SCHEMA, "auto.register.schemas": "true"}).prefix
+    (posted,) = [request for request in registry.requests if request.path == "/subjects/t-value/versions"]
+    assert posted.content["schemaType"] == "JSON"
 
 
 @pytest.mark.parametrize(
@@ -247,13 +238,11 @@ def test_json_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_json_whose_schema_is_not_found(
-    options: dict[str, str], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+    registry: FakeRegistry, options: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        registry.add("avro", SCHEMA)
-        with pytest.raises(error, match=message):
-            resolve_json(registry, options)
+    registry.add("avro", SCHEMA)
+    with pytest.raises(error, match=message):
+        resolve_json(registry, options)
 
 
 @pytest.mark.parametrize(
@@ -329,39 +318,35 @@ def test_the_prefix_of_protobuf_follows_the_framing(registry: FakeRegistry, fram
     assert resolve_value(registry, without, has_registry=False).prefix == b""
 
 
-def test_columns_that_are_written_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
-    with FakeRegistry() as registry:
-        registry.add("t-value", JSON_SCHEMA, schemaType="JSON")
-        allowed: list[DataType] = [StructType().add("n", IntegerType()), StringType(), BinaryType()]
-        for data_type in (*allowed, ArrayType(DoubleType())):
-            assert resolve_json(registry, {}, StructType().add("value", data_type)).prefix
-        rejected: list[tuple[DataType, str]] = [
-            (IntegerType(), "value is int32, but a struct"),
-            (MapType(BinaryType(), IntegerType()), "the keys of the map"),
-        ]
-        for data_type, message in rejected:
-            with pytest.raises(ColumnError, match=f"value attribute cannot be written as JSON: {message}"):
-                resolve_json(registry, {}, StructType().add("value", data_type))
+def test_columns_that_are_written_as_json(registry: FakeRegistry) -> None:
+    registry.add("t-value", JSON_SCHEMA, schemaType="JSON")
+    allowed: list[DataType] = [StructType().add("n", IntegerType()), StringType(), BinaryType()]
+    for data_type in (*allowed, ArrayType(DoubleType())):
+        assert resolve_json(registry, {}, StructType().add("value", data_type)).prefix
+    rejected: list[tuple[DataType, str]] = [
+        (IntegerType(), "value is int32, but a struct"),
+        (MapType(BinaryType(), IntegerType()), "the keys of the map"),
+    ]
+    for data_type, message in rejected:
+        with pytest.raises(ColumnError, match=f"value attribute cannot be written as JSON: {message}"):
+            resolve_json(registry, {}, StructType().add("value", data_type))
 
 
-def test_nulls_of_fields_that_a_registered_json_schema_requires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "localhost")
+def test_nulls_of_fields_that_a_registered_json_schema_requires(registry: FakeRegistry) -> None:
     zip_type = {"oneOf": [{"type": "null"}, {"$ref": "zip.json"}]}
     schema = {"properties": {"id": {"type": "integer"}, "zip": zip_type}, "required": ["id", "zip"]}
     columns = StructType().add("value", StructType().add("id", IntegerType()).add("zip", IntegerType()))
     rows = pa.array([{"id": 1, "zip": None}, {"id": None, "zip": 1}], pa.struct({"id": pa.int32(), "zip": pa.int32()}))
-    with FakeRegistry() as registry:
-        registry.add("zip", '{"type": "integer"}', schemaType="JSON")
-        references = [{"name": "zip.json", "subject": "zip", "version": 1}]
-        registry.add("t-value", json.dumps(schema), schemaType="JSON", references=references)
-        settings = pickle.loads(pickle.dumps(resolve_json(registry, {}, columns)))
-        encoder = ColumnEncoder("value", settings)
-        assert encoder.encode(rows.slice(0, 1)).to_pylist() == [settings.prefix + b'{"id":1,"zip":null}']
-        with pytest.raises(InvalidRowError, match=r"value\.id is null, which the JSON schema does not allow"):
-            encoder.encode(rows)
-        with pytest.raises(ColumnError, match=r"value lacks the field zip, which the JSON Schema requires \(version 1"):
-            resolve_json(registry, {}, StructType().add("value", StructType().add("id", IntegerType())))
+    registry.add("zip", '{"type": "integer"}', schemaType="JSON")
+    references = [{"name": "zip.json", "subject": "zip", "version": 1}]
+    registry.add("t-value", json.dumps(schema), schemaType="JSON", references=references)
+    settings = pickle.loads(pickle.dumps(resolve_json(registry, {}, columns)))
+    encoder = ColumnEncoder("value", settings)
+    assert encoder.encode(rows.slice(0, 1)).to_pylist() == [settings.prefix + b'{"id":1,"zip":null}']
+    with pytest.raises(InvalidRowError, match=r"value\.id is null, which the JSON schema does not allow"):
+        encoder.encode(rows)
+    with pytest.raises(ColumnError, match=r"value lacks the field zip, which the JSON Schema requires \(version 1"):
+        resolve_json(registry, {}, StructType().add("value", StructType().add("id", IntegerType())))
 
 
 def test_json_with_ids_is_encoded() -> None:
