@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains, ReadLimits
 
@@ -17,18 +16,23 @@ _PREFIX: Final = "backpressure"
 
 def parse_batch_limits(parsed: ParsedConfig) -> ReadLimits:
     """Parse the fixed limits of a micro-batch."""
-    limits = ReadLimits(
+    check_min_and_max(parsed)
+    return ReadLimits(
         max_offsets=parsed.get_optional_int("maxOffsetsPerTrigger"),
         min_offsets=parsed.get_optional_int("minOffsetsPerTrigger"),
         max_delay=parsed.get_double("maxTriggerDelay"),
         max_bytes=parsed.get_optional_int("maxBytesPerTrigger"),
     )
-    if (limits.min_offsets or 0) > (limits.max_offsets or MAX_OFFSET):
+
+
+def check_min_and_max(parsed: ParsedConfig) -> None:
+    """Reject a minimum that exceeds the maximum."""
+    min_offsets = parsed.get_optional_int("minOffsetsPerTrigger")
+    max_offsets = parsed.get_optional_int("maxOffsetsPerTrigger")
+    if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
         raise OptionError(
-            f"minOffsetsPerTrigger={limits.min_offsets} must be less than or equal to "
-            f"maxOffsetsPerTrigger={limits.max_offsets}"
+            f"minOffsetsPerTrigger={min_offsets} must be less than or equal to maxOffsetsPerTrigger={max_offsets}"
         )
-    return limits
 
 
 def parse_backpressure(parsed: ParsedConfig, warnings: list[str]) -> BackpressureOptions | None:

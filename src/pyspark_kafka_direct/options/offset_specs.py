@@ -19,7 +19,6 @@ from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import (
     EARLIEST,
     LATEST,
-    MAX_OFFSET,
     TopicPartition,
     partition_values_from_json,
     topics_from_json,
@@ -139,17 +138,6 @@ def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchSt
     return SpecificTimestamps(timestamps, on_no_match, option)
 
 
-def parse_global_timestamp(text: str, option: str, on_no_match: NoMatchStrategy = "error") -> GlobalTimestamp:
-    """Parse ``startingTimestamp`` or ``endingTimestamp`` (ms since 1970)."""
-    text = text.strip()
-    # Longer ones are not parsed, because int() rejects thousands of digits with another error.
-    timestamp = int(text) if _INTEGER.fullmatch(text) and len(text) < 30 else -1
-    # Spark sends negative timestamps to the broker, which treats some of them as keywords.
-    if not 0 <= timestamp <= MAX_OFFSET:
-        raise OptionError(f"{option} must be one timestamp in milliseconds since 1970, got {text!r}")
-    return GlobalTimestamp(timestamp, on_no_match, option)
-
-
 def check_batch_start(spec: OffsetSpec, option: str) -> None:
     """Reject a batch that starts at the latest offset: it would be empty."""
     _check_no_keyword(spec, option, side="starting", keyword="latest")
@@ -178,7 +166,7 @@ def parse_timestamps(
     """Parse one timestamp, or else timestamps by partition; return ``None`` if neither is given."""
     timestamp_option, timestamps_option = names
     if timestamp_option in parsed.given_names:
-        return parse_global_timestamp(parsed.get_string(timestamp_option) or "", timestamp_option, on_no_match)
+        return GlobalTimestamp(parsed.get_int(timestamp_option), on_no_match, timestamp_option)
     if timestamps_option in parsed.given_names:
         return parse_timestamps_by_partition(parsed.get_string(timestamps_option) or "", timestamps_option, on_no_match)
     return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
-from pyspark_kafka_direct.options.config_option import READ_APIS, SINK_API, ConfigSource, UnsupportedPolicy
+from pyspark_kafka_direct.options.config_option import RANGE_APIS, READ_APIS, SINK_API, ConfigSource, UnsupportedPolicy
 from pyspark_kafka_direct.options.connection_definitions import CONNECTION_OPTIONS
 from pyspark_kafka_direct.options.consumer_definitions import CONSUMER_OPTIONS
 from pyspark_kafka_direct.options.hints import did_you_mean, is_misspelt
@@ -198,7 +198,8 @@ class ParsedConfig:
     api: Api
     source: ConfigSource
     table: OptionTable
-    values: Mapping[str, OptionValue]  # by the table's names, including defaults
+    # By the table's names, including defaults, and what a batch ignores although a stream applies it, or vice versa.
+    values: Mapping[str, OptionValue]
     given_names: Mapping[str, str]  # the table's names to the names that the user gave, for the options that apply
     strings: Mapping[str, str] = dataclasses.field(repr=False)  # the given values by the table's names; may be secrets
     warnings: tuple[str, ...]  # about ignored and unknown options; they never contain a value
@@ -301,6 +302,10 @@ def parse_config(
             if policy.rejects(value):
                 rejections.append(option_messages.unsupported_option(source, display_name, policy, value))
             else:
+                if match.source_key is not None and api in RANGE_APIS and set(option.apis) & set(RANGE_APIS):
+                    # When Spark calls load(), a batch cannot be told from a stream. So each rejects an invalid value of
+                    # an option that only the other applies; otherwise the error would come when the query runs.
+                    values[option.name] = parse_value(option, value, display_name, match.source_key.default_unit)
                 warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
     if rejections:
         raise OptionError(". ".join(rejections))

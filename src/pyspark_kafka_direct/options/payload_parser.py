@@ -19,7 +19,6 @@ from pyspark_kafka_direct.options.registry_parser import (
     with_schema_id,
     with_subject,
 )
-from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX
 from pyspark_kafka_direct.options.security_settings import PLAINTEXT
 from pyspark_kafka_direct.options.spark_definitions import PAYLOAD_DECODERS_VARIABLE
 from pyspark_kafka_direct.options.unused_options import check_function_options
@@ -134,15 +133,6 @@ def parse_payload_arguments(
     for warning in warnings:
         option_messages.warn_once(warning)
     return payloads
-
-
-def parse_payloads_alone(options: Mapping[str, str]) -> PayloadSettings:
-    """Parse the payloads of a batch or a stream, whose other options are invalid."""
-    if any(name.strip().lower().startswith(REGISTRY_PREFIX) for name in options):
-        return PayloadSettings()  # bytes: the invalid option may be one of the registry, which has the schema
-    names = {option.name.lower() for option in _OPTIONS}
-    given = {name: value for name, value in options.items() if name.strip().lower() in names}
-    return parse_payloads(_parse(given, _OPTIONS), [])
 
 
 def _check_format(parsed: ParsedConfig, side: Side, payload_format: str, *, from_python: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import offset_ranges_from_json
 from pyspark_kafka_direct.options import option_messages
-from pyspark_kafka_direct.options.batch_limits import parse_backpressure, parse_batch_limits
+from pyspark_kafka_direct.options.batch_limits import check_min_and_max, parse_backpressure, parse_batch_limits
 from pyspark_kafka_direct.options.client_parser import parse_connection
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.consumer_definitions import NO_GROUP_REASON
@@ -30,7 +30,7 @@ from pyspark_kafka_direct.options.offset_specs import (
     precedence_warnings,
 )
 from pyspark_kafka_direct.options.option_parser import parse_config
-from pyspark_kafka_direct.options.payload_parser import parse_payloads, parse_payloads_alone
+from pyspark_kafka_direct.options.payload_parser import parse_payloads
 from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
@@ -59,7 +59,6 @@ _STARTS_BY_FALLBACK: Final = {
     "latest": CommittedStart(Latest()),
 }
 _RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
-_INCLUDE_HEADERS: Final = "includeheaders"
 _ROLES: Final[tuple[Role, ...]] = ("group", "plan")
 
 
@@ -67,6 +66,7 @@ def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
     """Parse the options of a batch query."""
     parsed = parse_config(options, api="batch", source=ConfigSource.OPTION)
     warnings = list(parsed.warnings)
+    check_min_and_max(parsed)  # a batch has no limits, but load() does not know whether it is one
     ranges = _parse_offset_ranges(parsed)
     start, end = _parse_start_and_end(parsed, warnings)
     selection = _parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges)
@@ -77,8 +77,8 @@ def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
     """Parse the options of a streaming query."""
     parsed = parse_config(options, api="stream", source=ConfigSource.OPTION)
     warnings = list(parsed.warnings)
-    start, start_group_id = _parse_stream_start(parsed, warnings)
     limits, backpressure = parse_batch_limits(parsed), parse_backpressure(parsed, warnings)
+    start, start_group_id = _parse_stream_start(parsed, warnings)
     return _read_settings(
         parsed,
         warnings,
@@ -116,8 +116,7 @@ def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> 
 def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
     """Parse ``includeHeaders`` and the formats of payloads, which determine the schema, before Spark starts a query.
 
-    Spark does not say here whether the query is a batch or a stream. So the options only have to be valid for one of
-    them. An error that is the same for both is raised here, that is, as early as possible.
+    Spark does not say here whether the query is a batch or a stream. So the options have to be valid for one of them.
     """
     try:
         settings = parse_batch_options(options)
@@ -127,16 +126,8 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
         except KafkaDirectError as stream_error:
             if str(stream_error) == str(batch_error):
                 raise
-            # The reader of either kind will raise its own error. Until then, Spark needs the columns: without them, it
-            # would rather report that the query uses a field that does not exist.
-            return _is_true(options, _INCLUDE_HEADERS), parse_payloads_alone(options)
+            raise OptionError(f"in a stream: {stream_error}; in a batch: {batch_error}") from None
     return settings.source.include_headers, settings.payloads
-
-
-def _is_true(options: Mapping[str, str], lower_name: str) -> bool:
-    return any(
-        name.strip().lower() == lower_name and value.strip().lower() == "true" for name, value in options.items()
-    )
 
 
 def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:

@@ -71,6 +71,17 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class Timestamp:
+    name: ClassVar = "timestamp in ms"
+
+    def parse(self, value: str, name: str) -> int:
+        # Spark sends negative timestamps to the broker, which treats some of them as keywords.
+        if _INTEGER.fullmatch(value) is None or not 0 <= int(value) <= MAX_INT64:
+            raise invalid_value(name, value, "one timestamp in milliseconds since 1970")
+        return int(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Number:
     name: ClassVar = "number"
 
@@ -122,7 +133,7 @@ class ListOf:
         return tuple(self.entry.parse(entry, name) for entry in entries if entry)
 
 
-ValueType: TypeAlias = Text | SecretText | Boolean | Integer | Number | Duration | Enum | ListOf
+ValueType: TypeAlias = Text | SecretText | Boolean | Integer | Timestamp | Number | Duration | Enum | ListOf
 
 STRING: Final = Text()
 SECRET: Final = SecretText()
@@ -135,9 +146,8 @@ POSITIVE_INT64: Final = Integer(1, MAX_INT64)
 NUMBER: Final = Number()
 DURATION: Final = Duration()
 LIST: Final = ListOf(STRING)
-# The values of these types stay strings until the parser of the option parses them.
-JSON: Final = Text("JSON")
-TIMESTAMP: Final = Text("timestamp in ms")
+TIMESTAMP: Final = Timestamp()
+JSON: Final = Text("JSON")  # stays a string until the parser of the option parses it
 FACTORY: Final = Text(
     pattern=re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), expected="module:factory"
 )

@@ -14,10 +14,10 @@ from pyspark_kafka_direct.options.offset_specs import (
     check_batch_end,
     check_batch_start,
     check_start_and_end,
-    parse_global_timestamp,
     parse_offset_spec,
     parse_timestamps_by_partition,
 )
+from pyspark_kafka_direct.options.value_types import TIMESTAMP
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -69,14 +69,12 @@ def test_timestamps() -> None:
     assert parse_timestamps_by_partition('{"a":{"0":5,"1":"6"}}', "o", "latest") == SpecificTimestamps(
         {A0: 5, A1: 6}, "latest"
     )
-    assert parse_global_timestamp(" 1700000000000 ", "o") == GlobalTimestamp(1_700_000_000_000)
-    assert parse_global_timestamp("0", "o") == GlobalTimestamp(0)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "-1", "-2", "9223372036854775808", "1_000", "1" * 5000])
 def test_a_timestamp_is_one_integer_since_1970(text: str) -> None:
     with pytest.raises(OptionError, match="startingTimestamp must be one timestamp in milliseconds"):
-        parse_global_timestamp(text, "startingTimestamp")
+        TIMESTAMP.parse(text, "startingTimestamp")
 
 
 def test_negative_timestamps_are_rejected() -> None:

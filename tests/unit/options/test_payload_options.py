@@ -124,18 +124,6 @@ def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
         parse_batch_options({**BASE, "valueFormat": value})
 
 
-def test_payloads_are_parsed_although_another_option_is_invalid() -> None:
-    """Otherwise, Spark would report first that the query uses a field of a column of bytes."""
-    # A batch does not start at latest, and a stream does not have these limits: the errors differ.
-    invalid = {**BASE, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many", "includeHeaders": "true"}
-    typed = {"valueFormat": "json", "VALUESCHEMA": "a int", "mode": "failfast"}
-    settings = PayloadSettings(value=SidePayload("value", "json", "a int"), mode="FAILFAST")
-    assert parse_columns({**invalid, **typed}) == (True, settings)
-    with pytest.raises(OptionError, match="mode must be PERMISSIVE, DROPMALFORMED or FAILFAST"):
-        parse_columns({**invalid, **typed, "mode": "quickly"})
-    assert parse_columns(invalid) == (True, PayloadSettings())
-
-
 AVRO = {**BASE, "valueFormat": "avro", "schema.registry.url": "https://one:8081"}
 
 
@@ -474,9 +462,3 @@ def test_a_stream_that_starts_at_latest_is_rejected_when_it_is_loaded() -> None:
         parse_columns({**stream, "valueSchemaId": "7"})[1]
         == parse_stream_options({**stream, "valueSchemaId": "7"}).payloads
     )
-
-
-def test_the_error_about_another_option_is_not_one_about_a_schema_that_the_registry_has() -> None:
-    # A batch does not start at latest, and a stream does not have these limits: the errors differ.
-    invalid = {**AVRO, "startingOffsets": "latest", "maxOffsetsPerTrigger": "many"}
-    assert parse_columns(invalid) == (False, PayloadSettings())

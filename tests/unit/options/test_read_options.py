@@ -284,7 +284,7 @@ def test_explicit_positions_are_compared_while_parsing() -> None:
 
 def test_streaming_options_are_ignored_with_a_warning() -> None:
     options = parse(
-        maxOffsetsPerTrigger="x", minOffsetsPerTrigger="5", maxTriggerDelay="1m", groupIdPrefix="g", topic="t"
+        maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5", maxTriggerDelay="1m", groupIdPrefix="g", topic="t"
     )
     assert len(options.warnings) == 5
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupIdPrefix", "topic"):
@@ -387,7 +387,7 @@ def test_malformed_offset_ranges(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize("other", ["subscribe", "assign", "subscribePattern", "startingOffsets", "endingTimestamp"])
 def test_offset_ranges_exclude_other_options_that_select_topics_or_offsets(other: str) -> None:
-    assert_rejected("offsetRanges defines everything that is read", other, offsetRanges="[]", **{other: "t"})
+    assert_rejected("offsetRanges defines everything that is read", other, offsetRanges="[]", **{other: "5"})
 
 
 def test_options_can_be_pickled() -> None:

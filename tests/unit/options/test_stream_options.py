@@ -15,7 +15,7 @@ from pyspark_kafka_direct.options.offset_specs import (
     Latest,
     SpecificOffsets,
 )
-from pyspark_kafka_direct.options.read_options import parse_columns, parse_stream_options
+from pyspark_kafka_direct.options.read_options import parse_batch_options, parse_columns, parse_stream_options
 from pyspark_kafka_direct.options.settings import ReadLimits, ReadSettings
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
 
@@ -155,8 +155,63 @@ def test_include_headers_is_parsed_before_the_kind_of_query_is_known() -> None:
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     assert parse_columns({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})[0]
     assert not parse_columns({**base, "endingOffsets": "latest"})[0]
-    assert not parse_columns({**base, "endingOffsets": "nonsense"})[0], "an error in a batch only"
-    assert parse_columns({**base, "includeheaders": "true", "endingOffsets": "nonsense"})[0], "two different errors"
     for invalid in ({"includeheaders": "1"}, {"minPartitions": "a"}, {"startingOffsets": "earlist"}, {"assign": "{}"}):
         with pytest.raises(OptionError):
             parse_columns({**base, **invalid})
+
+
+STREAM_ONLY = {
+    "maxOffsetsPerTrigger": "a",
+    "maxBytesPerTrigger": "1m",
+    "minOffsetsPerTrigger": "0",
+    "maxTriggerDelay": "soon",
+    "backpressure": "on",
+    "backpressureMinRate": "0",
+    "backpressureIntegral": "-1",
+    "commitGroupId": " ",
+    "committedOffsetsFallback": "lates",
+}
+BATCH_ONLY = {"pushDownFilters": "on", "endingTimestamp": "soon"}
+
+
+@pytest.mark.parametrize("start", [None, "earliest", "latest"])
+@pytest.mark.parametrize(("name", "text"), [*STREAM_ONLY.items(), *BATCH_ONLY.items()])
+def test_an_invalid_value_is_rejected_before_the_kind_of_query_is_known(
+    name: str, text: str, start: str | None
+) -> None:
+    """A batch ignores options of a stream, but ``load()`` does not know which of them it is."""
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", name: text}
+    if start is not None:
+        options["startingOffsets"] = start
+    for check in (parse_columns, parse_batch_options, parse_stream_options):
+        with pytest.raises(OptionError, match=f"^{name} must be ") as caught:
+            check(options)
+        assert "in a stream" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [{}, {"startingOffsets": "latest"}, {"startingTimestamp": "5"}])
+def test_a_minimum_above_the_maximum_is_rejected_before_the_kind_of_query_is_known(start: dict[str, str]) -> None:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", **start}
+    for check in (parse_columns, parse_batch_options, parse_stream_options):
+        with pytest.raises(OptionError, match=r"^minOffsetsPerTrigger=8 must be .* maxOffsetsPerTrigger=7$"):
+            check({**base, "minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"})
+    parse_columns({**base, "minOffsetsPerTrigger": "7", "maxOffsetsPerTrigger": "7"})
+    parse_columns({**base, "minOffsetsPerTrigger": "8"})
+
+
+def test_options_that_neither_a_batch_nor_a_stream_can_have() -> None:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    with pytest.raises(OptionError) as caught:
+        parse_columns({**base, "endingOffsets": "nonsense"})
+    assert "in a stream: the option endingOffsets cannot be used here" in str(caught.value)
+    assert "; in a batch: endingOffsets must be" in str(caught.value)
+    with pytest.raises(OptionError, match=r"in a stream: startingOffsets=committed requires .*; in a batch: "):
+        parse_columns({**base, "startingOffsets": "committed"})
+
+
+def test_settings_of_producers_are_not_parsed_for_a_read() -> None:
+    """A template for all clients may have settings that a read ignores."""
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "kafka.linger.ms": "soon"}
+    assert not parse_columns(base)[0]
+    (warning,) = parse_stream_options(base).warnings
+    assert warning.startswith("the option kafka.linger.ms is ignored")
