@@ -58,7 +58,10 @@ def main(servers: str, topic: str, output: str, folder: str) -> None:
     run_to_end(values.writeStream.foreachBatch(save), folder, "each")
     results["each"] = [json.loads(file.read_text("utf-8")) for file in sorted(Path(folder).glob("batch-*"))]
     (Path(folder) / "results.json").write_text(json.dumps(results), "utf-8")
-    spark.stop()
+    # The program has to exit although this query runs and the session, which has a listener, is not stopped.
+    running = values.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint-running").start()
+    wait_for(lambda: running.lastProgress is not None)
+    assert running.isActive
 
 
 def connect() -> SparkSession:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import threading
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -86,7 +88,10 @@ def enable(spark: SparkSession) -> Monitor:
                 is_spark_alive=is_spark_alive,
                 shared_folder=folder,
             )
-            spark.streams.addListener(MonitorQueryListener(spark, monitor))
+            listener = MonitorQueryListener(spark, monitor)
+            spark.streams.addListener(listener)
+            if getattr(spark, "_jsparkSession", None) is None:
+                _remove_when_main_thread_ends(spark, listener)
             add_monitor(session, monitor)
             if folder is not None:
                 _start_loss_receiver(spark, folder)
@@ -110,6 +115,19 @@ def _start_loss_receiver(spark: SparkSession, folder: Path) -> None:
         _loss_receivers[folder] = LossReceiver(folder, bind_host, host, SYSTEM)
     except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
         _log.warning("offsets that tasks skip are not counted, because the driver has no port for reports: %s", error)
+
+
+def _remove_when_main_thread_ends(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    """Remove a listener of Spark Connect, whose thread is not a daemon, so that the program can exit."""
+
+    def remove() -> None:
+        threading.main_thread().join()  # an ``atexit`` function would run only after the listener's thread has ended
+        # Spark warns if the server has stopped; then its thread has ended, too.
+        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+            if _is_spark_alive(spark):
+                spark.streams.removeListener(listener)
+
+    threading.Thread(target=remove, name="kafka-direct-listener-removal", daemon=True).start()
 
 
 def _flush_commits_at_exit(spark: SparkSession, committer: GroupCommitter) -> None:
