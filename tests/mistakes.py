@@ -195,7 +195,7 @@ class Bench:
         for place, port in ((self.kafka.bootstrap_servers, 9092), (self.kafka.listener(TLS), 9093)):
             text = text.replace(place, f"broker:{port}")
         text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "...", text)
-        text = re.sub(r"\nTried \d+ times\.", "\nTried 5 times.", text)
+        text = re.sub(r"\nTried \d+ times in \d+ s", "\nTried 5 times in 2 s", text)
         return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 

@@ -51,6 +51,8 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger("pyspark_kafka_direct.client")
 
+_CONNECT_TIMEOUT = "kafka.socket.connection.setup.timeout.ms"
+
 __all__ = ["ClusterClient", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
 
@@ -432,7 +434,8 @@ class ClusterClient:
         is_own_retry = retry is None
         if retry is None:
             connect_timeout = self.settings.connect_timeout_ms / 1000
-            retry = self._retry(deadline if self.was_reached else deadline.limited_to(connect_timeout))
+            first_deadline = deadline.limited_to(connect_timeout, _CONNECT_TIMEOUT)
+            retry = self._retry(deadline if self.was_reached else first_deadline)
         rounds = 0
         while True:
             rounds += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 
+_log = logging.getLogger("pyspark_kafka_direct.client")
+
+_MAX_TRIES_OPTION = "fetchOffset.numRetries"  # the only one that limits the number of retries
+_QUIET_SECONDS = 5.0  # of retries before the log says why; most leader changes take less
 _MIN_CONFIRMATION_PAUSE = 0.1  # seconds; fetchOffset.retryIntervalMs may be 0
 
 
@@ -72,10 +77,10 @@ class Deadline:
         """The descriptors that are readable once the deadline is cancelled."""
         return () if self.cancellation is None else (self.cancellation.fileno(),)
 
-    def limited_to(self, seconds: float) -> Deadline:
-        """Return this deadline or ``seconds`` from now, whichever comes first."""
+    def limited_to(self, seconds: float, setting: str | None = None) -> Deadline:
+        """Return this deadline or ``seconds`` from now, whichever comes first; ``setting`` extends only the latter."""
         limited_at = self.system.monotonic() + seconds
-        return self if self.at <= limited_at else replace(self, at=limited_at)
+        return self if self.at <= limited_at else replace(self, at=limited_at, setting=setting or self.setting)
 
 
 class LossConfirmation:
@@ -147,6 +152,8 @@ class ConfirmedDeadline:
 
     _user_deadline: Deadline
     _confirmation: LossConfirmation
+    _waits_since: float  # on the monotonic clock
+    _has_warned: bool
 
     @property
     def deadline(self) -> Deadline:
@@ -156,6 +163,25 @@ class ConfirmedDeadline:
     @deadline.setter
     def deadline(self, deadline: Deadline) -> None:
         self._user_deadline = deadline
+
+    def _begin_wait(self, now: float) -> None:
+        self._waits_since = now
+        self._has_warned = False
+
+    def _warn_of_long_wait(self, error: KafkaDirectError) -> None:
+        """Log once why an operation takes long, because its error follows only at the deadline."""
+        deadline = self.deadline
+        waited = deadline.system.monotonic() - self._waits_since
+        if waited < _QUIET_SECONDS or self._has_warned:
+            return
+        self._has_warned = True
+        _log.warning(
+            "still retrying after %.0f s, for up to %.0f s more (%s): %s",
+            waited,
+            deadline.remaining(),
+            deadline.setting,
+            error,
+        )
 
 
 class Retry(ConfirmedDeadline):
@@ -183,6 +209,7 @@ class Retry(ConfirmedDeadline):
         # Raised when no try is left: the last error that is no mere timeout.
         self._error_to_raise: KafkaDirectError | None = None
         self.tries = 1  # including the current one
+        self._begin_wait(deadline.system.monotonic())
 
     @property
     def is_last_try(self) -> bool:
@@ -204,7 +231,9 @@ class Retry(ConfirmedDeadline):
                 self._retries += 1  # evidence of a loss does not use up the user's retries
         if self.is_last_try or pause >= self.deadline.remaining():
             if self.tries > 1:
-                self._error_to_raise.add_note(f"Tried {self.tries} times.")
+                seconds = system.monotonic() - self._waits_since
+                limit = _MAX_TRIES_OPTION if self.is_last_try else self.deadline.setting
+                self._error_to_raise.add_note(f"Tried {self.tries} times in {seconds:.0f} s ({limit}).")
             if self._confirmation.is_running:
                 self._error_to_raise.add_note(self._confirmation.note)
             try:
@@ -212,5 +241,6 @@ class Retry(ConfirmedDeadline):
             finally:  # no cycle of the error and its traceback, which retains what the callers have
                 del error
                 self._error_to_raise = None
+        self._warn_of_long_wait(self._error_to_raise)
         self.tries += 1
         system.sleep(pause)

@@ -40,6 +40,7 @@ class FetchRetry(ConfirmedDeadline):
         self._confirmation = LossConfirmation()
         self._tries = 0
         self._last_error: KafkaDirectError | None = None
+        self._begin_wait(self._system.monotonic())
 
     def reserve_confirmation_time(self, seconds: float) -> None:
         """Extend the deadline if brokers need so much time to confirm a loss; 0: there is no evidence of one."""
@@ -72,6 +73,8 @@ class FetchRetry(ConfirmedDeadline):
 
     def back_off(self) -> None:
         """Sleep before the next fetch; the delay doubles with each call until ``reset``."""
+        if self._last_error is not None:
+            self._warn_of_long_wait(self._last_error)
         pause = self._backoff.pause(self._tries, self._system)
         self._tries += 1
         self._system.sleep(min(self._confirmation.limit_pause(pause), self.deadline.remaining()))

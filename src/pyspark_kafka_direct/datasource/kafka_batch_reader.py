@@ -89,7 +89,7 @@ def _plan_subscription(
     """Plan the selected partitions from the start to the end of the options."""
     source = settings.source
     topics = fetch_topics(cluster, source.selection)
-    selected = assigned_partitions(source.selection, topics)
+    selected = assigned_partitions(settings, topics)
     plan_once = functools.partial(
         plan_offset_specs,
         cast("OffsetSpec", source.start),  # a batch has no committed start

@@ -101,7 +101,7 @@ def read_schema(schema: StructType, payloads: PayloadSettings | None = None) -> 
     for field in schema.fields:
         column = by_lower_case.get(field.name.lower())
         if column is None or (column == ERROR_COLUMN and not payloads.decodes):
-            raise OptionError(_unknown_column(field.name))
+            raise OptionError(_unknown_column(field, payloads))
         if column in columns:
             raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
         payload = payloads.side(column)  # None for other columns than key and value, and for those that remain bytes
@@ -146,13 +146,23 @@ def _check_type(column: str, field: StructField) -> None:
         raise OptionError(f"schema: column {field.name!r} may be null in Kafka; remove NOT NULL.")
 
 
-def _unknown_column(name: str) -> str:
+def _unknown_column(field: StructField, payloads: PayloadSettings) -> str:
     from difflib import get_close_matches
 
-    similar_names = get_close_matches(name, _TYPES, n=1)
+    from pyspark_kafka_direct.options.payload_formats import format_row
+
+    similar_names = get_close_matches(field.name, _TYPES, n=1)
     hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
-    return (
-        f"schema: there is no column {name!r}; use {', '.join(_TYPES)}.{hint} "
-        "To decode the content of `value`, set valueFormat=json, avro or protobuf and give the column `value` "
-        "a struct type, or use a function such as from_protobuf in the query."
+    error = f"schema: there is no column {field.name!r}; use {', '.join(_TYPES)}.{hint} "
+    typed = next((side for side in (payloads.value, payloads.key) if format_row(side.format).has_schema), None)
+    if typed is None:
+        return error + (
+            "To decode the content of `value`, set valueFormat=json, avro or protobuf and give the column `value` "
+            "a struct type, or use a function such as from_protobuf in the query."
+        )
+    column = typed.side
+    return error + (
+        f"With {column}Format={typed.format}, the fields of the content belong to the type of `{column}`: "
+        f'.schema("{column} {StructType([field]).simpleString()}"), or set {column}Schema. The query then selects '
+        f'"{column}.*".'
     )

@@ -297,7 +297,7 @@ def _select_among_all(
     """Return the partitions if another broker has them all; raise TopicNotFoundError with the closest existing name."""
     topics = cluster.all_topics(required=selection.topics.__contains__)
     all_partitions = {name: topic.partitions.keys() for name, topic in topics.items()}
-    return select_partitions(selection, all_partitions).partitions
+    return select_partitions(selection, all_partitions, servers=cluster.settings.bootstrap_string).partitions
 
 
 def _parse_offsets(offset_map: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 
 def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
@@ -14,6 +14,14 @@ def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     close = difflib.get_close_matches(word.strip().lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {prefix + by_lower[close[0]]!r}?" if close else ""
+
+
+def missing_topic_advice(topic: str, existing: Collection[str], servers: str) -> str:
+    """Return the existing topic with the closest name, or else how to create the topic; it begins with a semicolon."""
+    return did_you_mean(topic, existing) or (
+        f"; none of the {len(existing)} topics that are visible at {servers} has a similar name. Check "
+        f"bootstrap.servers, or create the topic (kafka-topics --bootstrap-server {servers} --create --topic {topic})"
+    )
 
 
 def is_misspelt(word: str, candidates: Iterable[str]) -> bool:

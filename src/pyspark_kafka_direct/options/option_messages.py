@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.hints import listed
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.options.config_option import ConfigSource, UnsupportedPolicy
+
+LOST_OPTIONS: Final = (
+    ". No option has arrived. Spark does not pass the options of a table (CREATE TABLE ... USING) to a Python data "
+    "source: give them in each statement (SELECT ... FROM t WITH (`kafka.bootstrap.servers` = 'host:port', ...), "
+    "INSERT INTO t WITH (...) ...), or replace the table by CREATE TEMPORARY VIEW v USING `kafka-direct` OPTIONS (...)"
+)
 
 _log = logging.getLogger("pyspark_kafka_direct.options")
 

@@ -204,6 +204,7 @@ class ParsedConfig:
     strings: Mapping[str, str] = dataclasses.field(repr=False)  # the given values by the table's names; may be secrets
     warnings: tuple[str, ...]  # about ignored and unknown options; they never contain a value
     unknown: Mapping[str, UnknownOption] = dataclasses.field(repr=False)  # by the given names; may be secrets
+    ignored_names: tuple[str, ...]  # the given names of options that the API does not apply
     prefix: str = ""  # of the table's names, which the names of this config lack
 
     def name_of(self, option_name: str) -> str:
@@ -271,6 +272,7 @@ def parse_config(
     warnings: list[str] = []
     rejections: list[str] = []
     unknown: dict[str, UnknownOption] = {}
+    ignored_names: list[str] = []
     for given_name, given_value in given_options.items():
         if given_value is None:
             continue
@@ -306,13 +308,16 @@ def parse_config(
                     # When Spark calls load(), a batch cannot be told from a stream. So each rejects an invalid value of
                     # an option that only the other applies; otherwise the error would come when the query runs.
                     values[option.name] = parse_value(option, value, display_name, match.source_key.default_unit)
+                ignored_names.append(display_name)
                 warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
     if rejections:
         raise OptionError(". ".join(rejections))
     for option in required_options:
         if not values.get(option.name):
-            raise _missing_option(table, source, option, unknown)
-    return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown)
+            raise _missing_option(table, source, option, unknown, are_lost=_are_lost(given_options, api, source))
+    return ParsedConfig(
+        api, source, table, values, given_names, strings, tuple(warnings), unknown, tuple(ignored_names)
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -429,19 +434,28 @@ def _unknown_option_warnings(
     # A setting of brokers without `kafka.` resembles that of the registry, which has the same name behind its prefix.
     # So options of the registry are suggested only for names that begin like theirs.
     is_of_registry = display_name.lower().startswith(REGISTRY_PREFIX.partition(".")[0])
+    is_of_keys = display_name.lower().startswith("key")  # `format` and `schema` are those of values
     names = tuple(
-        name for name in table.names(source, client=False) if is_of_registry or not name.startswith(REGISTRY_PREFIX)
+        name
+        for name in table.names(source, client=False)
+        if (is_of_registry or not name.startswith(REGISTRY_PREFIX)) and (is_of_keys or not name.startswith("key"))
     )
     hint = _hint(display_name, names) or _hint(display_name, tuple(table.names(source, client=True)), _KAFKA_PREFIX)
     return [option_messages.unknown_warning(source, display_name, hint)]
 
 
+def _are_lost(given_options: Mapping[str, object], api: Api, source: ConfigSource) -> bool:
+    """Return whether no option has arrived that a user can give, as for the tables of Spark's catalog."""
+    from_spark = source is ConfigSource.OPTION and api in (*RANGE_APIS, *SINK_API)
+    return from_spark and all(name.strip().lower() in _SPARK_OPTIONS for name in given_options)
+
+
 def _missing_option(
-    table: OptionTable, source: ConfigSource, option: ConfigOption, unknown_names: Iterable[str]
+    table: OptionTable, source: ConfigSource, option: ConfigOption, unknown_names: Iterable[str], *, are_lost: bool
 ) -> OptionError:
     """Return the error for a required option, which may be given under one of the unknown names by mistake."""
     name = table.key_for(option, source)
     hint = next((hint for unknown_name in unknown_names if (hint := did_you_mean(unknown_name, [name]))), "")
     value_type = option.value_type.entry if isinstance(option.value_type, ListOf) else option.value_type
     expected = value_type.expected if isinstance(value_type, Text) else value_type.name
-    return option_messages.missing_option(name, expected, hint)
+    return option_messages.missing_option(name, expected, hint + (option_messages.LOST_OPTIONS if are_lost else ""))

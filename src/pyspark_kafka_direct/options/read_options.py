@@ -6,6 +6,7 @@ Options of Spark's own Kafka source keep their names, defaults and precedence, a
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
@@ -50,6 +51,13 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
 _SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+# Lower-case names that users give to them: `topic` is the option of a write.
+_MEANT_SELECTIONS: Final = {
+    "topic": "subscribe",
+    "topicpattern": "subscribePattern",
+    "topicpartitions": "assign",
+    **{name.lower(): name for name in _SELECTION_OPTIONS},
+}
 _START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")
 _END_OPTIONS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _FALLBACK_OPTION: Final = "committedOffsetsFallback"
@@ -135,7 +143,7 @@ def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:
     if len(given_names) != 1:
         raise OptionError(
             f"exactly one of the options {', '.join(_SELECTION_OPTIONS)} (or offsetRanges) must be given to select "
-            f"topics, got {listed(given_names)}"
+            f"topics, got {listed(given_names)}{'' if given_names else _meant_selection(parsed)}"
         )
     value = parsed.get_string(given_names[0]) or ""
     match given_names[0]:
@@ -144,6 +152,15 @@ def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:
         case "subscribe":
             return parse_subscribe(value)
     return parse_subscribe_pattern(value)
+
+
+def _meant_selection(parsed: ParsedConfig) -> str:
+    """Return a hint if another given option looks like one that selects topics."""
+    for name in (*parsed.ignored_names, *parsed.unknown):
+        close_names = get_close_matches(name.lower(), _MEANT_SELECTIONS, n=1, cutoff=0.7)
+        if close_names:
+            return f"; use {_MEANT_SELECTIONS[close_names[0]]} instead of {name}"
+    return ""
 
 
 def _selection_from_ranges(ranges: tuple[OffsetRange, ...]) -> SubscriptionStrategy:

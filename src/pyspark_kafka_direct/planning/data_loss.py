@@ -437,8 +437,8 @@ def out_of_range_error(
     if served_by_leader:
         return truncated_at_unknown_offset_error(tp, position)
     return DataLossError(
-        f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
-        "topic was recreated.",
+        f"the offset lies beyond the end of the log: {log_range}. The offset is wrong or of another cluster, the "
+        "log was truncated, or the topic was recreated.",
         **error_context(tp, position),
     )
 

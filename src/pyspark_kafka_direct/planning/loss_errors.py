@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 SKIP_ADVICE: Final = "set failOnDataLoss=false to continue without them"
 READ_FROM_START: Final = "they are read from their start"
+# A checkpoint does not contain the cluster's id, so this is only one of the possible causes.
+OTHER_CLUSTER: Final = (
+    "or the checkpoint or stored offsets are of another cluster: then connect to that one, or use a new checkpoint"
+)
 _RESTART_ADVICE: Final = "this can be transient: restart the query"
 
 
@@ -48,7 +52,7 @@ def loss_message(tp: TopicPartition, first: int, until: int, cause: DataLossCaus
         DataLossCause.DELETED: "are lost: the topic or the partition was deleted",
         DataLossCause.RECREATED: "are lost: the topic was deleted and recreated",
         DataLossCause.BEYOND_END: "lie beyond the end of the log: the offset is wrong, or the topic was deleted and "
-        "recreated, or an unclean leader election truncated its log",
+        "recreated, or an unclean leader election truncated its log, or the offset is of another cluster",
         DataLossCause.TRUNCATED: "were read before an unclean leader election removed them from the log; records "
         "that replaced them are not read",
     }[cause]  # the other causes have other messages

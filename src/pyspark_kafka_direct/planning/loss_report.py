@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.options.hints import listed
-from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START, SKIP_ADVICE, DataLossCause, SkippedLoss
+from pyspark_kafka_direct.planning.loss_errors import (
+    OTHER_CLUSTER,
+    READ_FROM_START,
+    SKIP_ADVICE,
+    DataLossCause,
+    SkippedLoss,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -76,8 +82,8 @@ class LossReport:
         self._report(
             DataLossCause.DELETED,
             dict.fromkeys(deleted, 0),
-            f"data loss: {listed(sorted(deleted))} do not exist any more, the topic or its partitions were deleted "
-            "(KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
+            f"data loss: {listed(sorted(deleted))} do not exist any more, the topic or its partitions were deleted, "
+            f"{OTHER_CLUSTER} (KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
         )
         self._report(
             DataLossCause.NOT_SELECTED,
@@ -127,7 +133,7 @@ class LossReport:
                 {tp: 0},
                 f"data loss: {tp}'s offset was changed from {known[tp]} to {ends[tp]}. Either the requested start lies "
                 "beyond the end, or the topic was deleted and recreated, or an unclean leader election truncated its "
-                "log (KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
+                f"log, {OTHER_CLUSTER} (KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
             )
 
     def report_aged_out(self, tp: TopicPartition, from_offset: int, log_start: int) -> None:

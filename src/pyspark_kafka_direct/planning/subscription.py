@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.hints import did_you_mean, listed
+from pyspark_kafka_direct.options.hints import listed, missing_topic_advice
 from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
     SubscribePatternStrategy,
@@ -28,7 +28,11 @@ class SelectedPartitions:
 
 
 def select_partitions(
-    strategy: SubscriptionStrategy, topics: Mapping[str, Collection[int]], internal: Collection[str] = ()
+    strategy: SubscriptionStrategy,
+    topics: Mapping[str, Collection[int]],
+    internal: Collection[str] = (),
+    *,
+    servers: str = "the brokers",  # for the error about a missing topic
 ) -> SelectedPartitions:
     """Return the assigned partitions.
 
@@ -36,7 +40,7 @@ def select_partitions(
     """
     match strategy:
         case AssignStrategy(partitions):
-            _check_exist({tp.topic for tp in partitions}, topics)
+            _check_exist({tp.topic for tp in partitions}, topics, servers)
             missing = [tp for tp in partitions if tp.partition not in topics[tp.topic]]
             if missing:
                 first = missing[0]
@@ -48,7 +52,7 @@ def select_partitions(
                 )
             return SelectedPartitions(partitions)
         case SubscribeStrategy(names):
-            _check_exist(names, topics)
+            _check_exist(names, topics, servers)
             return SelectedPartitions(_all_partitions(names, topics))
         case SubscribePatternStrategy(pattern):
             candidates = [name for name in topics if name not in internal]
@@ -76,10 +80,11 @@ def _all_partitions(names: Collection[str], topics: Mapping[str, Collection[int]
     return tuple(sorted(TopicPartition(name, partition_id) for name in names for partition_id in topics[name]))
 
 
-def _check_exist(names: Collection[str], topics: Mapping[str, Collection[int]]) -> None:
+def _check_exist(names: Collection[str], topics: Mapping[str, Collection[int]], servers: str) -> None:
     missing = sorted(name for name in names if name not in topics)
     if missing:
         raise TopicNotFoundError(
-            f"no such topic: {listed(missing)}{did_you_mean(missing[0], topics)}; reading never creates topics",
+            f"no such topic: {listed(missing)}{missing_topic_advice(missing[0], topics, servers)}; reading never "
+            "creates topics",
             topic=missing[0],
         )

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafka_direct.client.deadline import Retry
 from pyspark_kafka_direct.errors import BrokerError, ColumnError, TopicNotFoundError
-from pyspark_kafka_direct.options.hints import did_you_mean
+from pyspark_kafka_direct.options.hints import missing_topic_advice
 from pyspark_kafka_direct.records import RecordEncoder
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ class RowWriter:
     def _partition_count(self, topic: str) -> int:
         metadata = self._cluster.topics([topic]).get(topic)
         if metadata is None:
-            hint = did_you_mean(topic, self._cluster.all_topics())
+            advice = missing_topic_advice(topic, self._cluster.all_topics(), self._cluster.settings.bootstrap_string)
             raise TopicNotFoundError(
-                f"Topic {topic!r} does not exist, and writing does not create topics: create it first{hint or '.'}",
+                f"Topic {topic!r} does not exist, and writing does not create topics: create it first{advice}",
                 topic=topic,
             )
         return len(metadata.partitions)

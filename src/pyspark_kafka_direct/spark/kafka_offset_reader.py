@@ -49,7 +49,7 @@ class KafkaOffsetReader:
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
         topics = fetch_topics(self.cluster, self._settings.source.selection, strict=strict)
-        selected = assigned_partitions(self._settings.source.selection, topics, strict=strict)
+        selected = assigned_partitions(self._settings, topics, strict=strict)
         for warning in selected.warnings:
             self.warn(warning)
         names = {tp.topic for tp in selected.partitions}
@@ -67,7 +67,7 @@ class KafkaOffsetReader:
         except KafkaDirectError as error:
             self._log.info("cannot check whether missing partitions still exist: %s", error)
             return set()
-        selected = assigned_partitions(self._settings.source.selection, topics, strict=False)
+        selected = assigned_partitions(self._settings, topics, strict=False)
         return set(existing_partitions(topics, partitions)) - set(selected.partitions)
 
     def known_topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:

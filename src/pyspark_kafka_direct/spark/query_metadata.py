@@ -60,12 +60,18 @@ def fetch_topics(
 
 
 def assigned_partitions(
-    selection: SubscriptionStrategy, topics: Mapping[str, TopicMetadata], *, strict: bool = True
+    settings: ReadSettings, topics: Mapping[str, TopicMetadata], *, strict: bool = True
 ) -> SelectedPartitions:
     """Return the partitions that a query reads; if ``strict``, a missing topic or partition is an error."""
+    selection = settings.source.selection
     numbers = partitions_by_topic(topics)
     internal = {name for name, topic in topics.items() if topic.internal}
-    return select_partitions(selection if strict else restrict_to_existing(selection, numbers), numbers, internal)
+    return select_partitions(
+        selection if strict else restrict_to_existing(selection, numbers),
+        numbers,
+        internal,
+        servers=settings.connection.bootstrap_string,
+    )
 
 
 def partitions_by_topic(topics: Mapping[str, TopicMetadata]) -> dict[str, set[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.client.fake_systems import NoSleepSystem
+from tests.unit.client.fake_systems import FakeTimeSystem, NoSleepSystem
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
@@ -30,7 +30,7 @@ def test_number_of_retries_is_limited() -> None:
     with pytest.raises(BrokerUnreachableError) as caught:
         retry.wait_or_raise(error)
     assert caught.value is error
-    assert caught.value.__notes__ == ["Tried 3 times."]
+    assert caught.value.__notes__ == ["Tried 3 times in 0 s (fetchOffset.numRetries)."]
     assert len(system.slept) == 2
 
 
@@ -101,3 +101,36 @@ def test_a_backoff_doubles_up_to_its_maximum() -> None:
     assert pauses[:3] == [0.1, 0.2, 0.4]
     assert pauses == sorted(pauses)
     assert pauses[-1] == backoff.without_jitter(10_000) == 10.0
+
+
+def test_the_error_names_the_duration_and_the_option_that_limits_it() -> None:
+    system = FakeTimeSystem()
+    retry = Retry(Deadline.after(60, system=system), None, Backoff(1.0, 1.0))
+    with pytest.raises(BrokerUnreachableError) as caught:
+        _retry_until_it_fails(retry)
+    assert caught.value.__notes__ == ["Tried 60 times in 59 s (kafka.default.api.timeout.ms)."]
+    deadline = Deadline.after(60, system=system).limited_to(10, "kafka.socket.connection.setup.timeout.ms")
+    with pytest.raises(BrokerUnreachableError) as caught:
+        _retry_until_it_fails(Retry(deadline, None, Backoff(1.0, 1.0)))
+    assert caught.value.__notes__ == ["Tried 10 times in 9 s (kafka.socket.connection.setup.timeout.ms)."]
+    own = Deadline.after(5, "my.timeout", system).limited_to(10, "kafka.socket.connection.setup.timeout.ms")
+    assert own.setting == "my.timeout"
+
+
+def test_a_long_retry_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    retry = Retry(Deadline.after(60, system=FakeTimeSystem()), None, Backoff(1.0, 1.0))
+    for _ in range(5):
+        retry.wait_or_raise(BrokerUnreachableError("nothing listens there", broker="b:1"))
+    assert caplog.messages == []
+    with pytest.raises(BrokerUnreachableError):
+        _retry_until_it_fails(retry)
+    (message,) = caplog.messages
+    assert message == (
+        "still retrying after 5 s, for up to 55 s more (kafka.default.api.timeout.ms): nothing listens there "
+        "[broker b:1]"
+    )
+
+
+def _retry_until_it_fails(retry: Retry) -> None:
+    while True:
+        retry.wait_or_raise(BrokerUnreachableError("nothing listens there", broker="b:1"))

@@ -52,3 +52,27 @@ def test_pauses_grow_until_records_arrive() -> None:
     assert fourth > 4 * first
     retry.reset()
     assert pause() < 2 * first
+
+
+def test_a_long_retry_is_logged_once_until_records_arrive(caplog: pytest.LogCaptureFixture) -> None:
+    system = FakeTimeSystem()
+    config = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
+    retry = FetchRetry(*config, OFFSETS.topic_partition, system)
+
+    def fail_for(seconds: float) -> None:
+        until = system.now + seconds
+        while system.now < until:
+            retry.set_last_error(BrokerUnreachableError("the broker is down.", broker="b:1"))
+            retry.back_off()
+
+    fail_for(4)
+    retry.reset()
+    fail_for(4)
+    assert caplog.messages == []
+    fail_for(10)
+    assert len(caplog.messages) == 1
+    assert "kafkaConsumer.pollTimeoutMs): the broker is down. [broker b:1]" in caplog.messages[0]
+    retry.reset()
+    for _ in range(20):
+        retry.back_off()  # no records, but no error either
+    assert len(caplog.messages) == 1

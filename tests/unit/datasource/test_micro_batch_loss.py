@@ -91,8 +91,9 @@ def test_if_all_partitions_are_deleted_the_end_keeps_their_offsets(cluster: NewC
 def test_an_end_before_the_start_is_data_loss_after_retries(cluster: NewCluster, topic_ids: bool) -> None:
     brokers = cluster(1, topic_ids=topic_ids)
     began = brokers.now
-    with pytest.raises(DataLossError, match=r"offset was changed from 2 to 1.*PARTITION_OFFSET_CHANGED"):
+    with pytest.raises(DataLossError, match=r"offset was changed from 2 to 1.*PARTITION_OFFSET_CHANGED") as caught:
         brokers.planner().next_end_offsets({T0: 2})
+    assert "the checkpoint or stored offsets are of another cluster: then connect to that one" in str(caught.value)
     assert brokers.now - began > 2, "three responses"
     stream = brokers.planner(fail=False)
     end = stream.next_end_offsets({T0: 2})

@@ -196,6 +196,23 @@ def test_a_struct_without_a_format_is_rejected_with_the_option_to_set() -> None:
         read_schema(struct(("value", FLIGHT)), PayloadSettings())
 
 
+@pytest.mark.parametrize("payload_format", ["json", "avro", "protobuf"])
+def test_fields_at_the_top_of_the_schema_belong_into_the_column_with_a_format(payload_format: str) -> None:
+    schema = struct(("carrier", StringType()), ("delay", DoubleType()))
+    with pytest.raises(OptionError, match="there is no column 'carrier'") as caught:
+        read_schema(schema, PayloadSettings().with_side(SidePayload("value", payload_format)))
+    assert f"With valueFormat={payload_format}, the fields" in str(caught.value)
+    assert '.schema("value struct<carrier:string>"), or set valueSchema.' in str(caught.value)
+    assert "set valueFormat" not in str(caught.value)
+    with pytest.raises(OptionError, match=r'With keyFormat=json.*\.schema\("key struct<carrier:string>"\)'):
+        read_schema(schema, PayloadSettings().with_side(SidePayload("key", "json")))
+    for settings in (PayloadSettings(), PayloadSettings().with_side(SidePayload("value", "string"))):
+        with pytest.raises(OptionError, match="set valueFormat=json, avro or protobuf"):
+            read_schema(schema, settings)
+    with pytest.raises(OptionError, match="Did you mean 'value'"):
+        read_schema(struct(("valeu", FLIGHT)), PayloadSettings().with_side(SidePayload("value", payload_format)))
+
+
 @pytest.mark.parametrize(
     ("options", "advice"),
     [

@@ -160,6 +160,55 @@ def test_bootstrap_servers_are_required() -> None:
         parse_batch_options({"subscribe": "t", "kafka.bootstrap.server": "b:1"})
 
 
+@pytest.mark.parametrize("check", [parse_batch_options, parse_stream_options, parse_columns])
+def test_no_option_at_all_has_arrived(check: Callable[[dict[str, str]], object]) -> None:
+    """Spark does not pass the options of a table; it adds some of its own."""
+    without: list[dict[str, str]] = [{}, {"path": "/warehouse/t"}, {"Path": "/warehouse/t", "queryName": "q"}]
+    for options in without:
+        with pytest.raises(OptionError, match=r"servers is missing .* No option has arrived.* WITH \(.*TEMPORARY VIEW"):
+            check(options)
+    for options in ({"subscribe": "t"}, {"unknown": "5"}, {"kafka.linger.ms": "5"}):
+        with pytest.raises(OptionError, match=r"servers is missing") as caught:
+            check(options)
+        assert "No option has arrived" not in str(caught.value)
+
+
+@pytest.mark.parametrize("check", [parse_batch_options, parse_stream_options, parse_columns])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("topic", "subscribe"),
+        ("Topics", "subscribe"),
+        ("topicPattern", "subscribePattern"),
+        ("kafka.subscribe", "subscribe"),
+    ],
+)
+def test_an_option_that_looks_like_a_selection(
+    check: Callable[[dict[str, str]], object], given: str, meant: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"got none; use {meant} instead of (?i:{given})$"):
+        check({"kafka.bootstrap.servers": "b:1", given: "t"})
+    with pytest.raises(OptionError, match=r"got none$"):
+        check({"kafka.bootstrap.servers": "b:1", "kafka.linger.ms": "5"})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("format", "valueFormat"),
+        ("Schema", "valueSchema"),
+        ("framing", "valueFraming"),
+        ("message", "valueMessage"),
+        ("keyForm", "keyFormat"),
+    ],
+)
+def test_hints_about_formats_prefer_values_to_keys(given: str, meant: str) -> None:
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", given: "json"}
+    for parse_options in (parse_batch_options, parse_stream_options):
+        (warning,) = parse_options(options).warnings
+        assert warning.endswith(f"is unknown and ignored; did you mean '{meant}'?")
+
+
 def test_exactly_one_selection_is_required() -> None:
     with pytest.raises(OptionError, match="exactly one of the options assign, subscribe, subscribePattern"):
         parse_batch_options({"kafka.bootstrap.servers": "b:1"})

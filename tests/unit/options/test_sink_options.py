@@ -323,6 +323,18 @@ def test_bootstrap_servers_are_required() -> None:
         parse_sink_options({"topic": "t"}, streaming=True)
 
 
+def test_no_option_at_all_has_arrived() -> None:
+    """Spark does not pass the options of a table."""
+    for streaming in (False, True):
+        with pytest.raises(OptionError, match=r"servers is missing .* No option has arrived.* INSERT INTO t WITH"):
+            parse_sink_options({"path": "/warehouse/t"}, streaming=streaming)
+
+
+def test_hints_about_formats_prefer_values_to_keys() -> None:
+    (warning,) = parse_sink_options({"kafka.bootstrap.servers": "b:1", "format": "json"}, streaming=False).warnings
+    assert warning.endswith("did you mean 'valueFormat'?")
+
+
 def test_a_read_ignores_them() -> None:
     read = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     for option in OPTION_TABLE.options:

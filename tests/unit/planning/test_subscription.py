@@ -9,6 +9,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
     SubscribeStrategy,
+    SubscriptionStrategy,
     parse_assign,
     parse_subscribe,
     parse_subscribe_pattern,
@@ -59,8 +60,17 @@ def test_a_missing_topic_is_named_with_a_hint() -> None:
     with pytest.raises(TopicNotFoundError, match="flight; did you mean 'flights'") as caught:
         select_partitions(SubscribeStrategy(("flight", "clicks")), TOPICS)
     assert caught.value.topic == "flight"
-    with pytest.raises(TopicNotFoundError, match="no such topic"):
-        select_partitions(AssignStrategy((TopicPartition("x", 0),)), TOPICS)
+
+
+@pytest.mark.parametrize("strategy", [AssignStrategy((TopicPartition("x", 0),)), SubscribeStrategy(("flights", "x"))])
+def test_a_missing_topic_without_a_similar_name_has_a_next_step(strategy: SubscriptionStrategy) -> None:
+    with pytest.raises(TopicNotFoundError) as caught:
+        select_partitions(strategy, TOPICS, servers="b:1,c:2")
+    assert caught.value.message == (
+        "no such topic: x; none of the 4 topics that are visible at b:1,c:2 has a similar name. Check "
+        "bootstrap.servers, or create the topic (kafka-topics --bootstrap-server b:1,c:2 --create --topic x); reading "
+        "never creates topics"
+    )
 
 
 def test_a_missing_partition_is_named() -> None:
