@@ -7,7 +7,7 @@ import hashlib
 import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -103,8 +103,11 @@ class WrittenCommitMessage(TaskCommitMessage):
     partitions: Mapping[TopicPartition, PartitionWriteReport]
 
 
+_Message_co = TypeVar("_Message_co", bound=TaskCommitMessage, covariant=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaWriteTask(ABC):
+class KafkaWriteTask(ABC, Generic[_Message_co]):
     """The writer of the tasks of a query; it is sent to the executors, so it contains only what they need."""
 
     connection: ConnectionSettings
@@ -115,14 +118,24 @@ class KafkaWriteTask(ABC):
     job: BatchWriteJob | None  # None in a stream
     encoders: Mapping[str, EncoderSettings] = field(default_factory=dict)  # of keys and values that have a schema
 
-    @abstractmethod
     def write(
         self,
         batches: Iterator[pa.RecordBatch],
         task: WriteTaskContext | None = None,
         pool: ConnectionPool | None = None,
-    ) -> WriterCommitMessage:
+    ) -> _Message_co:
         """Write all rows of a task; by default the task that the process runs, with the pool of the process."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+        task = task or WriteTaskContext.begin()
+        message = self._write(batches, task, ClusterClient(self.connection, pool=pool))
+        end_task()
+        return message
+
+    @abstractmethod
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], task: WriteTaskContext, cluster: ClusterClient
+    ) -> _Message_co: ...
 
     def encode(
         self,
@@ -153,28 +166,21 @@ class KafkaWriteTask(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AtLeastOnceWriteTask(KafkaWriteTask):
-    def write(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        task: WriteTaskContext | None = None,
-        pool: ConnectionPool | None = None,
+class AtLeastOnceWriteTask(KafkaWriteTask[WrittenCommitMessage]):
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], task: WriteTaskContext, cluster: ClusterClient
     ) -> WrittenCommitMessage:
-        """Write all rows; return when the brokers have acknowledged them as the option for ``acks`` says."""
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        """Return when the brokers have acknowledged all rows as the option for ``acks`` says."""
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import with_half_buffer
         from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
-        task = task or WriteTaskContext.begin()
-        cluster = ClusterClient(self.connection, pool=pool)
         producer = BatchProducer(cluster, with_half_buffer(self.produce))
         try:
             self.encode(batches, task, cluster, functools.partial(producer.send, more_follows=True))
             written = {tp: PartitionWriteReport(*written_range) for tp, written_range in producer.flush().items()}
         finally:
             producer.close()
-        end_task()
         return WrittenCommitMessage(task, written)
 
 
@@ -210,25 +216,19 @@ class StagedCommitMessage(TaskCommitMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagingWriteTask(KafkaWriteTask):
+class StagingWriteTask(KafkaWriteTask[StagedCommitMessage]):
     staging: StagingConfig
     ticket: Ticket | None  # orders the attempts of a batch; None in the process that commits, which runs no tasks
     has_checkpoint: bool = True  # whether the process that commits can read the offset log
 
-    def write(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        task: WriteTaskContext | None = None,
-        pool: ConnectionPool | None = None,
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], task: WriteTaskContext, cluster: ClusterClient
     ) -> StagedCommitMessage:
         """Encode and stage all rows; nothing is sent to Kafka."""
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.staging import StagingWriter
 
-        task = task or WriteTaskContext.begin()
         assert self.ticket is not None
         batch_attempt = resolve_attempt(task, self.job, self.ticket, has_checkpoint=self.has_checkpoint)
-        cluster = ClusterClient(self.connection, pool=pool)
         if task.batch_id is not None or not self.staging.is_default:
             # The folder is used only for rows above the threshold. A streaming query checks it in each batch all the
             # same: otherwise it would fail later, in a large batch that has been planned and cannot become smaller.
@@ -246,7 +246,6 @@ class StagingWriteTask(KafkaWriteTask):
         except BaseException:
             staging_writer.abort()
             raise
-        end_task()
         return StagedCommitMessage(task, batch_attempt, staged, self.staging.location)
 
 

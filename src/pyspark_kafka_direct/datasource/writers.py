@@ -86,7 +86,7 @@ class AtLeastOnceCommitter:
 class KafkaDataSourceWriter:
     """The common part of batch and stream writers."""
 
-    def __init__(self, task: KafkaWriteTask, committer: Committer) -> None:
+    def __init__(self, task: KafkaWriteTask[TaskCommitMessage], committer: Committer) -> None:
         self._task = task
         self._committer = committer
 

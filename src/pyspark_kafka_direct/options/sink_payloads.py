@@ -51,9 +51,6 @@ class SinkPayloads:
         return frozenset(each.side for each in self.sides if not format_row(each.format).written_by_type)
 
 
-NO_SINK_PAYLOADS: Final = SinkPayloads()
-
-
 def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnings: list[str]) -> SinkPayloads:
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
     formats = {side: _format(parsed, side) for side in SIDES}
