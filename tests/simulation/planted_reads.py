@@ -312,9 +312,9 @@ def _truncated_response_is_accepted() -> Sequence[Patch]:
             try:
                 original(self, sock, view, limit)
             except ConnectionResetError:
-                if self._body_size is None or not self._filled_size:
+                if self._response.body_size is None or not self._response.received_size:
                     raise
-                self._filled_size += len(view)  # the rest of the buffer is old bytes
+                self._response.received_size += len(view)  # the rest of the buffer is old bytes
 
         return _read_into
 

@@ -28,6 +28,7 @@ from pyspark_kafka_direct.client.connection_errors import (
     request_timeout_error,
 )
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.response_buffer import PREFIX, ResponseBuffer
 from pyspark_kafka_direct.client.socket_connect import connect_socket, format_address
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
@@ -59,11 +60,7 @@ _UNAUTHENTICATED_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenti
 _FIRST_VERSION_OF_HANDSHAKE = 3
 _FIRST_VERSION_WITH_IDENTITY = 5  # Kafka 4.4
 
-_INITIAL_BUFFER_SIZE = 64 << 10  # most responses without records fit
-_MIN_BUFFER_GROWTH = 1 << 20
-_MIN_RETAINED_BUFFER_SIZE = 4 << 20
 _LARGE_PART_SIZE = 16 << 10  # parts of a request from this size on are sent without a copy
-_PREFIX = struct.Struct(">ii")  # size and correlation id
 _SIZE = struct.Struct(">i")
 _CORRELATION_ID_SIZE = 4  # counts towards the frame size
 _HEADER = struct.Struct(">hhih")  # API key, API version, correlation id, length of the client id
@@ -99,13 +96,7 @@ class Connection:
         self._socket: socket.socket | None = sock
         self._process_id = os.getpid()  # a child process does not use the connection
         self._client_id = settings.client_id.encode()
-        self._buffer = bytearray(_INITIAL_BUFFER_SIZE)
-        self._prefix = bytearray(_PREFIX.size)
-        # Of the response being read: its size after the prefix (size and correlation id), None until that is complete;
-        # and how much was read of the prefix, or later of the rest.
-        self._body_size: int | None = None
-        self._filled_size = 0
-        self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
+        self._response = ResponseBuffer()
         self._correlation_id = 0
         self._outstanding_requests: deque[tuple[int, str]] = deque()  # correlation id and API name, oldest first
         # APIs of which a response has arrived. Errors name a likely cause by it, and only a first response may be TLS.
@@ -220,10 +211,7 @@ class Connection:
         self._outstanding_requests.popleft()
         self._completed_apis.add(api_name)
         self.last_response_at = self.system.monotonic()
-        size = self._body_size
-        self._body_size = None  # the next frame begins with its prefix
-        self._filled_size = 0
-        return memoryview(self._buffer)[:size].toreadonly()
+        return self._response.take_body()
 
     def read_available(self) -> bool:
         """Read the received part of the oldest response without waiting; return whether it is complete."""
@@ -237,17 +225,15 @@ class Connection:
     @property
     def received_bytes(self) -> int:
         """The number of bytes of the next response that were read."""
-        return self._filled_size
+        return self._response.received_size
 
     def reserve_buffer(self, size: int) -> None:
         """Retain a receive buffer for responses of about this size; at least a few MiB."""
-        self._retained_buffer_size = max(_MIN_RETAINED_BUFFER_SIZE, size + _INITIAL_BUFFER_SIZE)
+        self._response.reserve(size)
 
     def release_buffer(self) -> None:
         """Release the memory of large responses; a response that the caller still reads stays valid."""
-        self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
-        if len(self._buffer) > _INITIAL_BUFFER_SIZE:
-            self._buffer = bytearray(_INITIAL_BUFFER_SIZE)
+        self._response.release()
 
     def features(self, deadline: Deadline) -> dict[str, int]:
         """Fetch the cluster's finalized features and their levels (KIP-584), which may be raised at any time."""
@@ -356,7 +342,7 @@ class Connection:
         self._authenticating = True
         started_at = self.system.monotonic()
         # Sending a request can authenticate first, while the caller still reads the last response in the buffer.
-        last_response, self._buffer = self._buffer, bytearray(_INITIAL_BUFFER_SIZE)
+        last_response, self._response = self._response, ResponseBuffer()
         try:
             session_lifetime = authenticate(self, deadline)
         except BaseException:
@@ -364,7 +350,7 @@ class Connection:
             raise
         finally:
             self._authenticating = False
-            self._buffer = last_response
+            self._response = last_response
         self._reauthenticate_at = None
         if session_lifetime is not None:
             self._reauthenticate_at = started_at + max(
@@ -428,40 +414,32 @@ class Connection:
 
     def _read_frame(self, sock: socket.socket, limit: Deadline | None) -> bool:
         """Read more of the next frame, and return whether it is complete; without a limit, do not wait for bytes."""
-        if self._body_size is None:
+        response = self._response
+        if response.body_size is None:
             try:
-                self._read_into(sock, memoryview(self._prefix)[self._filled_size :], limit)
+                self._read_into(sock, response.free_space(), limit)
             except OSError:
-                if not looks_like_tls(self._prefix):
-                    raise
-                self._filled_size = _PREFIX.size  # a TLS alert is shorter; `_check_prefix` reports it
-            if self._filled_size < _PREFIX.size:
+                if looks_like_tls(response.prefix):  # a TLS alert is shorter than a prefix
+                    self._check_prefix()
+                raise
+            if response.free_space():
                 return False
-            self._body_size = self._check_prefix()
-            self._filled_size = 0  # from now on, of the body
-            if self._body_size <= self._retained_buffer_size < len(self._buffer):
-                self._buffer = bytearray(self._retained_buffer_size)  # release the memory of an oversized record
-        while True:
-            end = min(self._body_size, len(self._buffer))
-            self._read_into(sock, memoryview(self._buffer)[self._filled_size : end], limit)
-            if self._filled_size < end:
+            response.begin_body(self._check_prefix())
+        while space := response.free_space():
+            received_before = response.received_size
+            self._read_into(sock, space, limit)
+            if response.received_size < received_before + len(space):
                 return False
-            if end == self._body_size:
-                return True
-            # The buffer grows with the received bytes, not with the declared size. The buffer is replaced, not resized,
-            # because a caller may still have a view of it.
-            larger_buffer = bytearray(min(self._body_size, max(2 * end, _MIN_BUFFER_GROWTH)))
-            larger_buffer[:end] = memoryview(self._buffer)[:end]
-            self._buffer = larger_buffer
+        return True
 
     def _check_prefix(self) -> int:
         """Check the size and the correlation id of a frame; return the size of its rest."""
-        size, received_id = _PREFIX.unpack(self._prefix)
+        size, received_id = PREFIX.unpack(self._response.prefix)
         correlation_id, name = self._outstanding_requests[0]
         is_valid_size = _CORRELATION_ID_SIZE <= size < max_response_size(name)
         is_first_response = not self._completed_apis  # later, the size of a Fetch response may look like TLS
-        if not is_valid_size or (is_first_response and looks_like_tls(self._prefix)):
-            raise not_kafka_error(self._request_context(name), bytes(self._prefix))
+        if not is_valid_size or (is_first_response and looks_like_tls(self._response.prefix)):
+            raise not_kafka_error(self._request_context(name), bytes(self._response.prefix))
         if received_id != correlation_id:
             raise ProtocolError(
                 f"A response to request {received_id} arrived, but {correlation_id} was expected: requests and "
@@ -471,7 +449,7 @@ class Connection:
         return int(size) - _CORRELATION_ID_SIZE
 
     def _read_into(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
-        """Read into a view, and add the bytes to ``_filled_size``; without a limit, stop if none are available."""
+        """Read into a view of the response; without a limit, stop if no bytes are available."""
         # With TLS each call returns one record, 16 KiB at most, so this loop runs hundreds of times per frame. The
         # socket does not block, and reading the clock is cheaper than setting a timeout for each call.
         while view:
@@ -490,7 +468,7 @@ class Connection:
                 continue
             if count == 0:  # the broker closed the connection within a frame or before one
                 raise ConnectionResetError
-            self._filled_size += count
+            self._response.received_size += count
             view = view[count:]
 
     def _wait_condition(self, error: OSError) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
