@@ -96,7 +96,6 @@ class ConsumerGroup:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         transaction_v2: bool,  # otherwise the group must have been added to the transaction
-        deadline: Deadline | None = None,
     ) -> bool:
         """Commit offsets in a transaction; return whether an earlier request without a response may still arrive."""
         api = TXN_OFFSET_COMMIT if transaction_v2 else _TXN_OFFSET_COMMIT_BEFORE_V2
@@ -116,7 +115,7 @@ class ConsumerGroup:
             self._send_commit(connection, api, request, offsets, limit)
             unconfirmed_requests -= 1
 
-        self._coordinator.call(call, (), deadline)
+        self._coordinator.call(call, ())
         return unconfirmed_requests > 0
 
     def _fetch_committed(

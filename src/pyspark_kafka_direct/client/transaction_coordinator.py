@@ -126,9 +126,7 @@ class TransactionCoordinatorClient:
         """Return whether ``transaction.version`` is 2 now."""
         return self._coordinator.call(_uses_transaction_v2, (), deadline)
 
-    def add_partitions(
-        self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], deadline: Deadline | None = None
-    ) -> None:
+    def add_partitions(self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> None:
         """Add partitions before the first write to them; only below ``transaction.version`` 2."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
@@ -156,9 +154,9 @@ class TransactionCoordinatorClient:
                 connection.close()
                 raise ProtocolError("The response to AddPartitionsToTxn lacks a partition.", broker=connection.broker)
 
-        self._coordinator.call(call, topics, deadline)
+        self._coordinator.call(call, topics)
 
-    def add_offsets(self, producer: ProducerIdAndEpoch, group_id: str, deadline: Deadline | None = None) -> None:
+    def add_offsets(self, producer: ProducerIdAndEpoch, group_id: str) -> None:
         """Add a group before its offsets are committed; only below ``transaction.version`` 2."""
         request = {
             "transactional_id": self.transactional_id,
@@ -172,7 +170,7 @@ class TransactionCoordinatorClient:
             response = connection.call(ADD_OFFSETS_TO_TXN, request, limit)
             raise_for_error_code(response.error_code, operation, connection.broker)
 
-        self._coordinator.call(call, (), deadline)
+        self._coordinator.call(call, ())
 
     def end_transaction(
         self, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool, deadline: Deadline | None = None

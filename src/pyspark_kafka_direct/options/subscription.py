@@ -46,7 +46,7 @@ class SubscribePatternStrategy:
 SubscriptionStrategy: TypeAlias = AssignStrategy | SubscribeStrategy | SubscribePatternStrategy
 
 
-def parse_assign(text: str, option: str = "assign") -> AssignStrategy:
+def parse_assign(text: str) -> AssignStrategy:
     """Parse ``{"topicA":[0,1]}``."""
     partitions: set[TopicPartition] = set()
     try:
@@ -61,8 +61,8 @@ def parse_assign(text: str, option: str = "assign") -> AssignStrategy:
         if not partitions:
             raise ValueError("no topic-partitions to assign")
     except ValueError as error:
-        raise OptionError(f"{option} must be {_ASSIGN_FORM}, got {text!r}: {error}") from None
-    _check_topic_names({tp.topic for tp in partitions}, option)
+        raise OptionError(f"assign must be {_ASSIGN_FORM}, got {text!r}: {error}") from None
+    _check_topic_names({tp.topic for tp in partitions}, "assign")
     return AssignStrategy(tuple(sorted(partitions)))
 
 
@@ -75,11 +75,11 @@ def parse_subscribe(text: str, option: str = "subscribe") -> SubscribeStrategy:
     return SubscribeStrategy(tuple(sorted(topics)))
 
 
-def parse_subscribe_pattern(text: str, option: str = "subscribePattern") -> SubscribePatternStrategy:
+def parse_subscribe_pattern(text: str) -> SubscribePatternStrategy:
     """Parse a Java regular expression."""
     if not text.strip():
-        raise OptionError(f"{option} must be a Java regular expression, got {text!r}: the pattern is empty")
-    return SubscribePatternStrategy(TopicPattern(text.strip(), option))
+        raise OptionError(f"subscribePattern must be a Java regular expression, got {text!r}: the pattern is empty")
+    return SubscribePatternStrategy(TopicPattern(text.strip(), "subscribePattern"))
 
 
 def _check_topic_names(names: Collection[str], option: str) -> None:

@@ -113,7 +113,6 @@ class AsyncProducer:
                 partition=partition,
                 timestamp=timestamp,
                 future=future,
-                callback=None,
                 listener=listener,
                 context=context,
             )
@@ -131,20 +130,7 @@ class AsyncProducer:
         context: object = None,  # the listener's
     ) -> None:
         """Send a record as ``send`` does; a callback with the metadata or the error costs less than a future."""
-        self._add(
-            self._new_record(
-                topic,
-                key=key,
-                value=value,
-                headers=(),
-                partition=None,
-                timestamp=None,
-                future=None,
-                callback=callback,
-                listener=listener,
-                context=context,
-            )
-        )
+        self._add(self._new_record(topic, key=key, value=value, callback=callback, listener=listener, context=context))
 
     @property
     def sent_count(self) -> int:
@@ -217,11 +203,11 @@ class AsyncProducer:
         *,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        partition: int | None,
-        timestamp: int | None,
-        future: RecordFuture | None,
-        callback: Callable[[RecordMetadata | None, BaseException | None], None] | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+        future: RecordFuture | None = None,
+        callback: Callable[[RecordMetadata | None, BaseException | None], None] | None = None,
         listener: DeliveryListener | None,
         context: object,
     ) -> PendingRecord:

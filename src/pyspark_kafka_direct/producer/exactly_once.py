@@ -102,11 +102,9 @@ class CommitResult(NamedTuple):
     written: dict[TopicPartition, WrittenRange]  # empty if the batch was committed before
 
 
-def check_exactly_once(
-    cluster: ClusterClient, store: SinkStateStore, options: ExactlyOnceOptions, deadline: Deadline | None = None
-) -> None:
+def check_exactly_once(cluster: ClusterClient, store: SinkStateStore, options: ExactlyOnceOptions) -> None:
     """Check before a batch is written that it can be committed, and create the sink state topic; fences nothing."""
-    deadline = deadline or cluster.deadline()
+    deadline = cluster.deadline()
     check_transaction_support(cluster, options.timeout_ms, deadline)
     store.ensure_topic(deadline)
 

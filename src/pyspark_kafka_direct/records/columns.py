@@ -110,7 +110,7 @@ def binary_column(values: Sequence[bytes | None]) -> pa.BinaryArray:
     filled = [value or b"" for value in values]
     offsets = pa.py_buffer(array("i", accumulate(map(len, filled), initial=0)))
     nulls = [row for row, value in enumerate(values) if value is None] if None in values else ()
-    buffers = [validity(nulls, len(values)), offsets, pa.py_buffer(b"".join(filled))]
+    buffers = [_validity(nulls, len(values)), offsets, pa.py_buffer(b"".join(filled))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
@@ -126,15 +126,15 @@ def header_column(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.List
     return pa.ListArray.from_arrays(integer_column(array("i", accumulate(map(len, rows), initial=0))), entries)
 
 
-def integer_column(integers: array[int], nulls: Sequence[int] = ()) -> pa.Array:
-    """Return an Arrow array with the integers of an ``array`` of type ``i`` or ``q``; ``nulls`` are rows."""
+def integer_column(integers: array[int]) -> pa.Array:
+    """Return an Arrow array with the integers of an ``array`` of type ``i`` or ``q``."""
     import pyarrow as pa
 
     data_type = {"i": pa.int32(), "q": pa.int64()}[integers.typecode]
-    return pa.Array.from_buffers(data_type, len(integers), [validity(nulls, len(integers)), pa.py_buffer(integers)])
+    return pa.Array.from_buffers(data_type, len(integers), [None, pa.py_buffer(integers)])
 
 
-def validity(nulls: Sequence[int], count: int) -> pa.Buffer | None:
+def _validity(nulls: Sequence[int], count: int) -> pa.Buffer | None:
     """Return Arrow's validity bitmap: a bit for each value, the lowest first, 0 if it is null."""
     import pyarrow as pa
 
