@@ -20,7 +20,7 @@ from pyspark_kafka_direct.payloads.spark.write_schema import resolve_arrow_write
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from uuid import UUID
 
     import pyarrow as pa
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
     from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+    from pyspark_kafka_direct.records import EncodedBatch
 
 _OFFSET_REFRESH_SECONDS: Final = 24 * 3600.0
 
@@ -91,8 +92,7 @@ class KafkaWriterFactory:
         )
         if self.transactional_id_prefix is None:
             producer = BatchProducer(cluster, producer_settings)
-            # The end of the epoch flushes, so until then small batches may wait to share a request.
-            return KafkaWriter(producer, create_rows(functools.partial(producer.send, more_follows=True)), output)
+            return KafkaWriter(producer, create_rows(_deferred(producer)), output)
         from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
         assert start.producer is not None, "the driver assigns the producer id"
@@ -104,12 +104,17 @@ class KafkaWriterFactory:
         return ExactlyOnceKafkaWriter(
             transactional,
             ConsumerGroup(cluster, offsets_group_id(self.transactional_id_prefix)),
-            rows=create_rows(transactional.send),
+            rows=create_rows(_deferred(transactional)),
             output=output,
             cluster=cluster,
             query_id=task.query_id,
             topic_ids=start.topic_ids,
         )
+
+
+def _deferred(producer: BatchProducer | TransactionalProducer) -> Callable[[str, EncodedBatch], None]:
+    """Return a function that sends batches; until the next poll or flush, small ones wait to share a request."""
+    return functools.partial(producer.send, more_follows=True)
 
 
 class KafkaWriter(SinkWriter):

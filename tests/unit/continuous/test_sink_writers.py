@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import pickle
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.simulation.cluster.transactions import TransactionCoordinator
+from tests.simulation.unit_cluster import UnitCluster
+from tests.unit.producer.accumulator_harness import rows_of
 
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo, custom_writer_factory, function_writer_factory
 from pyspark_kafka_direct.continuous.control_messages import StartTask
-from pyspark_kafka_direct.continuous.kafka_writer import (
-    ExactlyOnceKafkaWriter,
-    KafkaWriter,
-    KafkaWriterFactory,
-    OutputConverter,
-)
+from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory, OutputConverter
 from pyspark_kafka_direct.continuous.sink_delivery import max_transaction_seconds
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -27,16 +24,19 @@ from pyspark_kafka_direct.options.continuous_query import parse_start_options
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from pyspark_kafka_direct.client.consumer_group import CommittedOffset
-    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
-    from pyspark_kafka_direct.producer.row_writer import RowWriter
+    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
 
 TASK = TaskInfo("query", "run", 3, ())
 PARTITION = TopicPartition("t", 0)
 STARTED = StartTask(7, {})
 BATCH = pa.record_batch({"value": pa.array([b"x", b"y"])})
+
+
+def rows_to(partition: int) -> pa.RecordBatch:
+    """Return two rows for a partition."""
+    return pa.record_batch({"value": pa.array([b"x", b"y"]), "partition": pa.array([partition] * 2, pa.int32())})
 
 
 class Clock(RealSystem):
@@ -125,81 +125,113 @@ class TestCustomSinks:
         pickle.loads(packed)(TASK, STARTED).write(BATCH)
 
 
-class FakeProducer:
-    """Records the calls of a producer and a row writer."""
+class WriterCluster(UnitCluster):
+    """An output topic with three partitions, and writers of a task."""
 
     def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.has_queued_batches = False
+        super().__init__({"out": 3, "t": 2})
+        TransactionCoordinator.of(self.cluster).marker_seconds = (0.0, 0.0)
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        self.calls.append(rows.num_rows)
+    def writer(self, *, exactly_once: bool = False, **options: str) -> SinkWriter:
+        given = {"kafka.bootstrap.servers": "broker-1:9092", "topic": "out", **options}
+        start = STARTED
+        if exactly_once:
+            given |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"}
+            acquired = TransactionCoordinator.of(self.cluster).init_producer_id("p.cont.3", 60_000)
+            producer = ProducerIdAndEpoch(acquired.producer_id, acquired.producer_epoch)
+            start = StartTask(7, {}, producer=producer)
+        factory = KafkaWriterFactory.of(parse_sink_options(given, streaming=True))
+        return factory(TASK, start, self.environment.pool(self.process))
 
-    def flush(self) -> None:
-        self.calls.append("flush")
+    def run_once(self, sink: SinkWriter) -> None:
+        sink.run_once()
+        self.sleep(0.1)
 
-    def poll(self, seconds: float) -> None:
-        assert seconds == 0
-        self.calls.append("poll")
+    @property
+    def produced(self) -> list[dict[int, pa.RecordBatch]]:
+        """The rows of each request, by partition."""
+        return [
+            {each.index: rows_of(bytes(each.records)) for topic in request.topic_data for each in topic.partition_data}
+            for request in self.received("Produce")
+        ]
 
-    def descriptors(self) -> list[int]:
-        return [4, 5]
-
-    def close(self) -> None:
-        self.calls.append("close")
+    @property
+    def row_counts(self) -> list[dict[int, int]]:
+        return [{partition: rows.num_rows for partition, rows in each.items()} for each in self.produced]
 
 
-def fake_writer() -> tuple[KafkaWriter, FakeProducer]:
-    producer = FakeProducer()
-    output = OutputConverter("t", stamps_rows=False, task=TASK, epoch=7, system=RealSystem())
-    return KafkaWriter(cast("BatchProducer", producer), cast("RowWriter", producer), output), producer
+@pytest.fixture
+def cluster() -> Iterator[WriterCluster]:
+    with WriterCluster() as cluster:
+        yield cluster
 
 
 class TestKafka:
-    def test_rows_are_sent_by_run_once(self) -> None:
-        sink, producer = fake_writer()
-        sink.write(BATCH)
-        sink.write(BATCH)
-        assert producer.calls == [2, 2]
-        sink.run_once()
-        assert producer.calls == [2, 2, "poll", "flush", "poll"]
-        sink.run_once()
-        assert producer.calls[5:] == ["poll"]
-
-    def test_rows_gather_while_brokers_are_slow(self) -> None:
-        sink, producer = fake_writer()
-        sink.write(BATCH)
-        producer.has_queued_batches = True
-        sink.run_once()
-        sink.write(BATCH)
-        sink.run_once()
-        assert producer.calls == [2, "poll", 2, "poll"]
-        producer.has_queued_batches = False
-        sink.run_once()
-        assert producer.calls[4:] == ["poll", "flush", "poll"]
-
-    def test_an_epoch_ends_when_all_is_acknowledged(self) -> None:
-        sink, producer = fake_writer()
-        sink.write(BATCH)
-        producer.has_queued_batches = True
-        sink.end_epoch(7, {})
-        assert producer.calls == [2, "flush", "flush"]  # the rows, then the producer
-
-    def test_rows_are_stamped_with_the_epoch_that_they_belong_to(self) -> None:
-        producer, stamps = FakeProducer(), []
-        producer.write = lambda rows: stamps.append(rows.column("headers")[0][1]["value"].as_py())  # type: ignore[method-assign]
-        output = OutputConverter("t", stamps_rows=True, task=TASK, epoch=7, system=RealSystem())
-        sink = KafkaWriter(cast("BatchProducer", producer), cast("RowWriter", producer), output)
-        for epoch in (7, 8):
-            sink.write(BATCH)
-            sink.end_epoch(epoch, {})
-        assert stamps == [b"7", b"8"]
-
-    def test_descriptors_of_the_producer(self) -> None:
-        sink, producer = fake_writer()
-        assert list(sink.descriptors()) == [4, 5]
+    @pytest.mark.parametrize("exactly_once", [False, True])
+    def test_rows_are_sent_by_run_once(self, cluster: WriterCluster, exactly_once: bool) -> None:
+        """Those of several partitions share a request."""
+        sink = cluster.writer(exactly_once=exactly_once)
+        for partition in (0, 2, 1, 0):
+            sink.write(rows_to(partition))
+        cluster.sleep(0.1)
+        assert cluster.sent("Produce") == 0
+        for _ in range(2):
+            cluster.run_once(sink)
+        assert cluster.row_counts == [{0: 4, 1: 2, 2: 2}]
         sink.close()
-        assert producer.calls == ["close"]
+
+    def test_rows_gather_while_brokers_are_slow(self, cluster: WriterCluster) -> None:
+        cluster.fault("Produce", "delay_response", seconds=1)
+        sink = cluster.writer()
+        for _ in range(5):
+            sink.write(rows_to(0))
+            cluster.run_once(sink)
+        assert cluster.row_counts == [{0: 2}]
+        cluster.sleep(1)
+        for _ in range(3):
+            cluster.run_once(sink)
+        assert cluster.row_counts == [{0: 2}, {0: 2}, {0: 6}], "the second batch was queued when the others came"
+        sink.close()
+
+    @pytest.mark.parametrize("is_sent", [False, True])
+    def test_an_epoch_ends_when_all_is_acknowledged(self, cluster: WriterCluster, is_sent: bool) -> None:
+        cluster.fault("Produce", "delay_response", seconds=1)
+        sink, start = cluster.writer(), cluster.now
+        sink.write(rows_to(0))
+        if is_sent:
+            cluster.run_once(sink)
+            assert [len(sink.descriptors()), cluster.sent("Produce")] == [1, 1]
+        sink.end_epoch(7, {})
+        assert cluster.log(TopicPartition("out", 0)).end == 2
+        assert 1 < cluster.now - start < 1.2
+        assert list(sink.descriptors()) == []
+        sink.close()
+
+    def test_rows_are_stamped_with_the_epoch_that_they_belong_to(self, cluster: WriterCluster) -> None:
+        sink = cluster.writer(stampBatch="true")
+        for epoch in (7, 8):
+            sink.write(rows_to(0))
+            sink.end_epoch(epoch, {})
+        headers = [each[0].column("headers")[0].as_py() for each in cluster.produced]
+        stamps = [header["value"] for each in headers for header in each if header["key"] == "spark.batch.id"]
+        assert stamps == [b"7", b"8"]
+        sink.close()
+
+    def test_offsets_of_idle_partitions_are_committed_once_a_day(self, cluster: WriterCluster) -> None:
+        """Brokers delete offsets that were not committed for a week."""
+        sink, idle = cluster.writer(exactly_once=True), TopicPartition("t", 1)
+        for day in range(3):
+            cluster.requests.clear()
+            sink.end_epoch(7, {PARTITION: 2 * day, idle: 6})
+            sink.end_epoch(8, {PARTITION: 2 * day + 1, idle: 6})
+            sink.end_epoch(9, {PARTITION: 2 * day + 1, idle: 6})
+            committed = [
+                {each.partition_index: each.committed_offset for each in request.topics[0].partitions}
+                for request in cluster.received("TxnOffsetCommit")
+            ]
+            assert committed == [{0: 2 * day, 1: 6}, {0: 2 * day + 1}]
+            cluster.sleep(24 * 3600)
+        sink.close()
 
     def test_a_pickled_factory_hides_secrets(self) -> None:
         options = {"kafka.bootstrap.servers": "b:9092", "kafka.security.protocol": "SASL_SSL", "topic": "t"}
@@ -210,36 +242,6 @@ class TestKafka:
         again = pickle.loads(cloudpickle.dumps(factory))  # type: ignore[no-untyped-call]
         assert again == factory
         assert "hush" not in repr(again)
-
-
-class FakeTransactions(FakeProducer):
-    """Records the offsets of each transaction."""
-
-    in_transaction = False
-
-    def send_offsets_to_transaction(self, _: Any, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.calls.append({tp.partition: committed.offset for tp, committed in offsets.items()})
-
-    def commit(self) -> None: ...
-
-    def flush(self) -> None: ...
-
-
-def test_offsets_of_idle_partitions_are_committed_once_a_day() -> None:
-    """Brokers delete offsets that were not committed for a week."""
-    system, producer = FakeTimeSystem(), FakeTransactions()
-    cluster: Any = SimpleNamespace(pool=SimpleNamespace(system=system))
-    output = OutputConverter("t", stamps_rows=False, task=TASK, epoch=7, system=system)
-    fake: Any = producer
-    sink = ExactlyOnceKafkaWriter(fake, fake, rows=fake, output=output, cluster=cluster, query_id="query", topic_ids={})
-    idle = TopicPartition("t", 1)
-    for day in range(3):
-        sink.end_epoch(7, {PARTITION: 2 * day, idle: 6})
-        sink.end_epoch(8, {PARTITION: 2 * day + 1, idle: 6})
-        sink.end_epoch(9, {PARTITION: 2 * day + 1, idle: 6})
-        assert producer.calls == [{0: 2 * day, 1: 6}, {0: 2 * day + 1}]
-        producer.calls.clear()
-        system.now += 24 * 3600
 
 
 def rows(output: OutputConverter, batch: pa.RecordBatch) -> dict[str, Any]:
