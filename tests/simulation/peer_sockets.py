@@ -87,7 +87,9 @@ class PeerListener:
         self._peers.world.checkpoint()
         if not self.pending:
             raise BlockingIOError(11, "Resource temporarily unavailable")
-        return self.pending.popleft(), ("10.0.0.1", 50_000)
+        accepted = self.pending.popleft()
+        assert accepted.peer is not None
+        return accepted, (accepted.peer.process.address, 50_000)
 
     def close(self) -> None:
         if not self.closed and not self.process.dead:

@@ -27,6 +27,7 @@ class SimulatedProcess:
         self.world = world
         self.network = network
         self.name = name
+        self.address = "10.0.0.1"  # as listeners of other processes see it
         self.dead = False
         self.paused_until = 0.0
         self._random = world.rng(f"process {name}")

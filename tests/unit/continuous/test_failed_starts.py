@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.continuous.coordinator_threads import A0, PLAN, SETTINGS
+from tests.unit.continuous.run_cluster import A0, PLAN, SETTINGS
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run

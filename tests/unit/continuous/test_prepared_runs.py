@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.continuous.coordinator_threads import (
-    A0,
-    A1,
-    B0,
-    LONG_EPOCHS,
-    PLAN,
-    SETTINGS,
-    START,
-    CoordinatorThread,
-    next_epoch_request,
-    report,
-)
+from tests.unit.continuous.run_cluster import A0, A1, B0, LONG_EPOCHS, PLAN, START, Gate, RunCluster
+from tests.unit.continuous.run_cluster import cluster as cluster
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.continuous.control_messages import StartTask
@@ -30,71 +19,69 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart
 
 
-class Preparation:
+class Preparation(Gate):
     """The preparation of a run, which waits until it is released."""
 
-    def __init__(self, start: RunStart | None = START, error: Exception | None = None) -> None:
-        self.began, self.released = threading.Event(), threading.Event()
+    def __init__(self, cluster: RunCluster, start: RunStart | None = START, error: Exception | None = None) -> None:
+        super().__init__(cluster)
         self._start, self._error = start, error
 
-    def __call__(self, _: Callable[[], None]) -> RunStart | None:
-        self.began.set()
-        assert self.released.wait(120)
+    def prepare(self, _: Callable[[], None]) -> RunStart | None:
+        self()
         if self._error is not None:
             raise self._error
         return self._start
 
 
-def test_a_run_without_all_tasks_is_not_prepared(drivers: Callable[..., CoordinatorThread]) -> None:
-    prepare = Preparation()
-    driver = drivers(replace(PLAN, prepare=prepare), settings=replace(SETTINGS, task_start_timeout=0.2))
+def test_a_run_without_all_tasks_is_not_prepared(cluster: RunCluster) -> None:
+    preparation = Preparation(cluster)
+    driver = cluster.driver(replace(PLAN, prepare=preparation.prepare))
     driver.connect(0)
     assert isinstance(driver.failure(), TaskStartTimeoutError)
-    assert not prepare.began.is_set()
+    assert not preparation.was_reached
     assert not driver.coordinator.started
 
 
 @pytest.mark.parametrize(("start_timeout", "setup_timeout"), [(10.0, 100.0), (100.0, 10.0)])
-def test_the_setup_of_tasks_has_its_own_limit(
-    drivers: Callable[..., CoordinatorThread], start_timeout: float, setup_timeout: float
-) -> None:
+def test_the_setup_of_tasks_has_its_own_limit(cluster: RunCluster, start_timeout: float, setup_timeout: float) -> None:
     settings = replace(LONG_EPOCHS, task_start_timeout=start_timeout, task_setup_timeout=setup_timeout)
-    driver = drivers(settings=settings)
+    driver = cluster.driver(settings=settings)
     channels = [driver.connect(task, is_ready=False) for task in range(2)]
-    assert driver.keeps_polling()
-    driver.advance(20.0)
+    assert driver.is_running
+    cluster.sleep(20.0)
     if setup_timeout < 20:
         assert "The setup of 2 of 2 tasks took longer than 10 s" in str(driver.failure())
         return
-    assert driver.keeps_polling()
+    assert driver.is_running
     for channel in channels:
         channel.report_ready()
     assert channels[0].wait_for_start().epoch == 3
 
 
-def test_tasks_receive_what_was_prepared(drivers: Callable[..., CoordinatorThread]) -> None:
+def test_tasks_receive_what_was_prepared(cluster: RunCluster) -> None:
     producers = (ProducerIdAndEpoch(7, 1), ProducerIdAndEpoch(8, 2))
     start = replace(START, assignment=((A0, A1, B0), ()), producers=producers)
-    driver = drivers(replace(PLAN, prepare=lambda _: start))
+    driver = cluster.driver(replace(PLAN, prepare=lambda _: start))
     channels = [driver.connect(task) for task in range(2)]
     first, second = (channel.wait_for_start() for channel in channels)
     assert first == StartTask(3, START.offsets, producer=producers[0])
     assert second == StartTask(3, {}, producer=producers[1])
     for channel, offsets in zip(channels, (START.offsets, {}), strict=True):
-        report(channel, next_epoch_request(channel).epoch, dict(offsets))
-    assert next_epoch_request(channels[0]).epoch == 3
+        cluster.report(channel, cluster.next_epoch_request(channel).epoch, dict(offsets))
+    assert cluster.next_epoch_request(channels[0]).epoch == 3
 
 
 @pytest.mark.parametrize("ends_by", ["nothing to read", "error", "stop"])
-def test_a_run_ends_while_it_is_prepared(drivers: Callable[..., CoordinatorThread], ends_by: str) -> None:
+def test_a_run_ends_while_it_is_prepared(cluster: RunCluster, ends_by: str) -> None:
     error = QueryRunError("not now") if ends_by == "error" else None
-    prepare = Preparation(START if ends_by == "stop" else None, error)
-    driver = drivers(replace(PLAN, prepare=prepare))
+    preparation = Preparation(cluster, START if ends_by == "stop" else None, error)
+    driver = cluster.driver(replace(PLAN, prepare=preparation.prepare))
     channels = [driver.connect(task) for task in range(2)]
-    assert prepare.began.wait(120)
+    cluster.sleep(0.1)
+    assert preparation.was_reached
     if ends_by == "stop":
         driver.coordinator.stop()
-    prepare.released.set()
+    preparation.is_open = True
     driver.wait()
     assert (driver.error, driver.result, driver.coordinator.started) == (error, None, False)
     for channel in channels:
@@ -102,13 +89,14 @@ def test_a_run_ends_while_it_is_prepared(drivers: Callable[..., CoordinatorThrea
             channel.wait_for_start()
 
 
-def test_a_lost_task_ends_a_run_when_its_preparation_has_ended(drivers: Callable[..., CoordinatorThread]) -> None:
-    prepare = Preparation()
-    driver = drivers(replace(PLAN, prepare=prepare))
+def test_a_lost_task_ends_a_run_when_its_preparation_has_ended(cluster: RunCluster) -> None:
+    preparation = Preparation(cluster)
+    driver = cluster.driver(replace(PLAN, prepare=preparation.prepare))
     channels = [driver.connect(task) for task in range(2)]
-    assert prepare.began.wait(120)
+    cluster.sleep(0.1)
+    assert preparation.was_reached
     channels[1].close()
-    driver._thread.join(0.2)
-    assert driver._thread.is_alive(), "the next run must not prepare itself at the same time"
-    prepare.released.set()
+    cluster.sleep(10)
+    assert driver.is_running, "the next run must not prepare itself at the same time"
+    preparation.is_open = True
     assert "was lost" in str(driver.failure())

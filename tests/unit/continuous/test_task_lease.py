@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.waiting import wait_until
-from tests.unit.client.fake_systems import FakeTimeSystem
-from tests.unit.continuous.coordinator_threads import (
-    LONG_EPOCHS,
-    PLAN,
-    START,
-    AdvancingSystem,
-    CoordinatorThread,
-    deadline_in,
-)
+from tests.unit.continuous.run_cluster import LONG_EPOCHS, PLAN, START, CoordinatorRun, RunCluster
+from tests.unit.continuous.run_cluster import cluster as cluster
 
-from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.continuous.control_socket import TaskChannel
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunStart
 from pyspark_kafka_direct.continuous.task_lease import TaskLease
 from pyspark_kafka_direct.errors import QueryRunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pyspark_kafka_direct.client.system import Condition
+    from pyspark_kafka_direct.continuous.control_socket import TaskChannel
     from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan
 
 LEASES = replace(LONG_EPOCHS, heartbeat_timeout=30)
 
 
-class PollingSystem(FakeTimeSystem):
-    """Time advances only by assignments to ``now``; waits for a condition check it often."""
-
-    def wait(self, condition: Condition, seconds: float | None) -> bool:
-        return super().wait(condition, 0.01)
-
-
-def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> None:
-    lease = TaskLease(lambda _: None, 10, 100.0, SYSTEM)
+def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered(cluster: RunCluster) -> None:
+    lease = TaskLease(lambda _: None, 10, 100.0, cluster.process)
     lease._sent.extend([(1, 101.0), (2, 104.0), (3, 107.0)])
     assert lease.expires_at == 110.0
     lease.extend(2)
@@ -53,135 +33,128 @@ def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> Non
     assert lease.expires_at == 114.0
 
 
-def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(settings=LEASES)
+def test_the_driver_answers_heartbeats_while_the_task_is_busy(cluster: RunCluster) -> None:
+    driver = cluster.driver(settings=LEASES)
     driver.connect(1)
-    clock = PollingSystem()
-    deadline = Deadline.after(120, system=clock)
-    with TaskChannel.connect(driver.address, 0, 0, deadline) as channel, channel.begin_lease(30) as lease:
-        for count in range(1, 5):
-            while len(lease._sent) < count:
-                clock.now += 5  # the user's function
-                time.sleep(0.02)
-        assert driver.keeps_polling()
+    channel = driver.connect(0, is_ready=False)
+    with channel.begin_lease(30) as lease:
+        cluster.sleep(31)  # the user's function
+        assert driver.is_running
         assert lease.expired
         channel.check_lease()
         assert not lease.expired
 
 
-def test_an_unanswered_task_ends(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers()
-    channel = driver.connect(0)  # the other task does not connect
-    with channel.begin_lease(0.2) as lease:
-        driver.coordinator._handle_message = lambda *_: None  # type: ignore[method-assign]
-        with pytest.raises(QueryRunError, match=r"not respond to a heartbeat for 0\.2 s, .* raise heartbeatTimeout"):
+def test_an_unanswered_task_ends(cluster: RunCluster) -> None:
+    driver = cluster.driver()
+    channel = driver.connect(0, is_ready=False)  # the other task does not connect
+    start = cluster.now
+    with channel.begin_lease(20) as lease:
+        cluster.sleep(5)
+        driver.process.pause(60)
+        with pytest.raises(QueryRunError, match=r"not respond to a heartbeat for 20 s, .* raise heartbeatTimeout"):
             channel.wait_for_start()
         assert lease.expired
+        assert 20 < cluster.now - start < 26
 
 
-def waiting_driver(drivers: Callable[..., CoordinatorThread], plan: RunPlan = PLAN) -> CoordinatorThread:
-    """Start a driver that waits for its tasks after the run; only ``advance`` lets a lease end."""
-    driver = drivers(plan, settings=LEASES)
+def waiting_driver(cluster: RunCluster, plan: RunPlan = PLAN) -> CoordinatorRun:
+    """Start a driver that waits for its tasks after the run."""
+    driver = cluster.driver(plan, LEASES)
     driver.waits_for_tasks = True
     return driver
 
 
-def fail(driver: CoordinatorThread, channel: TaskChannel) -> None:
+def fail(cluster: RunCluster, channel: TaskChannel) -> None:
     """Let a task fail; the run ends."""
-    channel.report_failure(ValueError("on purpose"), deadline_in())
-    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run")
+    channel.report_failure(ValueError("on purpose"), cluster.deadline())
+    cluster.sleep(0.1)
 
 
-def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = waiting_driver(drivers)
+def test_a_run_does_not_wait_for_tasks_that_have_ended(cluster: RunCluster) -> None:
+    driver = waiting_driver(cluster)
     channels = driver.start_tasks()
-    fail(driver, channels[0])
-    assert driver.keeps_polling()
+    fail(cluster, channels[0])
+    assert driver.is_running
     with pytest.raises(QueryRunError, match="closed the connection"):
         channels[1].receive()
-    channels[1].report_failure(ValueError("the run has ended"), deadline_in())
+    channels[1].report_failure(ValueError("the run has ended"), cluster.deadline())
+    assert not driver.is_running
     assert "on purpose" in str(driver.failure())
 
 
 @pytest.mark.parametrize("loses_connection", [False, True])
-def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
-    drivers: Callable[..., CoordinatorThread], loses_connection: bool
-) -> None:
-    driver = waiting_driver(drivers)
-    channels = driver.start_tasks()
+def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(cluster: RunCluster, loses_connection: bool) -> None:
+    driver = waiting_driver(cluster)
+    channels, start = driver.start_tasks(), cluster.now
     if loses_connection:
         channels[1].close()
-    fail(driver, channels[0])
-    for seconds in (20, 10.9):
-        driver.advance(seconds)
-        assert driver.keeps_polling(), "the task may still write"
-    driver.advance(0.2)
+    fail(cluster, channels[0])
     driver.failure()
+    assert cluster.now - start == pytest.approx(31, abs=0.2), "the task may still write"
 
 
 @pytest.mark.parametrize("renewed", [0, 1])
-def test_a_run_waits_for_the_last_of_several_leases(drivers: Callable[..., CoordinatorThread], renewed: int) -> None:
-    driver = waiting_driver(drivers)
+def test_a_run_waits_for_the_last_of_several_leases(cluster: RunCluster, renewed: int) -> None:
+    driver = waiting_driver(cluster)
     channels = driver.start_tasks()
-    driver.advance(20)
+    cluster.sleep(20)
     with channels[renewed].begin_lease(60):
-        renewals = driver.coordinator._lease_renewed_at
-        wait_until(lambda: renewals[renewed] >= renewals[1 - renewed] + 20, "a heartbeat")
+        cluster.sleep(0.1)
+    start = cluster.now
     channels[1 - renewed].close()
-    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run")
-    for seconds in (12, 18.5):
-        driver.advance(seconds)
-        assert driver.keeps_polling(), "one of the tasks may still write"
-    driver.advance(0.6)
     driver.failure()
+    assert cluster.now - start == pytest.approx(31, abs=0.3), "one of the tasks may still write"
 
 
-def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = waiting_driver(drivers)
+def test_heartbeats_after_the_end_of_a_run_are_not_answered(cluster: RunCluster) -> None:
+    driver = waiting_driver(cluster)
     channels = driver.start_tasks()
-    with channels[1].begin_lease(0.01):
-        fail(driver, channels[0])
-        driver.advance(29)
-        polls = driver.polls
-        wait_until(lambda: driver.polls > polls + 5, "heartbeats")
-    driver.advance(2.1)
-    driver.failure()
+    with channels[1].begin_lease(1):
+        fail(cluster, channels[0])
+        start = cluster.now
+        driver.failure()
+        assert cluster.now - start == pytest.approx(31, abs=0.5)
 
 
-def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., CoordinatorThread]) -> None:
+def test_a_run_does_not_wait_for_tasks_that_are_fenced(cluster: RunCluster) -> None:
     start = replace(START, producers=(ProducerIdAndEpoch(1, 1), ProducerIdAndEpoch(2, 1)))
-    driver = waiting_driver(drivers, replace(PLAN, prepare=lambda _: start))
-    channels = driver.start_tasks()
-    channels[0].report_failure(ValueError("on purpose"), deadline_in())
+    driver = waiting_driver(cluster, replace(PLAN, prepare=lambda _: start))
+    fail(cluster, driver.start_tasks()[0])
+    assert not driver.is_running
     driver.failure()
 
 
-class SuspendedSystem(AdvancingSystem):
-    """The process is suspended for 25 seconds before each look at the clock."""
+def test_a_driver_that_is_suspended_while_it_waits_restarts(cluster: RunCluster) -> None:
+    """It is suspended for 25 seconds before each look at the clock."""
+    driver = waiting_driver(cluster)
+    channel = driver.start_tasks()[0]
+    monotonic, wait_ready = driver.process.monotonic, driver.process.wait_ready
 
-    def monotonic(self) -> float:
-        self.advanced_by += 25
-        return super().monotonic()
+    def suspended() -> float:
+        driver.process.sleep(25)
+        return monotonic()
 
-    def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+    def checked(to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
         assert seconds >= 0, "a negative timeout never ends"
-        return set()
+        return wait_ready(to_read, to_write, seconds)
+
+    wait = driver.coordinator.wait_until_tasks_end
+
+    def wait_suspended(is_interrupted: Callable[[], bool]) -> None:
+        vars(driver.process).update(monotonic=suspended, wait_ready=checked)
+        wait(is_interrupted)
+
+    vars(driver.coordinator)["wait_until_tasks_end"] = wait_suspended
+    fail(cluster, channel)
+    driver.failure()
 
 
-def test_a_driver_that_is_suspended_while_it_waits_restarts() -> None:
-    coordinator = EpochCoordinator(PLAN, LEASES, lambda _: None, "127.0.0.1", SuspendedSystem())
-    try:
-        coordinator._start_tasks(RunStart(assignment=(), offsets={}, epoch=1))
-        coordinator._lease_renewed_at = {0: coordinator._system.monotonic()}
-        coordinator.wait_until_tasks_end(lambda: False)
-    finally:
-        coordinator.close()
-
-
-def test_a_stop_interrupts_the_wait(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = waiting_driver(drivers)
-    fail(driver, driver.start_tasks()[0])
-    assert driver.keeps_polling()
+def test_a_stop_interrupts_the_wait(cluster: RunCluster) -> None:
+    driver = waiting_driver(cluster)
+    fail(cluster, driver.start_tasks()[0])
+    assert driver.is_running
     driver.waits_for_tasks = False
     driver.coordinator.stop()
+    assert not driver.is_running
     driver.failure()

@@ -1,8 +1,8 @@
-"""Whole tasks of continuous queries on a simulated cluster, with a fake connection to the driver."""
+"""Whole tasks of continuous queries on a simulated cluster, with the driver's side of their run."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,221 +10,496 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.continuous import continuous_task
+from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
-from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
+from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.map_function import MapFunction
-from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options.continuous_query import parse_start_options
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.options.security_settings import Secret
 from pyspark_kafka_direct.options.settings import FetchSettings
+from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark_kafka_direct.continuous.continuous_epochs import EpochReport
+    from tests.simulation.scheduler import Task
+
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+BOTH = {ONE: 10, TWO: 10}
+LENIENT = FetchSettings(fail_on_data_loss=False)
+FULL = 8192  # rows, the largest batch of a function
 
 
-class TaskRun(UnitCluster):
-    """Two partitions with ten records each, and a task that is both connection and sink of itself."""
+class Sink:
+    """A sink of a user that stores positions, and records its calls with their times."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__({"t": 2})
-        for tp in (ONE, TWO):
-            self.append(tp, 10)
-        self.start = StartTask(4, {ONE: 0, TWO: 5})
-        self.epochs = [(15, EpochRequest(4, stop=True))]  # written rows, and what the driver then requests
-        self.stored: Mapping[TopicPartition, int] = {}  # by the sink
-        self.written: list[Any] = []
-        self.ended_epochs: list[tuple[int, Mapping[TopicPartition, int]]] = []
-        self.reports: list[EpochReport] = []
-        self.failures: list[BaseException] = []
-        self.close_errors: list[Exception] = []
-        self.events: list[str] = []
-        self.info: Any = None
-        self._began = self.now
-        self._signal = self.process.wakeup_signal()
-        channel: Any = self
-        monkeypatch.setattr(continuous_task, "TaskChannel", channel)
-        for name in ("begin_task", "end_task"):
-            monkeypatch.setattr(continuous_task, name, lambda name=name: self.events.append(name))
-
-    def run_task(self, **changes: Any) -> None:
-        plan: dict[str, Any] = {
-            "address": ControlAddress("driver", 1, "run", Secret("s")),
-            "query_id": "query",
-            "connection": self.client().settings,
-            "fetch": FetchSettings(max_record_batch_bytes=1 << 20),
-            "columns": ("value",),
-            "functions": (),
-            "max_records_per_second": None,
-            "writer_factory": self._open_sink,
-            "start_timeout": 60.0,
-            "heartbeat_timeout": 60.0,
-        }
-        run_task(TaskPlan(**{**plan, **changes}), 3, 0, self.environment.pool(self.process))
-
-    @property
-    def values(self) -> list[str]:
-        return [row["value"].decode() for batch in self.written for row in batch.to_pylist()]
-
-    # The connection to the driver.
-
-    def connect(
-        self, address: ControlAddress, task: int, attempt: int, deadline: object
-    ) -> AbstractContextManager[Any]:
-        assert (address.host, task, attempt) == ("driver", 3, 0)
-        return nullcontext(self)
-
-    def begin_lease(self, timeout: float) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def wait_for_start(self) -> StartTask:
-        return self.start
-
-    def fileno(self) -> int:
-        return self._signal.fileno()
-
-    def check_lease(self) -> None:
-        pass
-
-    def receive(self) -> list[EpochRequest]:
-        assert self.now < self._began + 60
-        if self.epochs and sum(batch.num_rows for batch in self.written) >= self.epochs[0][0]:
-            return [self.epochs.pop(0)[1]]
-        return []
-
-    def report(self, report: EpochReport, deadline: object) -> None:
-        self.reports.append(report)
-
-    def report_failure(self, error: BaseException, deadline: object) -> None:
-        self.failures.append(error)
-
-    # The sink.
-
-    def _open_sink(self, info: Any, start: StartTask, pool: object) -> Any:
-        self.info = info
-        assert start is self.start
-        return self
+    def __init__(self, task: TaskCluster) -> None:
+        self._task = task
+        self.stored: Mapping[TopicPartition, int] = {}
+        self.batches: list[Any] = []
+        self.flushed: list[Mapping[TopicPartition, int]] = []
+        self.flushed_at: list[float] = []
+        self.flush_seconds = 0.0
+        self.close_error: Exception | None = None
+        self.closed_at = 0.0
 
     def stored_positions(self) -> Mapping[TopicPartition, int]:
         return self.stored
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.written.append(batch)
+        self.batches.append(batch)
 
-    def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int], _: object = None) -> None:
-        self.ended_epochs.append((epoch, positions))
-
-    def descriptors(self) -> list[int]:
-        return []
-
-    def run_once(self) -> None:
-        pass
+    def flush(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.flushed_at.append(self._task.now)
+        self._task.sleep(self.flush_seconds)
+        self.flushed.append(dict(positions))
 
     def close(self) -> None:
-        self.events.append("closed")
-        if self.close_errors:
-            raise self.close_errors[0]
+        self.closed_at = self._task.now
+        self._task.events.append("closed")
+        if self.close_error is not None:
+            raise self.close_error
+
+    @property
+    def row_count(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+
+class TaskCluster(UnitCluster):
+    """Two partitions with ten records each, the driver of a run with one task, and the process of this task."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__({"t": 2})
+        for tp in BOTH:
+            for _ in range(10):
+                self.append(tp, 1)
+        self.start = RunStart(((ONE, TWO),), {ONE: 0, TWO: 5}, 4)
+        self.sink = Sink(self)
+        self.is_done: Callable[[], bool] = lambda: self.sink.row_count >= 15  # then the user stops the query
+        self.epochs: list[EpochResult] = []
+        self.run_error: Exception | None = None
+        self.events: list[str] = []
+        self.info: Any = None
+        self.driver = self.environment.process("driver")
+        for name in ("begin_task", "end_task"):
+            monkeypatch.setattr(continuous_task, name, lambda name=name: self.events.append(name))
+
+    def run_task(
+        self,
+        function: Callable[[pa.RecordBatch], Any] | None = None,
+        *,
+        interval: float = 600,
+        heartbeat_timeout: float = 60,
+        max_rows: int | None = None,
+        **changes: Any,
+    ) -> None:
+        """Run the task until the driver has committed the last epoch, or an error."""
+        options = {"checkpointLocation": "memory:/", "epochInterval": interval, "heartbeatTimeout": heartbeat_timeout}
+        plan = RunPlan("run", Secret("hush"), 1, lambda _: self.start)
+        coordinator = EpochCoordinator(
+            plan, parse_start_options(options), self.epochs.append, self.driver.name, self.driver
+        )
+        run = self.driver.spawn("run", lambda: self._run(coordinator))
+        self.driver.spawn("user", lambda: self._stop_when_done(coordinator, run))
+        task_plan: dict[str, Any] = {
+            "address": ControlAddress(self.driver.name, coordinator.port, plan.run, plan.secret),
+            "query_id": "query",
+            "connection": self.client().settings,
+            "fetch": FetchSettings(max_record_batch_bytes=1 << 20),
+            "columns": ("value",),
+            "functions": () if function is None else (MapFunction(function, max_rows=max_rows),),
+            "max_records_per_second": None,
+            "writer_factory": custom_writer_factory(self._open_sink),
+            "start_timeout": 60.0,
+            "heartbeat_timeout": heartbeat_timeout,
+        }
+        try:
+            run_task(TaskPlan(**{**task_plan, **changes}), 0, 0, self.environment.pool(self.process))
+        finally:
+            while not run.greenlet.dead:
+                self.sleep(1)
+
+    @property
+    def values(self) -> list[str]:
+        return [row["value"].decode() for batch in self.sink.batches for row in batch.to_pylist()]
+
+    @property
+    def last(self) -> EpochResult:
+        return self.epochs[-1]
+
+    def slow(self, seconds: float) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Return a function that takes so long for each batch."""
+
+        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+            self.sleep(seconds)
+            return batch
+
+        return function
+
+    def _open_sink(self, info: Any) -> Sink:
+        self.info = info
+        return self.sink
+
+    def _run(self, coordinator: EpochCoordinator) -> None:
+        try:
+            coordinator.run()
+        except QueryRunError as error:
+            self.run_error = error
+        finally:
+            coordinator.close()
+
+    def _stop_when_done(self, coordinator: EpochCoordinator, run: Task) -> None:
+        while not run.greenlet.dead and not self.is_done():
+            self.driver.sleep(0.01)
+        coordinator.stop()
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskRun]:
-    with TaskRun(monkeypatch) as task:
+def task(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskCluster]:
+    with TaskCluster(monkeypatch) as task:
         yield task
-        task._signal.close()
 
 
 def records(first: int, end: int) -> list[str]:
     return [f"0-{offset}" for offset in range(first, end)]
 
 
-def test_a_task_reads_its_partitions_until_the_driver_ends_the_run(task: TaskRun) -> None:
-    task.epochs = [(15, EpochRequest(4, stop=False)), (18, EpochRequest(5, stop=True))]
+# Records, functions and epochs.
+
+
+def test_a_task_reads_its_partitions_until_the_driver_ends_the_run(task: TaskCluster) -> None:
     task.after(5.0, lambda: task.append(ONE, 3))
-    task.run_task()
+    task.sink.flush_seconds, task.is_done = 0.25, lambda: task.sink.row_count >= 18
+    task.run_task(interval=2)
     assert sorted(task.values) == sorted([*records(0, 13), *records(5, 10)])
-    assert {name for batch in task.written for name in batch.schema.names} == {"value"}
-    assert task.ended_epochs == [(4, {ONE: 10, TWO: 10}), (5, {ONE: 13, TWO: 10})]
-    assert [(each.epoch, each.rows, each.offsets) for each in task.reports] == [
-        (4, 15, {ONE: 10, TWO: 10}),
-        (5, 3, {ONE: 13, TWO: 10}),
+    assert {name for batch in task.sink.batches for name in batch.schema.names} == {"value"}
+    assert task.sink.flushed == [BOTH, BOTH, {ONE: 13, TWO: 10}]
+    assert [(each.epoch, each.rows, each.rows_read, each.offsets) for each in task.epochs] == [
+        (4, 15, 15, BOTH),
+        (5, 0, 0, BOTH),
+        (5, 3, 3, {ONE: 13, TWO: 10}),
     ]
-    assert (task.info.query_id, task.info.run_id, task.info.task) == ("query", "run", 3)
+    assert [each.flush_ms for each in task.epochs] == [pytest.approx(250, abs=1)] * 3
+    assert task.epochs[0].bytes > task.epochs[2].bytes > 0 == task.epochs[1].bytes
+    assert (task.info.query_id, task.info.run_id, task.info.task) == ("query", "run", 0)
     assert task.info.partitions == (ONE, TWO)
-    assert (task.events, task.failures) == (["begin_task", "closed", "end_task"], [])
+    assert task.events == ["begin_task", "closed", "end_task"]
 
 
-def test_a_function_gets_the_selected_columns(task: TaskRun) -> None:
-    seen: list[tuple[list[str], int]] = []
+def test_an_idle_task_responds_to_the_driver_at_once(task: TaskCluster) -> None:
+    """Not when a poll ends, which takes up to a tenth of a second."""
+    started, task.is_done = task.now, lambda: task.now > started + 10
+    task.run_task(interval=0.77)
+    delays = [at - 0.77 * number for number, at in enumerate(task.sink.flushed_at[:-1])]
+    assert len(delays) == 12
+    assert max(delays) - min(delays) < 0.03
+
+
+def test_rows_that_gathered_are_sent_when_a_broker_responds(task: TaskCluster) -> None:
+    task.cluster.create_topic("out", 1)
+    output = TopicPartition("out", 0)
+    options = parse_sink_options({"kafka.bootstrap.servers": "broker-1:9092", "topic": "out"}, streaming=True)
+    task.fault("Produce", "delay_response", seconds=1.037)
+    task.start = replace(task.start, offsets=BOTH)
+    for seconds in (1, 1.5):
+        task.after(seconds, lambda: task.append(ONE, 1))
+    task.is_done = lambda: task.log(output).end == 2
+    task.run_task(writer_factory=KafkaWriterFactory.of(options))
+    first, second = (request.at for request in task.arrivals("Produce"))
+    assert second - first == pytest.approx(1.037, abs=0.02)
+
+
+@pytest.mark.parametrize("columns", [("value", "offset"), ("offset", "value")])
+def test_a_function_gets_the_selected_columns(task: TaskCluster, columns: tuple[str, ...]) -> None:
+    seen: list[tuple[tuple[str, ...], int]] = []
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-        seen.append((batch.schema.names, batch.num_rows))
+        seen.append((tuple(batch.schema.names), batch.num_rows))
         return batch
 
-    task.run_task(columns=("offset", "value"), functions=(MapFunction(function, max_rows=4),))
-    assert {tuple(names) for names, _ in seen} == {("offset", "value")}
-    assert max(rows for _, rows in seen) == 4
+    task.run_task(function, columns=columns, max_rows=4)
+    assert {names for names, _ in seen} == {columns}
+    assert max(rows for _, rows in seen) <= 4
     assert len(task.values) == 15
 
 
-def test_values_are_decoded(task: TaskRun) -> None:
-    wanted = DecodedColumns(
-        PayloadSettings(value=SidePayload("value", "string")), ("value",), pa.schema([("value", pa.string())])
-    )
-    task.run_task(decoded=wanted)
-    assert sorted(row["value"] for batch in task.written for row in batch.to_pylist()) == sorted(
-        [*records(0, 10), *records(5, 10)]
-    )
+def test_rows_that_a_function_drops_are_not_written(task: TaskCluster) -> None:
+    seen: list[int] = []
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        seen.append(batch.num_rows)
+        return batch.slice(batch.num_rows) if len(seen) % 2 else None
+
+    task.is_done = lambda: sum(seen) == 15
+    task.run_task(function)
+    assert task.sink.batches == []
+    assert (task.last.rows, task.last.rows_read, task.last.offsets) == (0, 15, BOTH)
 
 
-def test_a_sink_that_stores_positions_resumes_there(task: TaskRun) -> None:
-    other = TopicPartition("t", 7)  # of another task
-    task.stored, task.epochs = {ONE: 8, other: 3}, [(7, EpochRequest(4, stop=True))]
+@pytest.mark.parametrize("result", [3, "rows", [], pa.table({"value": ["x"]})], ids=["number", "text", "list", "table"])
+def test_results_that_are_not_batches_are_rejected(task: TaskCluster, result: object) -> None:
+    with pytest.raises(OptionError, match=r"The query's function returned a .*\. It must return a pyarrow.RecordBatch"):
+        task.run_task(lambda _: result)
+    assert task.sink.batches == []
+
+
+def test_a_backlog_is_written_in_order(task: TaskCluster) -> None:
+    task.append(ONE, FULL)
+    task.start = replace(task.start, assignment=((ONE,),), offsets={ONE: 10})
+    task.is_done = lambda: task.sink.row_count == FULL
     task.run_task()
-    assert sorted(task.values) == sorted([*records(8, 10), *records(5, 10)])
-    assert task.ended_epochs == [(4, {ONE: 10, TWO: 10})]
+    sizes = [batch.num_rows for batch in task.sink.batches]
+    assert sizes == [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16]
+    assert task.values == records(10, 10 + FULL)
 
 
-def test_a_planned_epoch_ends_where_it_was_planned(task: TaskRun) -> None:
+def test_epochs_end_while_a_slow_function_has_a_backlog(task: TaskCluster) -> None:
+    """The function took 7.4 ms for each of 8,192 rows, so that the epoch timed out after each restart."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        task.sleep(0.0074 * batch.num_rows)
+        return batch
+
+    task.append(ONE, FULL)
+    task.start = replace(task.start, assignment=((ONE,),), offsets={ONE: 10})
+    start, task.is_done = task.now, lambda: len(task.epochs) == 3
+    task.run_task(function, interval=2)
+    assert task.now - start < 12
+    assert 10 < task.epochs[0].offsets[ONE] < task.epochs[1].offsets[ONE] < task.last.offsets[ONE] < 2000
+    assert task.last.offsets[ONE] - 10 == sum(each.rows_read for each in task.epochs) == task.sink.row_count
+    assert [each[ONE] for each in task.sink.flushed] == [each.offsets[ONE] for each in task.epochs]
+
+
+def test_a_rate_limit_applies_between_the_ends_of_epochs(task: TaskCluster) -> None:
+    task.append(ONE, 300)
+    start, task.is_done = task.now, lambda: len(task.epochs) == 2
+    task.run_task(max_records_per_second=50.0, interval=1)
+    assert max(batch.num_rows for batch in task.sink.batches) == 5
+    assert 90 < task.sink.row_count <= 5 + 50 * (task.now - start)
+    assert task.epochs[0].rows < 60
+
+
+def test_a_stop_skips_the_remaining_batches(task: TaskCluster) -> None:
+    task.append(ONE, 500)
+    task.is_done = lambda: task.sink.row_count >= 20
+    task.run_task(task.slow(1))
+    assert task.sink.row_count < 100
+    assert task.sink.row_count == task.last.rows == sum(task.last.offsets.values()) - 5
+
+
+def test_the_sink_and_the_driver_are_checked_meanwhile_but_not_for_each_batch(
+    task: TaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[float] = []
+    monkeypatch.setattr(
+        "pyspark_kafka_direct.continuous.continuous_sink.SinkWriter.run_once", lambda _: checks.append(task.now)
+    )
+    task.append(ONE, 100)
+    task.is_done = lambda: task.sink.row_count == 115
+    task.run_task(task.slow(0.002), max_rows=4)
+    assert 10 <= len(checks) <= 100
+    checks.clear()
+    task.start, task.sink = replace(task.start, offsets=task.last.offsets), Sink(task)
+    for _ in range(100):
+        task.append(ONE, 1)
+    task.is_done = lambda: task.sink.row_count == 100
+    task.run_task(max_rows=4)
+    assert len(checks) < 10
+
+
+def test_positions_are_past_control_records(task: TaskCluster) -> None:
+    for tp in BOTH:
+        task.append(tp, 1, producer_id=7)
+        task.end_transaction(tp, 7, commit=False)
+    task.after(3, lambda: task.append(ONE, 50))
+    task.is_done = lambda: task.sink.row_count == 65
+    task.run_task(task.slow(0.1), fetch=FetchSettings("read_committed"), interval=1, max_rows=4)
+    assert task.last.offsets == {ONE: 62, TWO: 12}
+    assert [each.offsets[TWO] for each in task.epochs[1:]] == [12] * (len(task.epochs) - 1)
+
+
+# Sinks with positions, and planned epochs.
+
+
+def test_a_sink_that_stores_positions_resumes_there(task: TaskCluster) -> None:
+    task.sink.stored = {ONE: 8, TWO: 3, TopicPartition("t", 7): 3}  # the last one is of another task
+    task.is_done = lambda: task.sink.row_count == 9
+    task.run_task()
+    assert sorted(task.values) == sorted([*records(8, 10), *records(3, 10)])
+    assert task.sink.flushed == [BOTH]
+
+
+def test_a_planned_epoch_ends_where_it_was_planned(task: TaskCluster) -> None:
     """The sink of the first partition has stored more than the epoch has."""
-    task.start = StartTask(4, {ONE: 2, TWO: 5}, end_offsets={ONE: 6, TWO: 8})
-    task.stored, task.epochs = {ONE: 7}, [(3, EpochRequest(4, stop=True))]
-    task.run_task()
-    assert task.values == records(5, 8)
-    assert task.ended_epochs == [(4, {ONE: 7, TWO: 8})]
-    assert task.reports[0].offsets == {ONE: 6, TWO: 8}
+    task.start = replace(task.start, offsets={ONE: 2, TWO: 2}, end_offsets={ONE: 6, TWO: 8})
+    task.sink.stored, task.is_done = {ONE: 7}, lambda: False
+    task.run_task(task.slow(0.1), interval=0.15, max_rows=1)
+    assert task.values == records(2, 8)
+    assert task.sink.flushed == [{ONE: 7, TWO: 8}], "once, at the end"
+    assert [(each.offsets, each.rows) for each in task.epochs] == [({ONE: 6, TWO: 8}, 6)]
 
 
-def test_a_failure_is_reported_to_the_driver(task: TaskRun, caplog: pytest.LogCaptureFixture) -> None:
-    task.close_errors = [OSError("disk")]
-    with pytest.raises(ZeroDivisionError) as raised:
-        task.run_task(functions=(MapFunction(lambda batch: batch.slice(1 // 0)),))
-    assert task.failures == [raised.value], "not that of the sink"
-    assert task.events == ["begin_task", "closed"]
+# Failures.
+
+
+def test_a_failure_is_reported_to_the_driver(task: TaskCluster, caplog: pytest.LogCaptureFixture) -> None:
+    task.sink.close_error = OSError("disk")
+    with pytest.raises(ZeroDivisionError):
+        task.run_task(lambda batch: batch.slice(1 // 0))
+    assert "failed with ZeroDivisionError" in str(task.run_error), "not the error of the sink"
+    assert (task.events, task.sink.flushed) == (["begin_task", "closed"], [])
     assert "Cannot close the sink." in caplog.text
 
 
-def test_an_error_of_the_close_is_one_of_the_task(task: TaskRun) -> None:
-    task.close_errors = [OSError("disk")]
+def test_an_error_of_the_close_is_one_of_the_task(task: TaskCluster) -> None:
+    task.sink.close_error = OSError("disk")
     with pytest.raises(OSError, match="disk"):
         task.run_task()
-    assert task.failures == task.close_errors
+    assert task.events == ["begin_task", "closed"]
+
+
+@pytest.mark.parametrize("when", ["idle", "in the function", "before a flush"])
+def test_a_task_without_a_lease_writes_nothing(task: TaskCluster, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The driver is suspended."""
+
+    def suspend(_: object = None) -> None:
+        task.driver.pause(60)
+        task.sleep(6)
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if when == "in the function":
+            suspend()
+        return batch
+
+    if when == "idle":
+        task.after(10, lambda: task.driver.pause(60))
+    if when == "before a flush":
+        run_once = "pyspark_kafka_direct.continuous.continuous_sink.SinkWriter.run_once"
+        task.after(10, lambda: monkeypatch.setattr(run_once, suspend))
+    start = task.now
+    task.is_done = lambda: when == "before a flush" and task.now > start + 10
+    with pytest.raises(QueryRunError, match="not respond to a heartbeat for 5 s"):
+        task.run_task(function, heartbeat_timeout=5)
+    assert task.sink.row_count == (0 if when == "in the function" else 15)
+    assert task.sink.flushed == []
+    assert when != "idle" or 13 < task.sink.closed_at - start < 16
+
+
+# Data loss.
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
-def test_deleted_records_fail_the_task_unless_they_may_be_lost(task: TaskRun, fail_on_data_loss: bool) -> None:
+def test_expired_records_fail_the_task_unless_they_may_be_lost(
+    task: TaskCluster, caplog: pytest.LogCaptureFixture, fail_on_data_loss: bool
+) -> None:
     task.delete_records(ONE, 4)
-    task.epochs = [(11, EpochRequest(4, stop=True))]
+    task.is_done = lambda: task.sink.row_count == 11
     if fail_on_data_loss:
-        with pytest.raises(DataLossError):
+        with pytest.raises(DataLossError, match=r"^data loss: .* To skip them, set failOnDataLoss=false") as caught:
             task.run_task()
-    else:
-        task.run_task(fetch=FetchSettings(fail_on_data_loss=False))
-        assert sorted(task.values) == sorted([*records(4, 10), *records(5, 10)])
-        assert [sum(each.values()) for each in task.reports[0].skipped_offsets.values()] == [4]
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (*ONE, 0)
+        return
+    task.fault("ListOffsets", "lose_response", repeats=2)  # the loss is found again
+    task.run_task(fetch=LENIENT)
+    assert sorted(task.values) == sorted([*records(4, 10), *records(5, 10)])
+    assert task.last.skipped_offsets == ((DataLossCause.AGED_OUT, {ONE: 4}),)
+    (warning,) = [each for each in caplog.messages if each.startswith("data loss: ")]
+    assert warning.endswith("Reading resumes at offset 4 of t-0 (failOnDataLoss=false)")
+
+
+class TestLossWhileTheTaskRuns:
+    """With ``failOnDataLoss=false``. The driver rejects a position that moved back without a reason."""
+
+    @pytest.mark.parametrize(
+        ("loss", "offset", "counted"),
+        [
+            ("truncated", 6, (DataLossCause.TRUNCATED, 0)),
+            ("recreated", 0, (DataLossCause.RECREATED, 0)),
+            ("expired", 15, (DataLossCause.AGED_OUT, 5)),
+        ],
+    )
+    def test_reading_resumes(
+        self, task: TaskCluster, loss: str, offset: int, counted: tuple[DataLossCause, int]
+    ) -> None:
+        def lose() -> None:
+            if loss == "truncated":
+                task.truncate(ONE, 6)
+            elif loss == "recreated":
+                task.event("recreate_topic", topic="t", partitions=2)
+            else:
+                task.event("withhold_records", topic="t", partition=0, seconds=2)
+                task.append(ONE, 5)
+                task.delete_records(ONE, 15)
+
+        task.after(3, lose)
+        task.after(30, lambda: task.append(ONE, 2))
+        task.is_done = lambda: task.sink.row_count == 17
+        task.run_task(fetch=LENIENT, interval=1)
+        assert task.values[15:] == [f"{task.partition(ONE).epoch}-{each}" for each in (offset, offset + 1)]
+        assert task.last.offsets == {ONE: offset + 2, TWO: 0 if loss == "recreated" else 10}
+        skipped = [each for epoch in task.epochs for each in epoch.skipped_offsets]
+        cause, count = counted
+        assert skipped == [(cause, dict.fromkeys(BOTH if loss == "recreated" else [ONE], count))]
+        ids = [dict(each.recreated_topic_ids) for each in task.epochs if each.recreated_topic_ids]
+        assert ids == ([dict.fromkeys(BOTH, task.topic_id("t"))] if loss == "recreated" else [])
+
+    def test_a_deleted_topic_is_reported_once(self, task: TaskCluster, caplog: pytest.LogCaptureFixture) -> None:
+        started = task.now
+        task.after(3, lambda: task.event("delete_topic", topic="t"))
+        task.is_done = lambda: task.now > started + 40
+        task.run_task(fetch=LENIENT, interval=1)
+        skipped = [each for epoch in task.epochs for each in epoch.skipped_offsets]
+        assert skipped == [(DataLossCause.DELETED, dict.fromkeys(BOTH, 0))]
+        warnings = [each for each in caplog.messages if "Reading continues without" in each]
+        assert len(warnings) == 2
+        assert task.last.offsets == BOTH
+
+
+# Payloads.
+
+
+def run_decoder(task: TaskCluster, settings: PayloadSettings, **values: list[bytes]) -> list[list[Any]]:
+    """Let a task decode the values of the partitions ``one`` and ``two``, and return what its function receives."""
+    for tp, each in zip(BOTH, values.values(), strict=True):
+        task.cluster.append(tp, each)
+    task.start, seen = replace(task.start, offsets=BOTH), list[list[Any]]()
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch.column("value").to_pylist())
+        return batch
+
+    schema = pa.schema([("value", pa.struct({"n": pa.int32()}))])
+    task.is_done = lambda: bool(task.epochs)
+    task.run_task(function, decoded=DecodedColumns(settings, ("value",), schema), interval=2)
+    return seen
+
+
+def test_values_are_decoded_before_the_function(task: TaskCluster, caplog: pytest.LogCaptureFixture) -> None:
+    settings = PayloadSettings(value=SidePayload("value", "json"), mode="DROPMALFORMED")
+    seen = run_decoder(task, settings, one=[b'{"n":1}', b"{", b'{"n":2}'], two=[b"[]"])
+    assert seen == [[{"n": 1}, {"n": 2}]], "a batch whose records are all dropped is not passed on"
+    assert (task.epochs[0].offsets, task.epochs[0].rows_read) == ({ONE: 13, TWO: 11}, 4)
+    assert task.epochs[0].malformed_records == (({ONE: 1, TWO: 1}, {}),)
+    assert "t-0: 1 malformed records were dropped" in caplog.text
+    assert "t-1: 1 malformed records were dropped" in caplog.text
+
+
+def test_records_whose_schema_cannot_be_used_are_reported_with_the_epoch(
+    task: TaskCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    avro = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    settings = PayloadSettings(value=SidePayload("value", "avro", schema=avro, framing="confluent", schema_id=7))
+    good, other = b"\0\0\0\0\7\2", b"\0\0\0\0\x08\2"
+    run_decoder(task, settings, one=[good, other, other], two=[other])
+    assert task.epochs[0].malformed_records == (({}, {ONE: 2, TWO: 1}),)
+    (line,) = [each.getMessage() for each in caplog.records if "null" in each.getMessage()]
+    assert line.startswith("t, values: 3 values, which may be valid, were read as null (mode=PERMISSIVE)")
