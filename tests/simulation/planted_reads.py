@@ -292,7 +292,7 @@ def _losses_ignore_the_range() -> Sequence[Patch]:
 
 
 def _retry_loses_progress_deadline() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
+    from pyspark_kafka_direct.consumer.fetcher import FetchRetry
 
     def back_off(original: Any) -> Any:
         def _back_off(self: Any) -> None:

@@ -163,9 +163,6 @@ class BrokerFetcher:
         self._back_off_if_empty(response)
         return in_flight, response
 
-    def has_partition(self, partition: TopicPartitionState) -> bool:
-        return partition in self.partitions
-
     def move_to_end(self, partition: TopicPartitionState) -> None:
         """Order a partition that got records after the others, which then have space in the next response."""
         del self.partitions[partition]

@@ -189,35 +189,36 @@ class FetcherManager:
 
     def check_in_background(
         self,
-        partition: TopicPartitionState,
-        error: KafkaDirectError,  # the reason for the check
+        reasons: Mapping[TopicPartitionState, KafkaDirectError],
         request: Callable[[], _T],
-        decide: Callable[[_T], None],
+        decide: Callable[[TopicPartitionState, _T], None],
     ) -> None:
-        """Send requests about a partition, and fetch nothing of it meanwhile; a ``seek`` makes responses obsolete."""
-        seek_count = partition.seek_count
-        self.unassign(partition)
-        partition.transient_error = error
-        partition.check_in_flight = True
+        """Send requests about partitions, and fetch nothing of them meanwhile; a ``seek`` makes responses obsolete."""
+        seek_counts = {partition: partition.seek_count for partition in reasons}
+        for partition, reason in reasons.items():
+            self.unassign(partition)
+            partition.transient_error = reason
+            partition.check_in_flight = True
+
+        def end_checks() -> Iterator[TopicPartitionState]:
+            for partition, seek_count in seek_counts.items():
+                if partition.seek_count == seek_count:
+                    partition.check_in_flight = False
+                    yield partition
 
         def on_success(response: _T) -> None:
-            if partition.seek_count == seek_count:
-                partition.check_in_flight = False
-                decide(response)
+            for partition in end_checks():
+                decide(partition, response)
 
         def on_error(error: Exception) -> None:
-            if partition.seek_count == seek_count:
-                partition.check_in_flight = False
-                self.on_check_failed(partition, as_kafka_error(error))
+            kafka_error = as_kafka_error(error)
+            for partition in end_checks():
+                if isinstance(kafka_error, TransientBrokerError | TopicNotFoundError):
+                    self.retry_later(partition, kafka_error)
+                else:
+                    self._on_fatal_error(partition, kafka_error)
 
         self._background.start(request, on_success, on_error)
-
-    def on_check_failed(self, partition: TopicPartitionState, error: KafkaDirectError) -> None:
-        """Retry after a transient error of requests about a partition; ``poll`` raises any other."""
-        if isinstance(error, TransientBrokerError | TopicNotFoundError):
-            self.retry_later(partition, error)
-        else:
-            self._on_fatal_error(partition, error)
 
     def close_after_fork(self) -> None:
         """Close the child's copies of the parent's connections."""
@@ -322,9 +323,8 @@ class FetcherManager:
         def on_success(topics: Mapping[str, TopicMetadata]) -> None:
             self._metadata_in_flight = False
             for partition, fetcher in assigned.items():
-                if fetcher.has_partition(partition) and self._has_moved(
-                    partition, fetcher, topics.get(partition.tp.topic)
-                ):
+                topic = topics.get(partition.tp.topic)
+                if partition in fetcher.partitions and self._has_moved(partition, fetcher, topic):
                     self.unassign(partition)
 
         def on_error(error: Exception) -> None:
@@ -352,7 +352,7 @@ class FetcherManager:
         reader = partition.reader
         check = reader.absence_check = reader.absence_check or self._cluster.absence_check({tp: topic_id})
 
-        def decide(presences: Mapping[TopicPartition, Presence]) -> None:
+        def decide(_: TopicPartitionState, presences: Mapping[TopicPartition, Presence]) -> None:
             match presences[tp]:
                 case Presence.PRESENT | Presence.UNCONFIRMED:
                     self.retry_later(partition, error)
@@ -367,7 +367,7 @@ class FetcherManager:
                     partition.new_topic_id = check.new_topic_id(tp)
                     self._on_fatal_error(partition, recreated_error(tp, topic_id, partition.new_topic_id))
 
-        self.check_in_background(partition, error, lambda: check.step(self._cluster.deadline()), decide)
+        self.check_in_background({partition: error}, lambda: check.step(self._cluster.deadline()), decide)
 
     def _handle_metadata_error(self, error: KafkaDirectError, due_partitions: Collection[TopicPartitionState]) -> None:
         # An error with a topic concerns only that topic; the other partitions are retried without a backoff.

@@ -13,9 +13,10 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.consumer.background import BackgroundTasks
 from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
-from pyspark_kafka_direct.consumer.offset_fetcher import OffsetFetcher
 from pyspark_kafka_direct.consumer.partition_reader import (
     CheckGap,
     CheckLeaderLog,
@@ -27,6 +28,14 @@ from pyspark_kafka_direct.consumer.partition_state import DecodeOptions, TopicPa
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
+from pyspark_kafka_direct.planning.data_loss import (
+    GapDecision,
+    LeaderLogState,
+    evaluate_gap,
+    out_of_range_error,
+    topic_error,
+)
+from pyspark_kafka_direct.planning.loss_errors import truncated_error, unproven_gap_error
 from pyspark_kafka_direct.records import COLUMNS
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
     from pyspark_kafka_direct.consumer.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.options.settings import FetchSettings
@@ -48,6 +57,18 @@ class PolledBatch(NamedTuple):
 
     partition: TopicPartition
     rows: pa.RecordBatch
+
+
+class _RejectedFetch(NamedTuple):
+    """A fetch whose offset the leader rejected."""
+
+    error: KafkaDirectError
+    end_may_be_stale: bool  # the broker is older than Kafka 2.2
+
+
+class _LogStates(NamedTuple):
+    topics: dict[str, TopicMetadata]
+    logs: dict[TopicPartition, LeaderLogState]  # without partitions that do not exist or were recreated
 
 
 class PartitionConsumer:
@@ -72,6 +93,7 @@ class PartitionConsumer:
         topic_ids: Mapping[TopicPartition, UUID] | None = None,  # of the offsets' topics; without one, any is accepted
         last_epochs: Mapping[TopicPartition, int] | None = None,  # leader epochs of the batches before the offsets
     ) -> None:
+        self._cluster = cluster
         self._system = cluster.pool.system
         self._process_id = os.getpid()  # a child process does not use the consumer
         self._read_committed = fetch.read_committed
@@ -94,7 +116,7 @@ class PartitionConsumer:
         self._fetcher_manager = FetcherManager(
             cluster, fetch, self._background, self._partitions.values(), self._on_fatal_error
         )
-        self._offset_fetcher = OffsetFetcher(cluster, self._background, self._fetcher_manager, self._on_fatal_error)
+        self._rejected_fetches: dict[TopicPartitionState, _RejectedFetch] = {}  # until the log is requested
         self._ready: deque[TopicPartitionState] = deque()  # with fetched records to decode
         # For `poll` to raise, one each time; None: an error that does not concern a single partition.
         self._pending_errors: dict[TopicPartitionState | None, Exception] = {}
@@ -175,6 +197,7 @@ class PartitionConsumer:
         state = self._state_of(partition)
         state.seek(_checked_offset(partition, offset))
         self._pending_errors.pop(state, None)
+        self._rejected_fetches.pop(state, None)
 
     def close(self) -> None:
         """Release the connections, without waiting."""
@@ -215,7 +238,7 @@ class PartitionConsumer:
         self._background.run_callbacks()
         for fetcher in self._fetcher_manager.completed():
             self._handle_response(fetcher)
-        self._offset_fetcher.send_list_offsets()
+        self._check_leader_logs()
         self._fetcher_manager.send_fetches()
 
     def _collect_batches(self) -> tuple[list[PolledBatch], bool]:
@@ -253,13 +276,13 @@ class PartitionConsumer:
             return
         # A broker returns at least one batch of the first partition with records (KIP-74). Batches of later partitions
         # are in the response only if they fit, so an empty partition after that one may still have records.
-        has_space = True
+        has_space, broker = True, str(fetcher.node)
         for sent in in_flight:
             partition = sent.partition
             fetched = response.partition(partition.tp)
             had_space = has_space
             has_space = had_space and not fetched.records
-            if sent.is_stale or not fetcher.has_partition(partition):
+            if sent.is_stale or partition not in fetcher.partitions:
                 continue
             try:
                 if fetched.records and not fetched.error_code and partition.feed(fetched):
@@ -267,7 +290,7 @@ class PartitionConsumer:
                     self._ready.append(partition)
                 else:
                     context = FetchContext(
-                        str(fetcher.node),
+                        broker,
                         sent_at=sent.sent_at,
                         received_at=fetcher.received_at,
                         sent_last_epoch=sent.sent_last_epoch,
@@ -295,16 +318,83 @@ class PartitionConsumer:
             case RetryFetch(error):
                 self._fetcher_manager.retry_later(partition, error)
             case CheckLeaderLog(error):
-                self._offset_fetcher.check_out_of_range(partition, error, end_may_be_stale=fetcher.end_may_be_stale)
+                self._rejected_fetches[partition] = _RejectedFetch(error, fetcher.end_may_be_stale)
             case CheckGap() as gap:
-                self._offset_fetcher.check_gap(partition, gap, lambda: self._skip_to(partition, gap.end))
+                self._check_gap(partition, gap)
             case LogTruncated(offset, epoch):
                 # Records before the offset that are of later epochs differ, too: an earlier log came back.
-                self._offset_fetcher.check_truncation(partition, partition.epochs.diverges_at(epoch, offset))
+                self._check_truncation(partition, partition.epochs.diverges_at(epoch, offset))
 
-    def _skip_to(self, partition: TopicPartitionState, offset: int) -> None:
-        partition.skip_to(offset)
-        self._position_moved = True
+    def _check_leader_logs(self) -> None:
+        """Request the log states of all partitions with a rejected fetch offset, in one background task."""
+        rejected_fetches, self._rejected_fetches = self._rejected_fetches, {}
+        if not rejected_fetches:
+            return
+
+        def decide(partition: TopicPartitionState, states: _LogStates) -> None:
+            error, end_may_be_stale = rejected_fetches[partition]
+            log = states.logs.get(partition.tp)
+            if log is None:  # missing or recreated, which `assign_to_leader` starts to check
+                self._fetcher_manager.assign_to_leader(partition, states.topics.get(partition.tp.topic))
+            elif partition.reader.should_fetch_again(log, end_may_be_stale=end_may_be_stale):
+                self._fetcher_manager.retry_later(partition, error)
+            else:
+                position, served_by_leader = partition.reader.fetch_offset, partition.served_by_leader
+                self._on_fatal_error(
+                    partition, out_of_range_error(partition.tp, position, log, served_by_leader=served_by_leader)
+                )
+
+        reasons = {partition: rejected.error for partition, rejected in rejected_fetches.items()}
+        self._fetcher_manager.check_in_background(reasons, lambda: self._fetch_log_states(reasons), decide)
+
+    def _fetch_log_states(self, partitions: Collection[TopicPartitionState]) -> _LogStates:
+        deadline = self._cluster.deadline()
+        names = {partition.tp.topic for partition in partitions}
+        topics = self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0))
+        existing = [
+            partition.tp
+            for partition in partitions
+            if topic_error(partition.tp, partition.topic_id, topic_report(topics.get(partition.tp.topic))) is None
+        ]
+        bounds = self._cluster.log_bounds(existing, deadline)
+        return _LogStates(topics, {tp: LeaderLogState(start, end) for tp, (start, end) in bounds.items()})
+
+    def _check_truncation(self, partition: TopicPartitionState, truncated_to: int) -> None:
+        """Raise a truncation that the leader reported, unless other brokers report a later leader."""
+        tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
+
+        def on_confirmed(_: TopicPartitionState, __: object) -> None:
+            partition.truncated_to = truncated_to
+            self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to))
+
+        self._fetcher_manager.check_in_background(
+            {partition: truncated_error(tp, partition.position, truncated_to)},
+            lambda: self._cluster.check_leader(tp, topic_id, epoch),
+            on_confirmed,
+        )
+
+    def _check_gap(self, partition: TopicPartitionState, gap: CheckGap) -> None:
+        """Skip offsets without records, or raise that their records may be missing; else fetch again."""
+        position = partition.reader.fetch_offset
+        tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
+
+        def request() -> GapDecision:
+            decision = evaluate_gap(position, self._cluster.local_log_start(tp), gap.no_data_seconds)
+            if decision is not GapDecision.RETRY:
+                self._cluster.check_leader(tp, topic_id, epoch)  # raises if only a deposed leader lacks the records
+            return decision
+
+        def decide(_: TopicPartitionState, decision: GapDecision) -> None:
+            match decision:
+                case GapDecision.RETRY:
+                    self._fetcher_manager.retry_later(partition, gap.error)
+                case GapDecision.GAP:
+                    partition.skip_to(gap.end)
+                    self._position_moved = True
+                case GapDecision.UNKNOWN:
+                    self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, gap.no_data_seconds))
+
+        self._fetcher_manager.check_in_background({partition: gap.error}, request, decide)
 
 
 def _checked_offset(partition: TopicPartition, offset: int) -> int:

@@ -156,7 +156,7 @@ class PartitionReader:
         return True
 
     def _decide_after_error(self, context: FetchContext, code: int) -> FetchAction:
-        error = error_for(code, "fetching records", **self._error_context(context))
+        error = self._error(context, code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if context.on_leader:
                 return CheckLeaderLog(error)
@@ -167,12 +167,11 @@ class PartitionReader:
 
     def _action_unless_empty(self, context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
         """Return what follows from other parts of the response; None if it only says that the log has no records."""
-        error_context = self._error_context(context)
         if fetched.diverging_epoch is not None and context.on_leader:
             if not context.sent_last_epoch:  # handling it as a truncation would repeat forever
                 raise ProtocolError(
                     "The broker reports that its log diverges, but the fetch request named no epoch to compare.",
-                    **error_context,
+                    **self._error_context(context),
                 )
             return LogTruncated(fetched.diverging_epoch.end_offset, fetched.diverging_epoch.epoch)
         if fetched.preferred_read_replica >= 0:
@@ -180,18 +179,19 @@ class PartitionReader:
                 return UsePreferredReplica(fetched.preferred_read_replica)
             # Only leaders choose replicas. A follower that names another one could send the client in circles. Fetches
             # of other reads have no rack, so leaders choose none for them.
-            error = error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching records", **error_context)
-            return RetryFetch(error, refresh_metadata=True)
+            return RetryFetch(self._error(context, ErrorCode.NOT_LEADER_OR_FOLLOWER), refresh_metadata=True)
         if len(fetched.records):
             raise CorruptRecordError(  # a broker always returns at least one complete batch (KIP-74)
-                f"The broker returned {len(fetched.records)} bytes without a complete record batch.", **error_context
+                f"The broker returned {len(fetched.records)} bytes without a complete record batch.",
+                **self._error_context(context),
             )
         # Empty because of a quota, although the log has records or does not report its end.
         if fetched.throttle_ms > 0 and (fetched.high_watermark < 0 or self.fetch_offset < fetched.high_watermark):
-            error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **error_context)
+            error = self._error(context, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             return RetryFetch(error, without_backoff=True, throttled=True)  # the broker itself delays its responses
         if fetched.high_watermark < 0:  # then an empty response says nothing about the log
-            return RetryFetch(BrokerTimeoutError("the broker does not report the end of its log.", **error_context))
+            reason = "the broker does not report the end of its log."
+            return RetryFetch(BrokerTimeoutError(reason, **self._error_context(context)))
         return None
 
     def _decide_after_empty(self, context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
@@ -205,8 +205,7 @@ class PartitionReader:
         if not self._in_planned_range:
             return None
         if self.fetch_offset >= fetched.high_watermark:  # the log ends before the planned range
-            error = error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetching records", **self._error_context(context))
-            return CheckLeaderLog(error)
+            return CheckLeaderLog(self._error(context, ErrorCode.OFFSET_OUT_OF_RANGE))
         # An open transaction hides the records until it ends.
         return RetryFetch(self._no_records_error(context, end))
 
@@ -214,7 +213,7 @@ class PartitionReader:
         """Fetch again until the leader has returned no records up to an end of its log for long enough."""
         if self._no_data_since is None:
             self._no_data_since = context.received_at
-        # Only until the last request was context, because its response may have taken long.
+        # Only until the last request was sent, because its response may have taken long.
         no_data_seconds = context.sent_at - self._no_data_since
         error = self._no_records_error(context, end)
         if no_data_seconds >= CONFIRMATION_SECONDS:
@@ -234,6 +233,9 @@ class PartitionReader:
                 f"transaction is open there; end the range at {end}, or wait until the transaction has ended."
             )
         return BrokerTimeoutError(reason, **self._error_context(context))
+
+    def _error(self, context: FetchContext, code: int) -> KafkaDirectError:
+        return error_for(code, "fetching records", **self._error_context(context))
 
     def _error_context(self, context: FetchContext) -> dict[str, Any]:
         topic, partition = self._tp

@@ -8,7 +8,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.consumer.scripted_replica import OFFSETS
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
+from pyspark_kafka_direct.consumer.fetcher import FetchRetry
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 

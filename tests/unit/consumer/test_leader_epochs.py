@@ -7,7 +7,7 @@ from tests.unit.records.batches import Batch, Rec
 from tests.unit.records.legacy_messages import message
 
 from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH
-from pyspark_kafka_direct.consumer.leader_epochs import EpochHistory, EpochStart
+from pyspark_kafka_direct.consumer.partition_state import EpochHistory, EpochStart
 
 
 def history(*starts: tuple[int, int]) -> EpochHistory:
