@@ -112,7 +112,7 @@ TARGETS = {
     ),
     "client": MutationTarget(
         ("client",),
-        ("client", "consumer/test_slow_storage.py", "producer/test_producer_epochs.py"),
+        ("client", "consumer/test_fetcher.py", "producer/test_producer_epochs.py"),
         integration=("client/admin.py",),
     ),
     "continuous": MutationTarget(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.settings import parse_client_params, task_settings
 from tests.unit.client.fake_systems import FakeTimeSystem
-from tests.unit.consumer.scripted_replica import OFFSETS
+from tests.unit.consumer.polling import THREE
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.consumer.fetcher import FetchRetry
@@ -15,7 +15,7 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableErr
 @pytest.fixture
 def retry() -> FetchRetry:
     config = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
-    return FetchRetry(*config, OFFSETS.topic_partition)
+    return FetchRetry(*config, THREE)
 
 
 def test_last_error_before_the_timeout_is_reported(retry: FetchRetry) -> None:
@@ -26,7 +26,7 @@ def test_last_error_before_the_timeout_is_reported(retry: FetchRetry) -> None:
     retry.back_off()  # not beyond the deadline
     with pytest.raises(BrokerTimeoutError, match=r"30 s \(option kafkaConsumer.*the broker is down") as caught:
         retry.raise_if_expired("broker:9092")
-    assert (caught.value.topic, caught.value.partition, caught.value.broker) == ("flights", 3, "other:9092")
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == ("flights", 2, "other:9092")
 
 
 def test_reset_restarts_the_timeout(retry: FetchRetry) -> None:
@@ -41,7 +41,7 @@ def test_reset_restarts_the_timeout(retry: FetchRetry) -> None:
 def test_pauses_grow_until_records_arrive() -> None:
     system = FakeTimeSystem()
     config = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
-    retry = FetchRetry(*config, OFFSETS.topic_partition, system)
+    retry = FetchRetry(*config, THREE, system)
 
     def pause() -> float:
         start = system.now
@@ -57,7 +57,7 @@ def test_pauses_grow_until_records_arrive() -> None:
 def test_a_long_retry_is_logged_once_until_records_arrive(caplog: pytest.LogCaptureFixture) -> None:
     system = FakeTimeSystem()
     config = task_settings(*parse_client_params({"bootstrap.servers": "broker:9092"}), poll_timeout=30.0)
-    retry = FetchRetry(*config, OFFSETS.topic_partition, system)
+    retry = FetchRetry(*config, THREE, system)
 
     def fail_for(seconds: float) -> None:
         until = system.now + seconds

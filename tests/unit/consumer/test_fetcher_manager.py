@@ -198,8 +198,10 @@ def test_decoders_of_large_responses_are_not_retained() -> None:
 
 
 @pytest.mark.parametrize("newest", [4, 6, 8, 10, 11, 12, 17])
-def test_older_broker_versions_are_supported(newest: int) -> None:
-    with ConsumerCluster(newest_versions={"Fetch": newest, "ListOffsets": 4}) as cluster:
+@pytest.mark.parametrize("topic_ids", [True, False])
+def test_older_broker_versions_are_supported(newest: int, topic_ids: bool) -> None:
+    """Without topic ids, topics are fetched by name."""
+    with ConsumerCluster(newest_versions={"Fetch": newest, "ListOffsets": 4}, topic_ids=topic_ids) as cluster:
         cluster.append(ONE, 2)
         cluster.append(THREE, 2)
         with cluster.consumer() as consumer:
@@ -234,6 +236,15 @@ def test_throttled_fetch_is_repeated(cluster: ConsumerCluster) -> None:
         assert consumer.poll(0) == []
         assert offsets(consumer.poll(5)) == {ONE: [0]}
     assert 3 <= cluster.sent("Fetch") <= 5
+
+
+def test_requests_follow_the_settings(cluster: ConsumerCluster) -> None:
+    """Without the rack: a leader that refers to a follower returns no records."""
+    settings = {"client_rack": "ours", "fetch_max_wait_ms": 300, "fetch_max_bytes": 1000}
+    with cluster.consumer(isolation_level="read_committed", fetch=settings) as consumer:
+        consumer.poll(1)
+    request = cluster.received("Fetch")[0]
+    assert (request.rack_id, request.max_wait_ms, request.max_bytes, request.isolation_level) == ("", 300, 1000, 1)
 
 
 @pytest.mark.parametrize(("min_bytes", "requested"), [(0, 1), (1, 1), (5, 5)])

@@ -14,31 +14,34 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 from tests.examples import seeds
-from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.protocol.message_values import random_integer
 
-from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.consumer.fetch_channel import (
     NEWEST_VERSION,
     OLDEST_VERSION,
-    FetchChannel,
     FetchRequestPartition,
     FetchResponsePartition,
     encode_fetch_request,
     parse_fetch_response,
 )
-from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
+    from pyspark_kafka_direct.options.settings import IsolationLevel
+
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
 IDS = {name: uuid.UUID(int=index + 1) for index, name in enumerate(("flights", "ships", "trains"))}
-SETTINGS = FetchSettings(isolation_level="read_committed", fetch_max_bytes=50 << 20)
+
+
+def random_settings(source: random.Random) -> FetchSettings:
+    min_bytes, max_bytes = (random_integer(32, source) for _ in range(2))
+    level: IsolationLevel = source.choice(("read_uncommitted", "read_committed"))
+    return FetchSettings(level, fetch_min_bytes=min_bytes, fetch_max_bytes=max_bytes)
 
 
 def random_partitions(source: random.Random, least: int = 0) -> list[FetchRequestPartition]:
@@ -60,7 +63,7 @@ def by_topic(requested: Sequence[FetchRequestPartition]) -> list[tuple[str, list
 def test_requests_equal_kafka_python(version: int) -> None:
     @seeds(20)
     def check(source: random.Random) -> None:
-        requested = random_partitions(source)
+        requested, settings, wait_ms = random_partitions(source), random_settings(source), random_integer(32, source)
         topic_class = FetchRequest.FetchTopic
         topics = [
             topic_class(
@@ -83,17 +86,17 @@ def test_requests_equal_kafka_python(version: int) -> None:
         theirs = FetchRequest(
             version=version,
             replica_id=-1,
-            max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=50 << 20,
-            isolation_level=1,
+            max_wait_ms=wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=int(settings.read_committed),
             session_id=0,
             session_epoch=-1,
             topics=topics,
             forgotten_topics_data=[],
             rack_id="a-rack",
         )
-        assert encode_fetch_request(version, requested, SETTINGS, 500, "a-rack") == bytes(theirs.encode())
+        assert encode_fetch_request(version, requested, settings, wait_ms, "a-rack") == bytes(theirs.encode())
 
     check()
 
@@ -103,7 +106,7 @@ def test_requests_equal_kafka_python(version: int) -> None:
 def test_requests_equal_kio(version: int) -> None:
     @seeds(20)
     def check(source: random.Random) -> None:
-        requested = random_partitions(source)
+        requested, settings = random_partitions(source), random_settings(source)
         module = importlib.import_module(f"kio.schema.fetch.v{version}.request")
         topics = tuple(
             with_known_fields(
@@ -128,16 +131,16 @@ def test_requests_equal_kio(version: int) -> None:
             module.FetchRequest,
             replica_id=-1,
             max_wait=datetime.timedelta(milliseconds=500),
-            min_bytes=1,
-            max_bytes=50 << 20,
-            isolation_level=1,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=int(settings.read_committed),
             topics=topics,
             forgotten_topics_data=(),
             rack_id="a-rack",
         )
         out = io.BytesIO()
         entity_writer(module.FetchRequest)(out, theirs)
-        assert encode_fetch_request(version, requested, SETTINGS, 500, "a-rack") == out.getvalue()
+        assert encode_fetch_request(version, requested, settings, 500, "a-rack") == out.getvalue()
 
     check()
 
@@ -375,101 +378,3 @@ def test_damaged_responses_are_malformed_or_parsed(version: int) -> None:
         assert all(len(fetched.records) <= len(body) for fetched in response.partitions.values())
 
     check()
-
-
-class FakeConnection:
-    """A connection that records requests and returns a given response."""
-
-    broker = "there:9092"
-    settings = ConnectionSettings((("there", 9092),))
-    system = FakeTimeSystem()
-
-    def __init__(self, highest: int = 17) -> None:
-        self.api_versions = {1: (4, highest)}
-        self.sent: list[tuple[int, bytes, bool]] = []
-        self.response = b""
-        self.reserved_size = self.throttled = 0
-        self.closed = False
-
-    def reserve_buffer(self, size: int) -> None:
-        self.reserved_size = size
-
-    def throttle(self, milliseconds: int) -> None:
-        self.throttled = milliseconds
-
-    def send(self, _: int, version: int, name: str, body: bytes, *, flexible: bool, deadline: Deadline) -> None:
-        self.sent.append((version, body, flexible))
-
-    def receive(self, deadline: Deadline) -> memoryview:
-        return memoryview(self.response)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-SOON = Deadline.after(3600)  # counted from the start of all tests
-
-
-def channel(connection: FakeConnection, **fetch: Any) -> FetchChannel:
-    return FetchChannel(connection, FetchSettings(**fetch))  # type: ignore[arg-type]
-
-
-def test_request_follows_the_settings() -> None:
-    connection = FakeConnection()
-    settings = FetchSettings(
-        isolation_level="read_committed",
-        client_rack="ours",
-        fetch_min_bytes=7,
-        fetch_max_wait_ms=300,
-        fetch_max_bytes=1000,
-        max_partition_fetch_bytes=9 << 20,
-    )
-    many = FetchChannel(connection, settings)  # type: ignore[arg-type]
-    many.request(THREE, SOON)
-    # Without the rack: the consumer reads from leaders, and a leader that refers to a follower returns no records.
-    assert connection.sent == [(17, encode_fetch_request(17, THREE, settings, 300), True)]
-    assert connection.reserved_size == 9 << 20
-
-
-@pytest.mark.parametrize(("highest", "version", "flexible"), [(17, 12, True), (20, 12, True), (11, 11, False)])
-def test_topic_without_id_is_sent_by_name(highest: int, version: int, flexible: bool) -> None:
-    connection = FakeConnection(highest)
-    many = channel(connection)
-    without_id = [*THREE, FetchRequestPartition("trains", None, 0, 0, 1)]
-    many.request(without_id, SOON)
-    assert [(sent[0], sent[2]) for sent in connection.sent] == [(version, flexible)]
-    assert b"trains" in connection.sent[0][1]
-
-
-def test_response_is_parsed_in_version_of_request() -> None:
-    connection = FakeConnection()
-    many = channel(connection)
-    connection.response = encoded_by_kafka_python(17, THREE, FIELDS, throttle_ms=30)
-    many.request(THREE, SOON)
-    response = many.response(SOON)
-    assert bytes(response.partition(TopicPartition("flights", 1)).records) == b"some records"
-    assert connection.throttled == 30
-    assert not connection.closed
-
-
-def test_malformed_fetch_response_closes_the_connection() -> None:
-    connection = FakeConnection()
-    many = channel(connection)
-    connection.response = encoded_by_kafka_python(17, THREE, FIELDS)[:-1]
-    many.request(THREE, SOON)
-    with pytest.raises(ProtocolError, match="Fetch version 17 is malformed") as caught:
-        many.response(SOON)
-    assert (caught.value.topic, caught.value.partition, caught.value.broker) == (None, None, "there:9092")
-    assert connection.closed
-
-
-def test_partition_missing_in_response_gets_error_of_the_whole() -> None:
-    connection = FakeConnection()
-    many = channel(connection)
-    empty = FetchResponse(version=17, throttle_time_ms=40, error_code=71, session_id=0, responses=[])
-    empty.with_header(correlation_id=1)
-    connection.response = bytes(empty.encode(header=True))[4:]
-    many.request(THREE, SOON)
-    fetched = many.response(SOON).partition(TopicPartition("flights", 1))
-    assert (fetched.error_code, fetched.throttle_ms, fetched.high_watermark) == (71, 40, -1)
-    assert bytes(fetched.records) == b""

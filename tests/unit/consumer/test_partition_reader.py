@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.consumer.scripted_replica import response
 
-from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH, EpochEndOffset
+from pyspark_kafka_direct.consumer.fetch_channel import UNKNOWN_EPOCH, EpochEndOffset, FetchResponsePartition
 from pyspark_kafka_direct.consumer.partition_reader import (
     CheckGap,
     CheckLeaderLog,
@@ -29,6 +28,23 @@ if TYPE_CHECKING:
 
 LEADER = FetchContext("broker:9092", sent_at=0.0, received_at=0.0)
 FOLLOWER = LEADER._replace(on_leader=False)
+
+
+def response(code: int = 0, **fields: Any) -> FetchResponsePartition:
+    """Return a fetch response, by default the empty one of a log with the end offset 100."""
+    defaults: dict[str, Any] = {
+        "error_code": code,
+        "high_watermark": 100 if code == 0 else -1,
+        "last_stable_offset": 100 if code == 0 else -1,
+        "log_start_offset": 0,
+        "aborted": (),
+        "preferred_read_replica": -1,
+        "current_leader": None,
+        "diverging_epoch": None,
+        "throttle_ms": 0,
+        "records": memoryview(b""),
+    }
+    return FetchResponsePartition(**(defaults | fields))
 
 
 def reader(*, committed: bool = False, in_planned_range: bool = True) -> PartitionReader:
@@ -176,7 +192,8 @@ def test_empty_responses_are_a_gap_after_some_seconds(in_planned_range: bool, co
 
 
 def test_time_without_data_restarts_with_another_leader_or_offset() -> None:
-    changes: list[Callable[[PartitionReader], None]] = [
+    changes: list[Callable[[PartitionReader], object]] = [
+        lambda reading: reading.should_fetch_again(LeaderLogState(0, 100), end_may_be_stale=False),
         PartitionReader.forget_empty_responses,
         PartitionReader.reset_evidence,
         lambda reading: reading.resume_at(21),

@@ -6,15 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
+from tests.unit.consumer.reading import Read
 
-from pyspark_kafka_direct.client.cluster_client import PartitionLeader
-from pyspark_kafka_direct.consumer.fetcher import read_range
-from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError
-from pyspark_kafka_direct.offsets import OffsetRange
-from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -24,36 +19,9 @@ if TYPE_CHECKING:
 POLL_TIMEOUT = 0.512  # seconds, as in many configurations of Spark 2
 
 
-class Read:
-    """A read of the offsets [0, 20) of a log that had 10 records, with a short poll timeout."""
-
-    def __init__(self, cluster: ConsumerCluster, *, poll_timeout: float = POLL_TIMEOUT, **fetch: Any) -> None:
-        self.cluster = cluster
-        self.poll_timeout = poll_timeout
-        self.fetch = FetchSettings(**fetch)
-        self.counts = ReadCounts()
-        self.topic_id = cluster.topic_id(ONE.topic)
-        self.leader: PartitionLeader | None = None
-        self.seconds = 0.0
-
-    def plan_leader(self, *, epoch: int | None = None) -> None:
-        """Plan as the driver does; with an epoch, it has seen that one."""
-        client = self.cluster.client()
-        client.topics([ONE.topic])
-        node, known_epoch = client.known_leaders([ONE])[ONE]
-        self.leader = PartitionLeader(node, known_epoch if epoch is None else epoch)
-
-    def run(self, *, fail: bool, until: int = 20) -> list[int]:
-        """Return the offsets."""
-        client = self.cluster.client()
-        config = task_settings(client.settings, self.fetch, poll_timeout=self.poll_timeout, fail_on_data_loss=fail)
-        task = RangeTask(OffsetRange(*ONE, 0, until), self.topic_id, self.leader)
-        started = self.cluster.now
-        try:
-            batches = list(read_range(*config, task, ("offset",), self.counts, pool=client.pool))
-        finally:
-            self.seconds = self.cluster.now - started
-        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+def short_read(cluster: ConsumerCluster, *, poll_timeout: float = POLL_TIMEOUT, **fetch: Any) -> Read:
+    """Return a read of the offsets [0, 20)."""
+    return Read(cluster, poll_timeout=poll_timeout, **fetch)
 
 
 def delete(cluster: ConsumerCluster) -> None:
@@ -115,7 +83,7 @@ def test_a_short_poll_timeout_neither_hides_a_loss_nor_fails_a_tolerant_read(
         with ConsumerCluster(brokers=3, connection=settings, replication_factor=3) as cluster:
             cluster.append(ONE, 10)
             cluster.append(ONE, 10)
-            read = Read(cluster)
+            read = short_read(cluster)
             if is_planned:
                 read.plan_leader()
             lose(cluster)
@@ -137,7 +105,7 @@ def test_an_offset_gap_is_confirmed_after_a_short_poll_timeout(
         with ConsumerCluster(earliest_local=earliest_local) as cluster:
             cluster.append(ONE, 10)
             cluster.append_gap(ONE, 10)
-            read = Read(cluster, fetch_max_wait_ms=fetch_max_wait_ms)
+            read = short_read(cluster, fetch_max_wait_ms=fetch_max_wait_ms)
             if fail and not earliest_local:
                 with pytest.raises(DataLossError, match=r"records not returned.*for 6\d s"):
                     read.run(fail=True)
@@ -153,7 +121,7 @@ def test_a_truncation_is_confirmed_after_a_short_poll_timeout() -> None:
         with ConsumerCluster(brokers=3, replication_factor=3) as cluster:
             cluster.append(ONE, 10)
             cluster.append(ONE, 10)
-            read = Read(cluster, max_partition_fetch_bytes=100)
+            read = short_read(cluster, max_partition_fetch_bytes=100)
 
             def truncate_and_append() -> None:
                 cluster.truncate(ONE, 0, leader=2)
@@ -176,13 +144,13 @@ def test_a_short_poll_timeout_finds_the_leader_that_replaced_a_deposed_one() -> 
         cluster.sleep(2.0)
         cluster.append(ONE, 10)
         cluster.every("ListOffsets", "delay_response", seconds=0.3)
-        assert Read(cluster).run(fail=True) == list(range(20))
+        assert short_read(cluster).run(fail=True) == list(range(20))
 
 
 def test_lost_epochs_are_confirmed_after_a_short_poll_timeout() -> None:
     with ConsumerCluster(brokers=3, replication_factor=3) as cluster:
         cluster.append(ONE, 20)
-        read = Read(cluster)
+        read = short_read(cluster)
         read.plan_leader(epoch=50)
         assert read.run(fail=True) == list(range(20))
         assert 30 <= read.seconds < 36
@@ -194,7 +162,7 @@ def test_the_end_of_an_old_broker_is_confirmed_after_a_short_poll_timeout() -> N
         with ConsumerCluster(newest_versions={"ListOffsets": 4}) as cluster:
             cluster.append(ONE, 10)
             cluster.append(ONE, 10)
-            read = Read(cluster)
+            read = short_read(cluster)
             cluster.truncate(ONE, 10)
             if fail:
                 with pytest.raises(DataLossError, match="beyond the end of the log"):
@@ -212,7 +180,7 @@ def test_a_broker_that_does_not_respond_delays_a_confirmation_by_the_request_tim
     with ConsumerCluster(brokers=3, replication_factor=3, connection={"request_timeout_ms": 10_000}) as cluster:
         cluster.append(ONE, 10)
         cluster.append(ONE, 10)
-        read = Read(cluster, poll_timeout=poll_timeout)
+        read = short_read(cluster, poll_timeout=poll_timeout)
         cluster.event("pause_broker", broker=2, seconds=100.0)
         lose(cluster)
         assert read.run(fail=False) == (list(range(10)) if lose is truncate else [])
@@ -223,7 +191,7 @@ def test_the_error_of_a_confirmation_that_does_not_end_has_both_times() -> None:
     with ConsumerCluster() as cluster:
         cluster.append(ONE, 20)
         cluster.every("Fetch", "error", code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        read = Read(cluster)
+        read = short_read(cluster)
         both = (
             r"0.512 s \(option kafkaConsumer.pollTimeoutMs\); .*OUT_OF_RANGE.* The brokers had 10 s to confirm .* 5 s\."
         )
@@ -236,7 +204,7 @@ def test_an_error_that_is_no_evidence_of_a_loss_ends_after_the_poll_timeout() ->
     with ConsumerCluster() as cluster:
         cluster.append(ONE, 20)
         cluster.every("Fetch", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        read = Read(cluster)
+        read = short_read(cluster)
         with pytest.raises(
             BrokerTimeoutError, match=r"for 0.512 s \(option kafkaConsumer.pollTimeoutMs\); .*moved"
         ) as caught:
@@ -251,7 +219,7 @@ def test_records_in_tiered_storage_are_no_evidence_of_a_loss() -> None:
         cluster.append(ONE, 10)
         cluster.event("tier_log", **ONE._asdict(), fraction=1.0)
         cluster.event("lose_tiered_storage", **ONE._asdict(), seconds=60.0)
-        read = Read(cluster)
+        read = short_read(cluster)
         with pytest.raises(BrokerTimeoutError) as caught:
             read.run(fail=False)
         assert "data loss" not in str(caught.value)
