@@ -21,6 +21,7 @@ TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 UNKNOWN_TOPIC_ID = 100
+TOPIC_AUTHORIZATION_FAILED = 29
 REBOOTSTRAP_REQUIRED = 129
 
 _NO_ID = UUID(int=0)
@@ -117,9 +118,8 @@ def metadata(broker: SimulatedBroker, version: int, request: Any) -> Reply:
         broker.world.trace("metadata", broker.id, "REBOOTSTRAP_REQUIRED")
         return _metadata_response(error_code=REBOOTSTRAP_REQUIRED)
     if request.topics is None or (version == 0 and not request.topics):
-        topics = [
-            _topic(broker, topic) for name, topic in image.topics.items() if not cluster.authorization_error(name)
-        ]
+        all_topics = [_named_topic(broker, name) for name in image.topics]
+        topics = [each for each in all_topics if each["error_code"] != TOPIC_AUTHORIZATION_FAILED]
     else:
         topics = [_requested_topic(broker, each) for each in request.topics]
     broker.world.trace("metadata", broker.id, image.version, [(each["name"], each["error_code"]) for each in topics])
@@ -156,8 +156,12 @@ def _requested_topic(broker: SimulatedBroker, requested: Any) -> dict[str, Any]:
         if topic is None or denied(topic.topic.name):
             return _topic_error(UNKNOWN_TOPIC_ID, None, topic_id)
         return _topic(broker, topic)
-    if denied(name):
-        return _topic_error(denied(name), name, _NO_ID)
+    return _named_topic(broker, name)
+
+
+def _named_topic(broker: SimulatedBroker, name: str) -> dict[str, Any]:
+    if denied := broker.cluster.authorization_error(name):
+        return _topic_error(denied, name, _NO_ID)
     topic = broker.image.topics.get(name)
     if topic is None:
         return _topic_error(UNKNOWN_TOPIC_OR_PARTITION if _is_valid_name(name) else INVALID_TOPIC, name, _NO_ID)

@@ -156,11 +156,7 @@ def test_an_offset_beyond_the_last_stable_offset_is_no_loss(cluster: NewCluster)
 def test_an_outdated_topic_id_of_a_new_query_is_no_recreated_topic(cluster: NewCluster) -> None:
     """The first metadata comes from a broker that lags; requests for offsets refresh it."""
     brokers = cluster(9, topic="a")
-    brokers.elect(A0, 2)
-    brokers.event("stick_image", broker=0, seconds=2)
-    brokers.event("recreate_topic", topic="a")
-    while brokers.partition(A0).epoch < 3:
-        brokers.elect(A0, 2)
+    brokers.recreate_elsewhere(A0, 9)
     starts = planner(brokers)
     assert starts.initial_offsets() == {A0: 0}
     assert starts.current_topic_ids == {A0: brokers.topic_id("a")}

@@ -314,13 +314,7 @@ def test_a_recreated_topic_without_read_records_needs_no_empty_batch(cluster: Ne
 def test_stale_metadata_about_a_topic_is_no_recreation(cluster: NewCluster, run: str, fail: bool) -> None:
     """The topic was recreated before the query, and the first metadata has its old id and leader."""
     brokers = cluster(5)
-    brokers.elect(T0, 2)
-    brokers.event("stick_image", broker=0, seconds=2)
-    brokers.event("recreate_topic", topic="t")
-    while brokers.partition(T0).epoch < 3:
-        brokers.elect(T0, 2)
-    for _ in range(7):
-        brokers.append(T0, 1)
+    brokers.recreate_elsewhere(T0, 7)
     stream = brokers.planner(fail=fail)
     start = stream.initial_offsets() if run == "new" else {T0: 4}
     end = {T0: 7} if run == "replanned" else stream.next_end_offsets(start)

@@ -86,6 +86,17 @@ class PlannerCluster(UnitCluster):
         for partition, end in enumerate(ends):
             self.grow(TopicPartition(topic, partition), end)
 
+    def recreate_elsewhere(self, tp: TopicPartition, end: int) -> None:
+        """Recreate a topic at broker 2; broker 1, which clients ask first, has the old topic for two more seconds."""
+        self.elect(tp, 2)
+        self.event("stick_image", broker=0, seconds=3)
+        self.event("recreate_topic", topic=tp.topic)
+        while self.partition(tp).epoch < 3:  # requests with the old epoch are rejected
+            self.elect(tp, 2)
+        self.sleep(1)  # until broker 1 is no in-sync replica
+        for _ in range(end):
+            self.append(tp, 1)
+
     def depose_leader(self, tp: TopicPartition, *, start: int = 0, end: int | None = None) -> None:
         """Let broker 1 lead a partition in its own view only, with another log; clients ask it first."""
         self.event("isolate_broker", broker=0, seconds=1000)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import SparkFiles
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
 from tests.simulation.unit_cluster import UnitCluster
-from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options.read_options import parse_stream_options
-from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, load_totals
+from pyspark_kafka_direct.spark.query_metadata import fetch_end_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,129 +25,8 @@ if TYPE_CHECKING:
 
 import pytest
 
+T0 = TopicPartition("t", 0)
 LOG = logging.getLogger("pyspark_kafka_direct.datasource")
-
-
-@pytest.fixture
-def brokers() -> Iterator[list[FakeBroker]]:
-    with FakeBroker() as one, FakeBroker() as two:
-        one.leaders = two.leaders = [(1, one), (2, two)]
-        yield [one, two]
-    POOL.clear()
-
-
-def test_a_retry_uses_another_broker(brokers: list[FakeBroker]) -> None:
-    """A broker with stale metadata would return the same response each time, and three of them count as confirmed."""
-    settings = brokers[0].settings
-    servers = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
-    options = parse_stream_options(
-        {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "fetchoffset.retryintervalms": "0"}
-    )
-    offset_reader = KafkaOffsetReader(replace(options, connection=settings), LOG)
-    offset_reader.assigned(strict=False)
-    before = [broker.request_counts["Metadata"] for broker in brokers]
-    for _ in range(2):
-        offset_reader.assigned(strict=False)
-        offset_reader.wait()
-    assert [broker.request_counts["Metadata"] for broker in brokers] == [count + 1 for count in before]
-
-
-def test_end_offsets_follow_the_isolation_level(brokers: list[FakeBroker]) -> None:
-    broker = brokers[0]
-    broker.leaders, broker.stable = [(1, broker)], 40
-    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
-    fetch = FetchSettings(isolation_level="read_committed")
-    offset_reader = KafkaOffsetReader(replace(options, connection=broker.settings, fetch=fetch), LOG)
-    assert offset_reader.offsets({PARTITION: LATEST}) == {PARTITION: 40}
-    assert offset_reader.high_watermarks([PARTITION]) == {PARTITION: 42}
-    assert broker.connections == 1
-
-
-def pattern_reader(broker: FakeBroker, pattern: str) -> KafkaOffsetReader:
-    options = parse_stream_options(
-        {"kafka.bootstrap.servers": "broker:9092", "subscribePattern": pattern, "fetchoffset.numretries": "3"}
-    )
-    return KafkaOffsetReader(replace(options, connection=broker.settings), LOG)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        999,
-    ],
-)
-@pytest.mark.parametrize("strict", [True, False])
-def test_an_error_of_a_topic_that_the_pattern_does_not_select_is_ignored(
-    brokers: list[FakeBroker], code: int, strict: bool
-) -> None:
-    for broker in brokers:
-        broker.failing_topics = [("orders", code, False), ("__flights", code, True)]
-    offset_reader = pattern_reader(brokers[0], "flights")
-    assert offset_reader.assigned(strict=strict).partitions == {PARTITION}
-    assert sum(broker.request_counts["Metadata"] for broker in brokers) == 1, "nothing is retried"
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (ErrorCode.LEADER_NOT_AVAILABLE, BrokerUnreachableError),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
-    ],
-)
-def test_an_error_of_a_selected_topic_is_not_taken_for_its_absence(
-    brokers: list[FakeBroker], code: int, error: type[Exception]
-) -> None:
-    brokers[0].failing_topics = brokers[1].failing_topics = [("flights-2", code, False)]
-    with pytest.raises(error, match="flights-2"):
-        pattern_reader(brokers[0], "flights").assigned(strict=False)
-    brokers[0].failing_topics = brokers[1].failing_topics = []
-    assert pattern_reader(brokers[0], "flights").assigned(strict=False).partitions == {PARTITION}
-
-
-def test_an_error_of_a_named_topic_is_not_taken_for_its_absence(brokers: list[FakeBroker]) -> None:
-    """A topic is created between two responses: the first does not contain it, the second has no leader of it."""
-    for broker in brokers:
-        broker.failing_topics = [("new", ErrorCode.LEADER_NOT_AVAILABLE, False)]
-    options = parse_stream_options(
-        {"kafka.bootstrap.servers": "broker:9092", "subscribe": f"{TOPIC},new", "fetchoffset.numretries": "3"}
-    )
-    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
-    with pytest.raises(BrokerUnreachableError, match="new"):
-        offset_reader.assigned(strict=True)
-
-
-def test_equal_losses_are_logged_once_and_each_is_counted(
-    brokers: list[FakeBroker], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A log may be truncated between the same offsets again; the planner reports each loss once."""
-    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
-    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
-    folder = tmp_path / SHARED_FOLDER_NAME
-    folder.mkdir()
-    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
-    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
-    for partitions in ([0], [0], [0, 1]):
-        offsets = {TopicPartition(TOPIC, partition): 5 for partition in partitions}
-        offset_reader.report_loss(SkippedLoss("lost", DataLossCause.AGED_OUT, offsets))
-    assert caplog.messages == ["lost"]
-    assert [(loss.partition, loss.offsets) for loss in load_totals(folder).losses] == [(0, 15), (1, 5)]
-
-
-def test_a_planner_remembers_a_limited_number_of_warnings(
-    brokers: list[FakeBroker], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Messages of losses contain offsets. A query that skips losses for weeks logs millions of them."""
-    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
-    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
-    messages = [f"offsets [{number}, {number + 1}) were removed" for number in range(1001)]
-    for message in [*messages, *messages[1:], messages[0]]:
-        offset_reader.warn(message)
-    assert caplog.messages == [*messages, messages[0]]
 
 
 @pytest.fixture
@@ -160,8 +36,96 @@ def cluster() -> Iterator[UnitCluster]:
 
 
 def reader_of(cluster: UnitCluster, **options: str) -> KafkaOffsetReader:
-    parsed = parse_stream_options({"kafka.bootstrap.servers": "broker-1:9092", "subscribe": "t", **options})
+    subscribed = {} if "subscribePattern" in options else {"subscribe": "t"}
+    parsed = parse_stream_options({"kafka.bootstrap.servers": "broker-1:9092", **subscribed, **options})
     return KafkaOffsetReader(parsed, LOG, cluster.environment.pool(cluster.process))
+
+
+def pattern_reader(cluster: UnitCluster, pattern: str) -> KafkaOffsetReader:
+    return reader_of(cluster, subscribePattern=pattern, **{"fetchoffset.numretries": "3"})
+
+
+def test_a_retry_uses_another_broker(cluster: UnitCluster) -> None:
+    """A broker with stale metadata would return the same response each time, and three of them count as confirmed."""
+    reader = reader_of(cluster, **{"fetchoffset.retryintervalms": "0"})
+    reader.assigned(strict=False)
+    before = len(cluster.arrivals("Metadata"))
+    for _ in range(2):
+        reader.assigned(strict=False)
+        reader.wait()
+    assert sorted(each.broker for each in cluster.arrivals("Metadata")[before:]) == [1, 2]
+
+
+def test_end_offsets_follow_the_isolation_level(cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.append(T0, 40)
+    cluster.append(T0, 2, producer_id=7)
+    for level, end in (("read_committed", 40), ("read_uncommitted", 42)):
+        options = {"kafka.isolation.level": level}
+        reader = reader_of(cluster, **options)
+        assert reader.offsets({T0: LATEST}) == {T0: end}
+        assert reader.high_watermarks([T0]) == {T0: 42}
+        pool = cluster.environment.pool(cluster.process)
+        monkeypatch.setattr("pyspark_kafka_direct.client.cluster_client.POOL", pool)
+        options |= {"kafka.bootstrap.servers": "broker-1:9092", "subscribe": "t"}
+        assert fetch_end_offsets(options, [T0]) == {T0: 42}, "where the log ends, for the listener"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.INVALID_TOPIC_EXCEPTION, 999])
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_error_of_a_topic_that_the_pattern_does_not_select_is_ignored(
+    cluster: UnitCluster, code: int, strict: bool
+) -> None:
+    cluster.event("deny_topic", topic="u", seconds=1000, error_code=code)
+    reader = pattern_reader(cluster, "t")
+    assert reader.assigned(strict=strict).partitions == {TopicPartition("t", number) for number in range(3)}
+    assert cluster.sent("Metadata") == 1, "nothing is retried"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "error"),
+    [
+        ({"subscribePattern": "[tu]"}, ErrorCode.LEADER_NOT_AVAILABLE, BrokerUnreachableError),
+        ({"subscribePattern": "[tu]"}, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, AuthorizationError),
+        ({"subscribe": "t,u"}, ErrorCode.LEADER_NOT_AVAILABLE, BrokerUnreachableError),
+        ({"subscribe": "t,u"}, ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
+    ],
+)
+def test_an_error_of_a_selected_topic_is_not_taken_for_its_absence(
+    cluster: UnitCluster, options: dict[str, str], code: int, error: type[Exception]
+) -> None:
+    cluster.event("deny_topic", topic="u", seconds=1000, error_code=code)
+    reader = reader_of(cluster, **options, **{"fetchoffset.numretries": "3"})
+    with pytest.raises(error, match="u"):
+        reader.assigned(strict=False)
+    cluster.heal()
+    assert TopicPartition("u", 0) in reader.assigned(strict=False).partitions
+
+
+def test_equal_losses_are_logged_once_and_each_is_counted(
+    cluster: UnitCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may be truncated between the same offsets again; the planner reports each loss once."""
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    folder = tmp_path / SHARED_FOLDER_NAME
+    folder.mkdir()
+    offset_reader = reader_of(cluster)
+    for partitions in ([0], [0], [0, 1]):
+        offsets = {TopicPartition("t", partition): 5 for partition in partitions}
+        offset_reader.report_loss(SkippedLoss("lost", DataLossCause.AGED_OUT, offsets))
+    assert caplog.messages == ["lost"]
+    assert [(loss.partition, loss.offsets) for loss in load_totals(folder).losses] == [(0, 15), (1, 5)]
+
+
+def test_a_planner_remembers_a_limited_number_of_warnings(
+    cluster: UnitCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Messages of losses contain offsets. A query that skips losses for weeks logs millions of them."""
+    offset_reader = reader_of(cluster)
+    messages = [f"offsets [{number}, {number + 1}) were removed" for number in range(1001)]
+    for message in [*messages, *messages[1:], messages[0]]:
+        offset_reader.warn(message)
+    assert caplog.messages == [*messages, messages[0]]
 
 
 def test_the_size_of_records_is_sampled_as_far_as_brokers_respond(
@@ -210,23 +174,18 @@ def test_partitions_that_exist_and_are_no_longer_selected(
     assert "cannot check whether missing partitions still exist" in caplog.text
 
 
-def test_malformed_records_are_counted(
-    brokers: list[FakeBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_malformed_records_are_counted(cluster: UnitCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     folder = tmp_path / SHARED_FOLDER_NAME
     folder.mkdir()
-    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
-    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
+    offset_reader = reader_of(cluster)
     for _ in range(2):
-        offset_reader.count_malformed("PERMISSIVE", {PARTITION: 3}, {PARTITION: 2})
-    assert load_totals(folder).malformed == (MalformedTotal(TOPIC, 0, "PERMISSIVE", 6, 4),)
+        offset_reader.count_malformed("PERMISSIVE", {T0: 3}, {T0: 2})
+    assert load_totals(folder).malformed == (MalformedTotal("t", 0, "PERMISSIVE", 6, 4),)
 
 
-def test_a_pattern_that_matches_no_topic_is_logged_once(
-    brokers: list[FakeBroker], caplog: pytest.LogCaptureFixture
-) -> None:
-    offset_reader = pattern_reader(brokers[0], "nothing.*")
+def test_a_pattern_that_matches_no_topic_is_logged_once(cluster: UnitCluster, caplog: pytest.LogCaptureFixture) -> None:
+    offset_reader = pattern_reader(cluster, "nothing.*")
     for _ in range(2):
         assert offset_reader.assigned(strict=False).partitions == frozenset()
-    assert caplog.messages == ["subscribePattern='nothing.*' matches none of 1 topics"]
+    assert caplog.messages == ["subscribePattern='nothing.*' matches none of 2 topics"]
