@@ -6,16 +6,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
+from tests.unit.planning.planner_cluster import PlannerCluster
 
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.direct.batch_reports import BatchReportListener
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
     from pyspark_kafka_direct.spark.query_reports import BatchReport
 
-OTHER = TopicPartition("other", 1)
+T0, OTHER = TopicPartition("t", 0), TopicPartition("other", 1)
 TIME_MS, BEGAN_MS, ENDED_MS = 1000, 1500, 1800
 STREAM, NO_STREAM = 3, 4
 
@@ -33,27 +33,27 @@ def completed(failures: dict[int, str | None], input_id: int = STREAM) -> Any:
     return SimpleNamespace(batchInfo=lambda: batch)
 
 
-def listener(reports: list[BatchReport], broker: FakeBroker | None = None) -> BatchReportListener:
-    ranges = {TIME_MS: [OffsetRange(TOPIC, 0, 5, 9), OffsetRange("other", 1, 2, 3)]}
-    parameters = SimpleNamespace(group_id="shop", connection=None if broker is None else broker.settings)
+def listener(reports: list[BatchReport], connection: ConnectionSettings | None = None) -> BatchReportListener:
+    ranges = {TIME_MS: [OffsetRange("t", 0, 5, 9), OffsetRange("other", 1, 2, 3)]}
+    parameters = SimpleNamespace(group_id="shop", connection=connection)
     stream: Any = SimpleNamespace(client=SimpleNamespace(parameters=parameters), planned_ranges=ranges.__getitem__)
     reporter: Any = SimpleNamespace(batch_ended=reports.append)
     return BatchReportListener(stream, STREAM, "KafkaDirect[flights]", reporter)
 
 
-def test_a_report_has_the_ranges_and_times_of_the_batch() -> None:
+def test_a_report_has_the_ranges_and_times_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[BatchReport] = []
-    with FakeBroker() as broker:
-        listener(reports, broker).onBatchCompleted(completed({0: None, 1: None}))
+    with PlannerCluster(40) as brokers:
+        brokers.append(T0, 2, producer_id=7)
+        pool = brokers.environment.pool(brokers.process)
+        monkeypatch.setattr("pyspark_kafka_direct.client.cluster_client.POOL", pool)
+        listener(reports, brokers.environment.settings()).onBatchCompleted(completed({0: None, 1: None}))
         (report,) = reports
         assert (report.batch_id, report.source, report.group) == (TIME_MS, "KafkaDirect[flights]", "shop")
         assert (report.began_ms, report.ended_ms, report.rows) == (BEGAN_MS, ENDED_MS, 5)
-        assert report.start == {PARTITION: 5, OTHER: 2}
-        assert report.end == {PARTITION: 9, OTHER: 3}
-        try:
-            assert report.fetch_end_offsets([PARTITION]) == {PARTITION: 42}
-        finally:
-            POOL.clear()
+        assert report.start == {T0: 5, OTHER: 2}
+        assert report.end == {T0: 9, OTHER: 3}
+        assert report.fetch_end_offsets([T0]) == {T0: 42}
 
 
 @pytest.mark.parametrize("failures", [{0: "an output failed"}, {0: None, 1: "the second one failed"}])

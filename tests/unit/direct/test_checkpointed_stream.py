@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from pyspark.cloudpickle import dumps
-from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
+from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
@@ -157,20 +157,24 @@ def test_offset_ranges_have_their_topic_ids_also_after_a_restart() -> None:
 
 
 def test_a_closed_stream_leaves_the_connections_of_another_one_with_the_same_parameters() -> None:
-    with FakeBroker() as broker:
-        strategy = ConsumerStrategies.Subscribe([TOPIC], {"bootstrap.servers": broker.settings.bootstrap_string})
+    with UnitCluster({"flights": 1}) as cluster:
+
+        def connections() -> int:
+            return sum(line[1] == "connected" for line in cluster.world.trace_lines)
+
+        strategy = ConsumerStrategies.Subscribe(["flights"], {"bootstrap.servers": "broker-1:9092"})
         spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
-        one, other = CheckpointedStream("one", spec, None), CheckpointedStream("other", spec, None)
+        one, other = (CheckpointedStream(name, spec, None, system=cluster.process) for name in ("one", "other"))
         for stream in (one, other):
             stream.start()
-        before = broker.connections
+        before = connections()
         one.close()
         for _ in range(2):
-            other.client.cluster.offsets({PARTITION: LATEST})
-        assert broker.connections == before, "the other stream still has its connection"
+            other.client.cluster.offsets({T0: LATEST})
+        assert connections() == before, "the other stream still has its connection"
         for _ in range(2):
-            one.client.cluster.offsets({PARTITION: LATEST})
-        assert broker.connections == before + 2, "a closed stream opens one for each request"
+            one.client.cluster.offsets({T0: LATEST})
+        assert connections() == before + 2, "a closed stream opens one for each request"
         other.close()
 
 

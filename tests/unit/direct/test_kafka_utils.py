@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from pyspark import SparkConf
-from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
+from tests.unit.planning.planner_cluster import PlannerCluster
 
 from pyspark_kafka_direct import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.direct import KafkaUtils, LocationStrategies, OffsetRange, kafka_utils
 from pyspark_kafka_direct.errors import KafkaDirectError
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from collections.abc import Iterator
 
+T0 = TopicPartition("t", 0)
 RANGE = OffsetRange.create("t", 0, 0, 10)
-RANGE_0 = OffsetRange.create(TOPIC, 0, 0, 10)
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:1"}  # a request would raise BrokerError
 
 
@@ -52,34 +51,36 @@ class NoContext:
         raise _RequestsSentError
 
 
-def test_a_topic_that_one_broker_does_not_know_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(POOL, "rotation", 0.0)  # the broker that lags is asked first
-    with FakeBroker() as lagging, FakeBroker() as broker:
-        for each in (lagging, broker):
-            each.leaders = [(1, lagging), (2, broker)]
-        lagging.topic_error = lambda: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        params = {"bootstrap.servers": lagging.settings.bootstrap_string}
-        context: Any = NoContext()
-        try:
-            with pytest.raises(_RequestsSentError):
-                KafkaUtils.createRDD(context, params, [OffsetRange.create(TOPIC, 0, 0, 10)])
-        finally:
-            POOL.clear()
-        assert lagging.request_counts["Metadata"] >= 1
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlannerCluster]:
+    """A cluster that is used by the pool of the process."""
+    with PlannerCluster() as brokers:
+        pool = brokers.environment.pool(brokers.process)
+        monkeypatch.setattr("pyspark_kafka_direct.client.cluster_client.POOL", pool)
+        yield brokers
+
+
+PARAMS = {"bootstrap.servers": "broker-1:9092"}
+NO_CONTEXT: Any = NoContext()
+
+
+def test_a_topic_that_one_broker_does_not_know_is_read(brokers: PlannerCluster) -> None:
+    brokers.hide(T0, 10)
+    with pytest.raises(_RequestsSentError):
+        KafkaUtils.createRDD(NO_CONTEXT, PARAMS, [RANGE])
+    assert {each.broker for each in brokers.arrivals("Metadata")} == {1, 2}
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_missing_partition_is_an_error_or_skipped_by_tasks(caplog: pytest.LogCaptureFixture, fails: bool) -> None:
-    with FakeBroker() as broker:
-        params = {"bootstrap.servers": broker.settings.bootstrap_string, "failOnDataLoss": str(fails).lower()}
-        context: Any = NoContext()
-        try:
-            with pytest.raises(TopicNotFoundError if fails else _RequestsSentError):
-                KafkaUtils.createRDD(context, params, [RANGE_0, OffsetRange.create(TOPIC, 9, 0, 10)])
-        finally:
-            POOL.clear()
-        assert ("Its tasks skip it" in caplog.text) is not fails
-        assert f"{TOPIC}-9" in caplog.text or fails
+def test_a_missing_partition_is_an_error_or_skipped_by_tasks(
+    brokers: PlannerCluster, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    brokers.grow(T0, 10)
+    params = {**PARAMS, "failOnDataLoss": str(fails).lower()}
+    with pytest.raises(TopicNotFoundError if fails else _RequestsSentError):
+        KafkaUtils.createRDD(NO_CONTEXT, params, [RANGE, OffsetRange.create("t", 9, 0, 10)])
+    assert ("Its tasks skip it" in caplog.text) is not fails
+    assert "t-9" in caplog.text or fails
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,11 @@ def test_a_missing_partition_is_an_error_or_skipped_by_tasks(caplog: pytest.LogC
     ],
 )
 def test_an_rdd_is_created_with_what_the_brokers_say(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], argument: bool | None, expected: bool
+    brokers: PlannerCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+    argument: bool | None,
+    expected: bool,
 ) -> None:
     created: list[dict[str, Any]] = []
 
@@ -105,38 +110,28 @@ def test_an_rdd_is_created_with_what_the_brokers_say(
     for name, value in settings.items():
         conf.set(name, value)
     sc: Any = SimpleNamespace(getConf=lambda: conf)
-    with FakeBroker() as broker:
-        hosts = LocationStrategies.PreferFixed({PARTITION: "node-7"})
-        params = {"bootstrap.servers": broker.settings.bootstrap_string}
-        rdd: Any = KafkaUtils.createRDD(
-            sc, lambda: params, [RANGE_0], hosts, valueDecoder=str, assumeConsecutiveOffsets=argument
-        )
-    POOL.clear()
+    brokers.grow(T0, 10)
+    hosts = LocationStrategies.PreferFixed({T0: "node-7"})
+    rdd: Any = KafkaUtils.createRDD(
+        sc, lambda: PARAMS, [RANGE], hosts, valueDecoder=str, assumeConsecutiveOffsets=argument
+    )
     assert rdd == "the RDD"
     (arguments,) = created
-    assert arguments["ranges"] == [RANGE_0]
-    assert arguments["topic_ids"] == {TOPIC: TOPIC_ID}
-    assert arguments["leaders"].keys() == {PARTITION}
-    assert arguments["hosts"][PARTITION] == "node-7"
+    assert arguments["ranges"] == [RANGE]
+    assert arguments["topic_ids"] == {"t": brokers.topic_id("t")}
+    assert arguments["leaders"].keys() == {T0}
+    assert arguments["hosts"][T0] == "node-7"
     assert (arguments["key_decoder"], arguments["value_decoder"]) == (None, str)
     assert arguments["assume_consecutive"] is expected
 
 
-def test_brokers_that_contradict_each_other_end_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_contradict_each_other_end_the_call(
+    brokers: PlannerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of them does not know a topic, and the others do not confirm it."""
-    confirmed: list[object] = []
-
-    def confirm_missing(_: object, suspects: object) -> set[TopicPartition]:
-        confirmed.append(suspects)
-        return set()
-
-    monkeypatch.setattr(ClusterClient, "confirm_missing", confirm_missing)
-    context: Any = NoContext()
-    with FakeBroker() as broker:
-        broker.topic_error = lambda: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        params = {"bootstrap.servers": broker.settings.bootstrap_string}
-        with pytest.raises(KafkaDirectError, match=TOPIC) as raised:
-            KafkaUtils.createRDD(context, params, [RANGE_0])
-    POOL.clear()
+    monkeypatch.setattr(ClusterClient, "confirm_missing", lambda *_: set())
+    began = brokers.now
+    with pytest.raises(KafkaDirectError, match="t-0") as raised:
+        KafkaUtils.createRDD(NO_CONTEXT, PARAMS, [RANGE])
     assert type(raised.value) is not TopicNotFoundError
-    assert len(confirmed) > 1
+    assert brokers.now - began > 9, "they are asked several times, with pauses"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
-from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
+from tests.unit.planning.planner_cluster import GROUP, PlannerCluster
 
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions
@@ -26,7 +23,8 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-OLD_ID = UUID(int=99)
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class NoLimits(PerPartitionConfig):
@@ -40,80 +38,67 @@ class TwoASecond(PerPartitionConfig):
 
 
 @pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        broker.start, broker.stable = 5, 40
-        yield broker
-    POOL.clear()
+def brokers() -> Iterator[PlannerCluster]:
+    """A log from 5 to 42, whose last stable offset is 40."""
+    with PlannerCluster(40) as cluster:
+        cluster.delete_records(A, 5)
+        cluster.append(A, 2, producer_id=7)
+        yield cluster
 
 
-def view(broker: FakeBroker, isolation_level: str, **changes: str) -> StreamClusterView:
-    params = {
-        "bootstrap.servers": broker.settings.bootstrap_string,
-        "isolation.level": isolation_level,
-        **changes,
-    }
-    strategy = ConsumerStrategies.Subscribe([TOPIC], params)
-    return StreamClusterView(
-        create_stream_client(strategy, POOL),
-        StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0),
-        None,
-    )
+def view(
+    cluster: UnitCluster, isolation_level: str = "read_uncommitted", *, is_restored: bool = False, **changes: str
+) -> StreamClusterView:
+    params = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level, **changes}
+    strategy = ConsumerStrategies.Subscribe(["t"], params)
+    spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
+    client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
+    return StreamClusterView(client, spec, None, is_restored=is_restored)
 
 
 @pytest.mark.parametrize(("is_restored", "start"), [(False, 20), (True, 5)])
 def test_a_partition_that_a_checkpoint_lacks_starts_at_the_log_start(
-    broker: FakeBroker, is_restored: bool, start: int
+    brokers: PlannerCluster, is_restored: bool, start: int
 ) -> None:
     """A batch that is generated again may have committed an offset of it, and must have its records again."""
-    broker.committed = 20
-    cluster_view = view(broker, "read_uncommitted", **{"group.id": "g"})
-    cluster_view._is_restored = is_restored
-    assert cluster_view.new_partition_offsets([PARTITION]) == {PARTITION: start}
+    brokers.commit({A: 20})
+    stream = view(brokers, is_restored=is_restored, **{"group.id": GROUP})
+    assert stream.new_partition_offsets([A]) == {A: start}
 
 
 @pytest.mark.parametrize(("isolation_level", "end"), [("read_committed", 40), ("read_uncommitted", 42)])
-def test_a_batch_ends_at_the_last_readable_offset(broker: FakeBroker, isolation_level: str, end: int) -> None:
-    cluster_view = view(broker, isolation_level)
-    assert cluster_view.latest([PARTITION]) == {PARTITION: end}
-    assert cluster_view.high_watermarks([PARTITION]) == {PARTITION: 42}
-    assert broker.connections == 1
-
-
-@pytest.mark.parametrize(("isolation_level", "end"), [("read_committed", 40), ("read_uncommitted", 42)])
-def test_latest_is_the_last_readable_offset(broker: FakeBroker, isolation_level: str, end: int) -> None:
-    assert view(broker, isolation_level).start().offsets == {PARTITION: end}
+def test_a_batch_ends_at_the_last_readable_offset(brokers: PlannerCluster, isolation_level: str, end: int) -> None:
+    stream = view(brokers, isolation_level)
+    assert stream.start().offsets == stream.latest([A]) == {A: end}
+    assert stream.high_watermarks([A]) == {A: 42}
 
 
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
 def test_a_committed_offset_after_the_last_stable_offset_is_in_the_log(
-    broker: FakeBroker, isolation_level: str
+    brokers: PlannerCluster, isolation_level: str
 ) -> None:
-    """The fake broker returns this offset for every group."""
-    broker.committed = 41
-    cluster_view = view(broker, isolation_level, **{"group.id": "g", "auto.offset.reset": "none"})
-    assert cluster_view.start().offsets == {PARTITION: 41}
-    assert cluster_view.new_partition_offsets([PARTITION]) == {PARTITION: 41}
+    brokers.commit({A: 41})
+    stream = view(brokers, isolation_level, **{"group.id": GROUP, "auto.offset.reset": "none"})
+    assert stream.start().offsets == {A: 41}
+    assert stream.new_partition_offsets([A]) == {A: 41}
 
 
-@pytest.mark.parametrize(("fail_on_data_loss", "log_starts"), [("false", {PARTITION: 5}), ("true", {})])
+@pytest.mark.parametrize(("fail_on_data_loss", "log_starts"), [("false", {A: 5}), ("true", {})])
 def test_log_starts_are_requested_only_without_fail_on_data_loss(
-    broker: FakeBroker, fail_on_data_loss: str, log_starts: dict[TopicPartition, int]
+    brokers: PlannerCluster, fail_on_data_loss: str, log_starts: dict[TopicPartition, int]
 ) -> None:
-    assert view(broker, "read_uncommitted", failOnDataLoss=fail_on_data_loss).log_starts([PARTITION]) == log_starts
+    assert view(brokers, failOnDataLoss=fail_on_data_loss).log_starts([A]) == log_starts
+    assert (brokers.sent("ListOffsets") > 0) == (fail_on_data_loss == "false")
 
 
-@pytest.mark.parametrize(("group", "times"), [({}, 1), ({"group.id": "g"}, 0)])
+@pytest.mark.parametrize(("group", "times"), [({}, 1), ({"group.id": GROUP}, 0)])
 def test_a_missing_group_id_is_logged_once(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture, group: dict[str, str], times: int
+    brokers: PlannerCluster, caplog: pytest.LogCaptureFixture, group: dict[str, str], times: int
 ) -> None:
     option_messages.warn_once.cache_clear()
     for _ in range(2):
-        view(broker, "read_uncommitted", **group)
+        view(brokers, **group)
     assert sum("group.id is not set" in record.getMessage() for record in caplog.records) == times
-
-
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
@@ -150,38 +135,30 @@ def test_the_strategy_decides_where_partitions_without_such_a_record_start(clust
     assert starts(cluster, latest, {A: None, B: None}) == {A: 1, B: 2}
 
 
-def test_a_deposed_leader_does_not_decide_where_a_timestamp_is(broker: FakeBroker) -> None:
+def test_a_deposed_leader_does_not_decide_where_a_timestamp_is() -> None:
     """Its retention deleted records that the current leader has: the stream started after them."""
-    with FakeBroker() as leader:
-        leader.epoch = broker.epoch + 1
-        broker.leaders, leader.leaders = [(1, broker), (2, leader)], [(2, leader), (1, broker)]
-        broker.offsets, leader.offsets = (lambda _: (0, 30)), (lambda _: (0, 20))
-        broker.start = leader.start = 0
-        spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "500"}).starting_timestamp
+    with PlannerCluster(60) as brokers:
+        brokers.depose_leader(A, start=30)
+        spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "20"}).starting_timestamp
         assert spec is not None
-        cluster = ClusterClient(broker.settings)
-        assert offsets_by_timestamp(spec, {PARTITION: None}, cluster, "read_uncommitted") == {PARTITION: 20}
+        assert offsets_by_timestamp(spec, {A: None}, brokers.client(), "read_uncommitted") == {A: 20}
 
 
-def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_range(broker: FakeBroker) -> None:
+def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_range(brokers: PlannerCluster) -> None:
     """The stream started elsewhere, and records were read twice or never."""
-    with FakeBroker() as leader:
-        leader.epoch = broker.epoch + 1
-        broker.leaders, leader.leaders = [(1, broker), (2, leader)], [(2, leader), (1, broker)]
-        broker.offsets = lambda _: (0, 30)
-        leader.start = 5
-        broker.committed = leader.committed = 41
-        stream = view(broker, "read_uncommitted", **{"group.id": "g", "auto.offset.reset": "none"})
-        assert stream.start().offsets == {PARTITION: 41}
+    brokers.commit({A: 41})
+    brokers.depose_leader(A, end=30)
+    stream = view(brokers, **{"group.id": GROUP, "auto.offset.reset": "none"})
+    assert stream.start().offsets == {A: 41}
 
 
 def test_a_committed_offset_that_is_out_of_range_is_logged(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+    brokers: PlannerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.committed = 3
-    stream = view(broker, "read_uncommitted", **{"group.id": "g", "auto.offset.reset": "earliest"})
-    assert stream.start().offsets == {PARTITION: 5}
-    (message,) = [message for message in caplog.messages if "flights-0" in message]
+    brokers.commit({A: 3})
+    stream = view(brokers, **{"group.id": GROUP, "auto.offset.reset": "earliest"})
+    assert stream.start().offsets == {A: 5}
+    (message,) = [message for message in caplog.messages if "t-0" in message]
     assert "3" in message
 
 
@@ -205,18 +182,17 @@ def test_a_custom_strategy_reads_its_partitions_while_they_exist() -> None:
 
 
 @pytest.mark.parametrize(("rate", "limit"), [(None, 30), (4, 20)])
-def test_backpressure_limits_the_records_of_a_batch(broker: FakeBroker, rate: int | None, limit: int) -> None:
-    strategy = ConsumerStrategies.Subscribe([TOPIC], {"bootstrap.servers": broker.settings.bootstrap_string})
+def test_backpressure_limits_the_records_of_a_batch(cluster: UnitCluster, rate: int | None, limit: int) -> None:
+    strategy = ConsumerStrategies.Subscribe(["t"], {"bootstrap.servers": "broker-1:9092"})
     spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 5.0)
     controller = RateController(PIDRateEstimator(1000, PIDGains(min_rate=4)), initial_rate=6)
     if rate is not None:
         controller.batch_completed(2000, 1, 1000, 0)
         controller.batch_completed(4000, 1, 1000, 0)
         assert controller.latest_rate() == rate
-    stream = StreamClusterView(create_stream_client(strategy, POOL), spec, controller)
-    assert stream.record_limits({PARTITION: 0}, {PARTITION: 1000}) == {PARTITION: limit}
-    without = StreamClusterView(create_stream_client(strategy, POOL), spec, None)
-    assert without.record_limits({PARTITION: 0}, {PARTITION: 1000}) is None
+    client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
+    assert StreamClusterView(client, spec, controller).record_limits({A: 0}, {A: 1000}) == {A: limit}
+    assert StreamClusterView(client, spec, None).record_limits({A: 0}, {A: 1000}) is None
 
 
 def test_given_offsets_take_precedence_over_timestamps(cluster: UnitCluster) -> None:
@@ -237,44 +213,32 @@ def test_timestamps_must_be_given_for_each_partition(cluster: UnitCluster, by_pa
         starts(cluster, {"startingOffsetsByTimestamp": by_partition}, {A: None, B: None})
 
 
-def test_a_pattern_ignores_errors_of_other_topics_only(broker: FakeBroker) -> None:
-    strategy = ConsumerStrategies.SubscribePattern("flights.*", {"bootstrap.servers": broker.settings.bootstrap_string})
-    assert isinstance(strategy, DiscoversPartitions)
-    cluster = ClusterClient(broker.settings, pool=POOL)
-    broker.failing_topics = [("orders", ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)]
-    assert set(strategy.assigned(cluster)) == {PARTITION}
-    broker.failing_topics = [("flights-2", ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)]
-    with pytest.raises(AuthorizationError, match="flights-2"):
-        strategy.assigned(cluster)
+def test_a_pattern_ignores_errors_of_other_topics_only() -> None:
+    with UnitCluster({"flights": 1, "flights-2": 1, "orders": 1}) as cluster:
+        strategy = ConsumerStrategies.SubscribePattern("flights.*", {"bootstrap.servers": "broker-1:9092"})
+        assert isinstance(strategy, DiscoversPartitions)
+        client = cluster.client()
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        cluster.event("deny_topic", topic="orders", seconds=1000, error_code=denied)
+        assert {tp.topic for tp in strategy.assigned(client)} == {"flights", "flights-2"}
+        cluster.event("deny_topic", topic="flights-2", seconds=1000, error_code=denied)
+        with pytest.raises(AuthorizationError, match="flights-2"):
+            strategy.assigned(client)
 
 
-def test_a_stream_starts_with_the_topic_ids_that_its_offsets_came_with(broker: FakeBroker) -> None:
-    """The metadata before and after the offsets comes from a broker that still has the id of a deleted topic."""
-    broker.topic_id = OLD_ID
-    responses = 0
-
-    def offsets(_: int) -> tuple[int, int]:
-        nonlocal responses
-        if broker.topic_id == OLD_ID:
-            broker.topic_id = TOPIC_ID  # of the next metadata
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
-        responses += 1
-        if responses == 2:
-            broker.topic_id = OLD_ID
-        return 0, 42
-
-    broker.offsets = offsets
-    assert view(broker, "read_uncommitted").start().topic_ids == {TOPIC: TOPIC_ID}
+def test_a_stream_starts_with_the_topic_ids_that_its_offsets_came_with() -> None:
+    """The first metadata comes from a broker that still has the id of a deleted topic."""
+    with PlannerCluster(50) as brokers:
+        brokers.recreate_elsewhere(A, 42)
+        position = view(brokers).start()
+        assert (position.offsets, position.topic_ids) == ({A: 42}, {"t": brokers.topic_id("t")})
 
 
 @pytest.mark.parametrize(("isolation_level", "warnings"), [("read_committed", 1), ("read_uncommitted", 0)])
 def test_an_open_transaction_that_blocks_a_stream_is_logged(
     cluster: UnitCluster, caplog: pytest.LogCaptureFixture, isolation_level: str, warnings: int
 ) -> None:
-    params = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level}
-    strategy = ConsumerStrategies.Subscribe(["t"], params)
-    spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
-    stream = StreamClusterView(create_stream_client(strategy, cluster.environment.pool(cluster.process)), spec, None)
+    stream = view(cluster, isolation_level)
     for _ in range(20):
         stream.latest([A, B])
         cluster.sleep(30)
