@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.spark.commit_cluster import CommitCluster
 
-from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.spark import offset_committer
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.offset_committer import (
     AsyncOffsetCommitter,
     GroupOffsetCommitter,
@@ -22,87 +20,82 @@ from pyspark_kafka_direct.spark.offset_committer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Iterator
 
-DEADLINE = 120  # seconds
 A, B = TopicPartition("t", 0), TopicPartition("u", 0)
 
 _log = logging.getLogger("pyspark_kafka_direct.tests")
 
 
-class SlowGroup(ConsumerGroup):
-    """A coordinator that responds when a test permits it, by default with an error."""
-
-    def __init__(self) -> None:
-        self.requested = threading.Event()
-        self.respond = threading.Event()
-        self.fails = True
-        self.offsets: list[dict[TopicPartition, int]] = []
-        self.stored: dict[TopicPartition, int] = {}
-
-    def committed(
-        self, partitions: Collection[TopicPartition], *, deadline: object = None
-    ) -> dict[TopicPartition, int]:
-        return {tp: offset for tp, offset in self.stored.items() if tp in partitions}
-
-    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
-        self.offsets.append(dict(offsets))
-        self.requested.set()
-        assert self.respond.wait(120)
-        if self.fails:
-            raise BrokerTimeoutError("too late")
+@pytest.fixture
+def cluster() -> Iterator[CommitCluster]:
+    with CommitCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def group() -> SlowGroup:
-    return SlowGroup()
+def committer(cluster: CommitCluster) -> GroupOffsetCommitter:
+    return GroupOffsetCommitter("shop", _log, cluster.process)
 
 
 @pytest.fixture
-def commits(group: SlowGroup) -> RunOffsetCommitter:
-    return GroupOffsetCommitter("shop", _log).for_run(lambda: group)
+def commits(cluster: CommitCluster, committer: GroupOffsetCommitter) -> RunOffsetCommitter:
+    return committer.for_run(cluster.group)
 
 
-def test_a_slow_coordinator_delays_no_batch_and_its_errors_are_warnings(
-    group: SlowGroup, commits: RunOffsetCommitter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_slow_coordinator_delays_no_batch(
+    cluster: CommitCluster, committer: GroupOffsetCommitter, commits: RunOffsetCommitter
 ) -> None:
-    commits.commit_async({A: 0})
-    assert group.requested.wait(DEADLINE)
-    monkeypatch.setattr(offset_committer, "_WAIT_SECONDS", 0.05)
+    cluster.delay_commits(1.5)
+    began = cluster.now
     for offset in range(20):
         commits.commit_async({A: offset})
         commits.wait_for_commit()
-        monkeypatch.setattr(offset_committer, "_WAIT_SECONDS", 3600)  # only the first wait is for a slow commit
-    assert len(group.offsets) == 1
-    assert not commits._shared_committer.wait(0)
-    group.respond.set()
-    assert commits._shared_committer.wait(DEADLINE)
-    assert group.offsets == [{A: 0}, {A: 19}], "intermediate offsets are outdated"
-    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings == ["cannot commit offsets of the group shop (commitGroupId); the query continues: too late"]
+    assert 0.4 < cluster.now - began < 0.6, "only the first wait is for a slow commit"
+    assert committer.wait(20)
+    assert cluster.commits == [{A: 0}, {A: 19}], "intermediate offsets are outdated"
     commits.commit_async({A: 19})
-    commits.wait_for_commit()
-    assert len(group.offsets) == 2
-    group.respond.clear()
-    monkeypatch.setattr(offset_committer, "_WAIT_SECONDS", DEADLINE)
+    assert committer.wait(20)
+    assert len(cluster.commits) == 2
+    cluster.delay_commits(0.3)
     commits.commit_async({A: 20})
-    threading.Timer(0.1, group.respond.set).start()
+    began = cluster.now
     commits.wait_for_commit()
-    assert commits._shared_committer.wait(0), "the next commit is waited for again"
+    assert cluster.now - began > 0.25, "the next commit is waited for again"
+    assert cluster.commits[2:] == [{A: 20}]
+
+
+def test_errors_are_warnings_until_commits_succeed(
+    cluster: CommitCluster,
+    committer: GroupOffsetCommitter,
+    commits: RunOffsetCommitter,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, _log.name)
+    cluster.reject_commits(2)
+    for offset in (1, 2, 3, 4):
+        commits.commit_async({A: offset})
+        assert committer.wait(20)
+    levels = [(each.levelname, each.getMessage().split(";")[0]) for each in caplog.records]
+    assert levels == [
+        ("WARNING", "cannot commit offsets of the group shop (commitGroupId)"),
+        ("DEBUG", "cannot commit offsets of the group shop (commitGroupId)"),
+        ("WARNING", "offsets of the group shop are committed again"),
+    ]
+    assert cluster.commits[-1] == {A: 4}
 
 
 def test_a_topic_without_committed_offsets_is_logged(
-    group: SlowGroup, commits: RunOffsetCommitter, caplog: pytest.LogCaptureFixture
+    cluster: CommitCluster,
+    committer: GroupOffsetCommitter,
+    commits: RunOffsetCommitter,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    group.respond.set()
-    group.fails = False
-    group.stored = {A: 3}
+    cluster.group().commit({A: 3})
     resumed_from = {A: 3, B: 5, TopicPartition("nothing-read", 0): 0}
-    for _ in range(2):
-        commits.commit_async({A: 4, B: 9}, resumed_from=resumed_from)
-        assert commits._shared_committer.wait(DEADLINE)
-    commits.commit_async({A: 4, B: 10}, resumed_from=resumed_from)
-    assert commits._shared_committer.wait(DEADLINE)
+    for offset in (9, 9, 10):
+        commits.commit_async({A: 4, B: offset}, resumed_from=resumed_from)
+        assert committer.wait(20)
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith("this query has read u before, but the group 'shop' (commitGroupId) has no offsets of it")
 
@@ -128,37 +121,34 @@ def test_a_commit_replaces_only_those_whose_partitions_it_covers() -> None:
     assert latest_commits([of_one, of_two, PendingCommit(two, {A: 0, B: 2})]) == [PendingCommit(two, {A: 0, B: 2})]
 
 
-def test_errors_of_one_query_do_not_affect_others_in_the_group(caplog: pytest.LogCaptureFixture) -> None:
-    commits = GroupOffsetCommitter("shop", _log)
-    good, bad = SlowGroup(), SlowGroup()
-    good.fails = False
-    for each in (good, bad):
-        each.respond.set()
-    bad.respond.clear()
-    failing, fine = commits.for_run(lambda: bad), commits.for_run(lambda: good)
+def test_errors_of_one_query_do_not_affect_others_in_the_group(
+    cluster: CommitCluster, committer: GroupOffsetCommitter, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing, fine = committer.for_run(cluster.group), committer.for_run(cluster.group)
+    cluster.delay_commits(1)
     failing.commit_async({A: 1})
-    assert bad.requested.wait(DEADLINE)
+    cluster.sleep(0.5)
+    cluster.fault("OffsetCommit", "error", code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     failing.commit_async({A: 2})
     fine.commit_async({B: 1})
-    bad.respond.set()
-    assert commits.wait(DEADLINE)
-    assert (bad.offsets, good.offsets) == ([{A: 1}, {A: 2}], [{B: 1}])
-    warning = "cannot commit offsets of the group shop (commitGroupId); the query continues: too late"
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [warning]
-    restarted = commits.for_run(lambda: bad)
-    restarted.commit_async({A: 2})
-    assert commits.wait(DEADLINE)
-    assert caplog.messages.count(warning) == 2, "after a restart the warning shows whether the problem is solved"
+    assert committer.wait(20)
+    assert cluster.commits[-1] == {B: 1}
+    (warning,) = caplog.messages
+    assert warning.startswith("cannot commit offsets of the group shop (commitGroupId); the query continues: GROUP")
+    cluster.reject_commits()
+    committer.for_run(cluster.group).commit_async({A: 2})
+    assert committer.wait(20)
+    assert caplog.messages == [warning] * 2, "after a restart the warning shows whether the problem is solved"
 
 
-def test_lower_offsets_of_a_query_are_committed(group: SlowGroup, commits: RunOffsetCommitter) -> None:
+def test_lower_offsets_of_a_query_are_committed(
+    cluster: CommitCluster, committer: GroupOffsetCommitter, commits: RunOffsetCommitter
+) -> None:
     """As after a topic was recreated."""
-    group.respond.set()
-    group.fails = False
     for offset in (100, 0, 3):
         commits.commit_async({A: offset})
-        assert commits._shared_committer.wait(DEADLINE)
-    assert group.offsets == [{A: 100}, {A: 0}, {A: 3}]
+        assert committer.wait(20)
+    assert cluster.commits == [{A: 100}, {A: 0}, {A: 3}]
 
 
 def test_the_lower_offset_of_a_topic_that_is_read_twice() -> None:
@@ -166,7 +156,7 @@ def test_the_lower_offset_of_a_topic_that_is_read_twice() -> None:
     assert min_offsets([]) == {}
 
 
-def test_a_commit_that_waits_for_its_response_has_ended_then(group: SlowGroup) -> None:
+def test_a_commit_that_waits_for_its_response_has_ended_then() -> None:
     completed: list[tuple[list[str], list[str], Exception | None]] = []
     sent: list[list[str]] = []
     committer = AsyncOffsetCommitter[str, list[str]](
