@@ -271,7 +271,7 @@ def test_many_threads_may_commit(cluster: CommitCluster) -> None:
     """With real threads and a group that only records, because a simulated process runs one thread at a time."""
     commits: list[Mapping[TopicPartition, int]] = []
     group = cluster.group()
-    group.commit = lambda offsets, **_: commits.append(offsets)  # type: ignore[method-assign, assignment]
+    group.commit = lambda offsets, **_: commits.append(offsets)  # type: ignore[method-assign]
     queue, callback = CommitQueue(group), RecordingCallback()
 
     def add(first: int) -> None:

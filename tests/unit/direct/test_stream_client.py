@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,10 +48,14 @@ def brokers() -> Iterator[PlannerCluster]:
 
 
 def view(
-    cluster: UnitCluster, isolation_level: str = "read_uncommitted", *, is_restored: bool = False, **changes: str
+    cluster: UnitCluster,
+    isolation_level: str = "read_uncommitted",
+    params: Mapping[str, str] = MappingProxyType({}),
+    *,
+    is_restored: bool = False,
 ) -> StreamClusterView:
-    params = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level, **changes}
-    strategy = ConsumerStrategies.Subscribe(["t"], params)
+    given = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level, **params}
+    strategy = ConsumerStrategies.Subscribe(["t"], given)
     spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
     client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
     return StreamClusterView(client, spec, None, is_restored=is_restored)
@@ -62,7 +67,7 @@ def test_a_partition_that_a_checkpoint_lacks_starts_at_the_log_start(
 ) -> None:
     """A batch that is generated again may have committed an offset of it, and must have its records again."""
     brokers.commit({A: 20})
-    stream = view(brokers, is_restored=is_restored, **{"group.id": GROUP})
+    stream = view(brokers, is_restored=is_restored, params={"group.id": GROUP})
     assert stream.new_partition_offsets([A]) == {A: start}
 
 
@@ -78,7 +83,7 @@ def test_a_committed_offset_after_the_last_stable_offset_is_in_the_log(
     brokers: PlannerCluster, isolation_level: str
 ) -> None:
     brokers.commit({A: 41})
-    stream = view(brokers, isolation_level, **{"group.id": GROUP, "auto.offset.reset": "none"})
+    stream = view(brokers, isolation_level, params={"group.id": GROUP, "auto.offset.reset": "none"})
     assert stream.start().offsets == {A: 41}
     assert stream.new_partition_offsets([A]) == {A: 41}
 
@@ -87,7 +92,7 @@ def test_a_committed_offset_after_the_last_stable_offset_is_in_the_log(
 def test_log_starts_are_requested_only_without_fail_on_data_loss(
     brokers: PlannerCluster, fail_on_data_loss: str, log_starts: dict[TopicPartition, int]
 ) -> None:
-    assert view(brokers, failOnDataLoss=fail_on_data_loss).log_starts([A]) == log_starts
+    assert view(brokers, params={"failOnDataLoss": fail_on_data_loss}).log_starts([A]) == log_starts
     assert (brokers.sent("ListOffsets") > 0) == (fail_on_data_loss == "false")
 
 
@@ -97,7 +102,7 @@ def test_a_missing_group_id_is_logged_once(
 ) -> None:
     option_messages.warn_once.cache_clear()
     for _ in range(2):
-        view(brokers, **group)
+        view(brokers, params=group)
     assert sum("group.id is not set" in record.getMessage() for record in caplog.records) == times
 
 
@@ -148,7 +153,7 @@ def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_rang
     """The stream started elsewhere, and records were read twice or never."""
     brokers.commit({A: 41})
     brokers.depose_leader(A, end=30)
-    stream = view(brokers, **{"group.id": GROUP, "auto.offset.reset": "none"})
+    stream = view(brokers, params={"group.id": GROUP, "auto.offset.reset": "none"})
     assert stream.start().offsets == {A: 41}
 
 
@@ -156,7 +161,7 @@ def test_a_committed_offset_that_is_out_of_range_is_logged(
     brokers: PlannerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers.commit({A: 3})
-    stream = view(brokers, **{"group.id": GROUP, "auto.offset.reset": "earliest"})
+    stream = view(brokers, params={"group.id": GROUP, "auto.offset.reset": "earliest"})
     assert stream.start().offsets == {A: 5}
     (message,) = [message for message in caplog.messages if "t-0" in message]
     assert "3" in message

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import pytest
-from tests.unit.client.fake_groups import FakeGroup
+from tests.unit.spark.commit_cluster import CommitCluster
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
 from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import accept_commit_offer, commit_group
+from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitGroup
-    from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OPTIONS = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitgroupid": "shop"}
@@ -37,25 +38,50 @@ def sources_ending_at(*ends: Mapping[TopicPartition, int], options: Mapping[str,
     return [(SourceBatch(f"source {number}", 0, 1, 1, {}, end, end), options) for number, end in enumerate(ends)]
 
 
-class ConnectedGroup(FakeGroup):
-    """Counts its connections."""
+class GroupCluster(CommitCluster):
+    """Counts the clients of the group ``shop``, of all sessions."""
 
-    connections = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections = 0
+        self.commit_group = shop()
+        self.committer = GroupOffsetCommitter("shop", logging.getLogger("pyspark_kafka_direct.monitor"), self.process)
+        self.groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
+        self.groups[self.commit_group] = self.committer
 
-    def connect(self, options: Mapping[str, str], group: str) -> FakeGroup:
+    def connect(self, options: Mapping[str, str], group: str) -> ConsumerGroup:
         self.connections += 1
         assert (options, group) == (OPTIONS, "shop")
-        return self
+        return self.group()
+
+
+class BlockedGroup(ConsumerGroup):
+    """A group for commits in real threads, which wait until ``open`` is set."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.offsets: list[int] = []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], **_: object) -> None:
+        assert self.open.wait(120)
+        self.offsets.append(offsets[A])
+
+
+def shop(**options: str) -> CommitGroup:
+    key = commit_group(parse_stream_options({**OPTIONS, **options}))
+    assert key is not None
+    return key
 
 
 @pytest.fixture
-def group() -> ConnectedGroup:
-    return ConnectedGroup()
+def group() -> Iterator[GroupCluster]:
+    with GroupCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def committer(group: ConnectedGroup, tmp_path: Path) -> GroupCommitter:
-    return GroupCommitter(tmp_path, group.connect)
+def committer(group: GroupCluster, tmp_path: Path) -> GroupCommitter:
+    return GroupCommitter(tmp_path, group.connect, group.groups)
 
 
 Start = Callable[..., "AcceptedCommitOffer | None"]
@@ -73,9 +99,7 @@ def start(committer: GroupCommitter, tmp_path: Path) -> Start:
     return start
 
 
-def test_nothing_is_committed_without_the_option(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
-) -> None:
+def test_nothing_is_committed_without_the_option(group: GroupCluster, committer: GroupCommitter, start: Start) -> None:
     options = {name: value for name, value in OPTIONS.items() if name != "commitgroupid"}
     start(options=options)
     committer.batch_ended("run", sources_ending_at({A: 5}, options=options))
@@ -84,7 +108,7 @@ def test_nothing_is_committed_without_the_option(
 
 
 def test_every_batch_is_committed_over_one_connection(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
+    group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
     start()
     for end in (5, 7):
@@ -102,11 +126,10 @@ def test_a_query_with_invalid_options_gets_no_offer(committer: GroupCommitter, t
 
 
 def test_a_planner_that_starts_after_the_first_batch_accepts_the_offer(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start, tmp_path: Path
+    group: GroupCluster, committer: GroupCommitter, start: Start, tmp_path: Path
 ) -> None:
     """Spark may rerun the first batch without the planners of sources that have no records in it."""
-    commit_group_key = commit_group(parse_stream_options(OPTIONS))
-    assert commit_group_key is not None
+    commit_group_key = shop()
     assert start() is not None
     committer.batch_ended("run", sources_ending_at({A: 5}, {B: 1}))
     assert accept_commit_offer(tmp_path, commit_group_key) is not None, "the planner of the second source"
@@ -117,11 +140,10 @@ def test_a_planner_that_starts_after_the_first_batch_accepts_the_offer(
 
 
 def test_the_offer_stays_open_after_a_first_batch_without_records_of_the_group(
-    group: ConnectedGroup, committer: GroupCommitter, tmp_path: Path
+    group: GroupCluster, committer: GroupCommitter, tmp_path: Path
 ) -> None:
     """Spark reruns such a batch too; it had only records of a source without a group."""
-    commit_group_key = commit_group(parse_stream_options(OPTIONS))
-    assert commit_group_key is not None
+    commit_group_key = shop()
     committer.query_started("run", [OPTIONS])
     committer.batch_ended("run", sources_ending_at({A: 5}))
     assert accept_commit_offer(tmp_path, commit_group_key) is not None
@@ -131,27 +153,24 @@ def test_the_offer_stays_open_after_a_first_batch_without_records_of_the_group(
 
 
 def test_an_idle_query_closes_its_offer(committer: GroupCommitter, start: Start, tmp_path: Path) -> None:
-    commit_group_key = commit_group(parse_stream_options(OPTIONS))
-    assert commit_group_key is not None
+    commit_group_key = shop()
     start()
     committer.query_idle("run")
     assert accept_commit_offer(tmp_path, commit_group_key) is None
 
 
-def test_a_late_report_does_not_set_back_commits_of_the_planner(
-    group: ConnectedGroup, committer: GroupCommitter
-) -> None:
+def test_a_late_report_does_not_set_back_commits_of_the_planner(group: GroupCluster, committer: GroupCommitter) -> None:
     """The planner found no offer, so only the planner commits."""
     committer.query_started("run", [OPTIONS])
-    group.offsets = {A: 7, B: 3}  # the start of the batch after the next
+    group.group().commit({A: 7, B: 3})  # the start of the batch after the next
     for end in ({A: 5, B: 3}, {A: 7, B: 3}, {A: 7, B: 4}):
         committer.batch_ended("run", sources_ending_at(end))
         assert committer.flush(120)
-    assert group.commits == []
+    assert group.commits == [{A: 7, B: 3}]
 
 
 def test_the_planner_commits_if_the_query_started_before_the_listener(
-    group: ConnectedGroup, committer: GroupCommitter
+    group: GroupCluster, committer: GroupCommitter
 ) -> None:
     committer.batch_ended("run", sources_ending_at({A: 5}))
     committer.query_idle("run")
@@ -161,74 +180,65 @@ def test_the_planner_commits_if_the_query_started_before_the_listener(
 
 
 def test_a_stalled_commit_of_the_listener_does_not_set_the_group_back(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
+    group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
     """A stalled commit once overwrote the offsets that the planner had committed in the meantime."""
     planner = start()
     assert planner is not None
-    group.open.clear()
+    group.delay_commits(1.5)
     committer.batch_ended("run", sources_ending_at({A: 2}))
-    assert group.requested.acquire(timeout=120)
+    group.sleep(0.1)
     for end in range(2, 9, 2):
         planner.commit_async({A: end})
         planner.wait_for_commit()
         committer.batch_ended("run", sources_ending_at({A: end + 2}))
-    assert group.offsets == {}, "there is no commit in the meantime"
-    group.open.set()
+    assert len(group.commits) == 1, "there is no commit in the meantime"
     assert committer.flush(120)
     assert group.commits == [{A: 2}, {A: 10}]
 
 
-def test_an_ended_run_does_not_set_the_group_back(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
-) -> None:
+def test_an_ended_run_does_not_set_the_group_back(group: GroupCluster, committer: GroupCommitter, start: Start) -> None:
     start("one")
-    group.open.clear()
+    group.delay_commits(1.5)
     committer.batch_ended("one", sources_ending_at({A: 5}))
-    assert group.requested.acquire(timeout=120)
+    group.sleep(0.1)
     committer.batch_ended("one", sources_ending_at({A: 7}))
     committer.query_ended("one")
     start("two")
     committer.batch_ended("two", sources_ending_at({A: 9}))
-    group.open.set()
     assert committer.flush(120)
     assert group.commits == [{A: 5}, {A: 9}]
     assert group.connections == 2, "the options may differ"
 
 
-def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: ConnectedGroup, tmp_path: Path) -> None:
-    groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
-    one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
-    commit_group_key = commit_group(parse_stream_options(OPTIONS))
-    assert commit_group_key is not None
-    group.open.clear()
+def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: GroupCluster, tmp_path: Path) -> None:
+    one, two = (GroupCommitter(tmp_path, group.connect, group.groups) for _ in range(2))
+    group.delay_commits(1.5)
     for session, run_id, end in ((one, "one", 5), (two, "two", 9)):
         session.query_started(run_id, [OPTIONS])
-        assert accept_commit_offer(tmp_path, commit_group_key) is not None
+        assert accept_commit_offer(tmp_path, shop()) is not None
         session.batch_ended(run_id, sources_ending_at({A: end}))
         session.query_ended(run_id)
-        if session is one:  # otherwise a later offset could replace the first one before it is requested
-            assert group.requested.acquire(timeout=120)
+        group.sleep(0.1)  # otherwise a later offset could replace the first one before it is requested
     assert not two.flush(0.2)
-    assert len(group.deadlines) == 1, "one commit at a time"
-    group.open.set()
+    assert len(group.commits) == 1, "one commit at a time"
     assert two.flush(120)
     assert group.commits == [{A: 5}, {A: 9}]
 
 
-def test_the_groups_of_ended_queries_are_forgotten(group: ConnectedGroup, tmp_path: Path) -> None:
+def test_the_groups_of_ended_queries_are_forgotten(tmp_path: Path) -> None:
     """A driver may start queries for weeks, each with a group of its own."""
     groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
-    committer = GroupCommitter(tmp_path, lambda _, name: group, groups)
+    before = set(threading.enumerate())
     for number in range(3):
+        group = BlockedGroup()
+        committer = GroupCommitter(tmp_path, lambda _, name, group=group: group, groups)  # type: ignore[misc]
         options = {**OPTIONS, "commitgroupid": f"group {number}"}
-        key = commit_group(parse_stream_options(options))
-        assert key is not None
+        key = shop(commitgroupid=f"group {number}")
         committer.query_started(f"run {number}", [options])
         assert accept_commit_offer(tmp_path, key) is not None
         gc.collect()
         assert key in groups
-        group.open.clear()
         committer.batch_ended(f"run {number}", sources_ending_at({A: number}, options=options))
         committer.query_ended(f"run {number}")
         gc.collect()
@@ -236,29 +246,29 @@ def test_the_groups_of_ended_queries_are_forgotten(group: ConnectedGroup, tmp_pa
         assert not committer.flush(0)
         group.open.set()
         assert committer.flush(120)
-    assert [offsets[A] for offsets in group.commits] == list(range(3))
+        assert group.offsets == [number]
+    for worker in set(threading.enumerate()) - before:
+        worker.join(120)
+        assert not worker.is_alive(), "threads end with their query"
+    del committer, group
     gc.collect()
-    assert len(groups) <= 1  # the thread of the last commit may be about to end
+    assert not groups
 
 
-def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: ConnectedGroup, tmp_path: Path) -> None:
+def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: GroupCluster, tmp_path: Path) -> None:
     """At the exit of a program the sessions wait one after the other."""
-    groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
-    one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
-    commit_group_key = commit_group(parse_stream_options(OPTIONS))
-    assert commit_group_key is not None
-    group.open.clear()
+    one, two = (GroupCommitter(tmp_path, group.connect, group.groups) for _ in range(2))
+    group.delay_commits(1.5)
     one.query_started("one", [OPTIONS])
-    assert accept_commit_offer(tmp_path, commit_group_key) is not None
+    assert accept_commit_offer(tmp_path, shop()) is not None
     one.batch_ended("one", sources_ending_at({A: 5}))
     assert not one.flush(0)
     assert two.flush(0)
-    group.open.set()
     assert one.flush(120)
 
 
 def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
+    group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
     for run_id, ends in (("one", (5, 9)), ("two", (3, 6))):
         start(run_id)
@@ -270,7 +280,7 @@ def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
 
 
 def test_a_resumed_query_without_new_records_commits_its_start_offsets(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    group: GroupCluster, committer: GroupCommitter, start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     planner = start()
     assert planner is not None
@@ -292,7 +302,7 @@ def test_a_resumed_query_without_new_records_commits_its_start_offsets(
 
 
 def test_a_query_that_ends_immediately_commits_its_start_offsets(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
+    group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
     planner = start()
     assert planner is not None
@@ -302,48 +312,32 @@ def test_a_query_that_ends_immediately_commits_its_start_offsets(
     assert group.commits == [{A: 5}]
 
 
-def test_the_last_batch_is_committed(group: ConnectedGroup, committer: GroupCommitter, start: Start) -> None:
+def test_the_last_batch_is_committed(group: GroupCluster, committer: GroupCommitter, start: Start) -> None:
     start()
-    group.open.clear()
+    group.delay_commits(1.5)
     committer.batch_ended("run", sources_ending_at({A: 5}))
     committer.query_ended("run")
     assert not committer.flush(0)
-    group.open.set()
     assert committer.flush(120)
     assert group.commits == [{A: 5}]
 
 
 def test_a_slow_broker_delays_no_query_and_gets_the_newest_offsets(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
+    group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
     start()
-    group.open.clear()
+    group.delay_commits(1.5)
     committer.batch_ended("run", sources_ending_at({A: 0}))
-    assert group.requested.acquire(timeout=120)
+    group.sleep(0.1)
     for end in range(1, 100):
         committer.batch_ended("run", sources_ending_at({A: end}))
     assert not committer.flush(0)
-    group.open.set()
     assert committer.flush(120)
     assert group.commits == [{A: 0}, {A: 99}]
 
 
-def test_errors_and_the_recovery_are_logged_once(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    start()
-    for end, failing in enumerate((True, True, False)):
-        group.errors = [BrokerTimeoutError("no response")] * failing
-        committer.batch_ended("run", sources_ending_at({A: end}))
-        assert committer.flush(120)
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "cannot commit offsets of the group shop (commitGroupId); the query continues: no response",
-        "offsets of the group shop are committed again",
-    ]
-
-
 def test_a_topic_with_two_readers_has_the_lower_offset(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start
+    group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
     start()
     for one, two in ((5, 4), (9, 7)):
@@ -353,7 +347,7 @@ def test_a_topic_with_two_readers_has_the_lower_offset(
 
 
 def test_two_queries_with_one_group_are_logged(
-    group: ConnectedGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
+    group: GroupCluster, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     start("first")
     committer.batch_ended("first", sources_ending_at({A: 5}))
@@ -366,14 +360,3 @@ def test_two_queries_with_one_group_are_logged(
         committer.batch_ended("other", sources_ending_at({A: end}))
         assert caplog.text.count("two queries commit to the group shop") == 1
     assert committer.flush(120)
-
-
-def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -> None:
-    before = set(threading.enumerate())
-    start()
-    committer.batch_ended("run", sources_ending_at({A: 5}))
-    committer.query_ended("run")
-    assert committer.flush(120)
-    for worker in set(threading.enumerate()) - before:
-        worker.join(120)
-        assert not worker.is_alive()
