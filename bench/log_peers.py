@@ -103,7 +103,7 @@ def _table(bootstrap_servers: str, topic: Topic) -> dict[bytes, bytes]:
     from pyspark_kafka_direct.log import KafkaTable
 
     with KafkaTable(topic.name, {"bootstrap.servers": bootstrap_servers}, read_only=True) as table:
-        return table.snapshot()
+        return table.raw_snapshot()
 
 
 def _log(bootstrap_servers: str, topic: Topic) -> dict[bytes, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.errors import ProcessKilled
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.network import Network
     from tests.simulation.scheduler import Task, World
 
-    from pyspark_kafka_direct.client.system import Condition, Lock
+    from pyspark_kafka_direct.client.system import Condition, Finalizer, Lock
 
 
 class SimulatedProcess:
@@ -131,6 +132,11 @@ class SimulatedProcess:
         self._check_alive()
         self.world.start(self, name, run)
         self.world.checkpoint()
+
+    def finalize(self, owner: object, call: Callable[..., object], *args: object) -> Finalizer:
+        finalizer = weakref.finalize(owner, call, *args)
+        finalizer.detach()  # the time at which the interpreter collects an object belongs to no history
+        return finalizer
 
     def run_with_timeout(self, run: Callable[[], None], name: str, seconds: float) -> None:
         self._check_alive()

@@ -102,7 +102,8 @@ WITHOUT_LOCK: dict[tuple[str, str], tuple[str, str]] = {
         "each reads one reference; the first runs before the stream starts",
     ),
     ("direct/rate_controller.py", "RateController"): ("latest_rate._rate", "reads one reference"),
-    ("log/log_thread.py", "LogThread"): ("check_started.state*3", "reads one reference"),
+    ("log/kafka_offset_store.py", "KafkaOffsetStore"): ("__repr__._state", "reads one reference"),
+    ("log/log_thread.py", "LogThread"): ("check_state.state*3 status.state*2", "reads one reference"),
     ("log/pending_reads.py", "PendingReads"): (
         "are_ends_reached.ends*2 has_pending._active_reads has_pending._queued_reads has_pending._reads_past_offsets "
         "has_queued._queued_reads",

@@ -15,6 +15,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -83,6 +84,13 @@ class Condition(Protocol):
     ) -> None: ...
 
 
+class Finalizer(Protocol):
+    """A call that is made when an object was collected."""
+
+    def detach(self) -> object:
+        """Prevent the call."""
+
+
 class System(Protocol):
     """Clocks, sleep, randomness, sockets, threads and locks of a process. Several threads may share it."""
 
@@ -134,6 +142,9 @@ class System(Protocol):
 
     def start_thread(self, run: Callable[[], None], name: str) -> None:
         """Run a function in a new daemon thread."""
+
+    def finalize(self, owner: object, call: Callable[..., object], *args: object) -> Finalizer:
+        """Call a function once the owner was collected, or when the process exits; ``detach()`` prevents both."""
 
     def run_with_timeout(self, run: Callable[[], None], name: str, seconds: float) -> None:
         """Run a function in a new daemon thread; the thread is abandoned if it exceeds the timeout."""
@@ -236,6 +247,9 @@ class RealSystem:
 
     def start_thread(self, run: Callable[[], None], name: str) -> None:
         threading.Thread(target=run, name=name, daemon=True).start()
+
+    def finalize(self, owner: object, call: Callable[..., object], *args: object) -> Finalizer:
+        return weakref.finalize(owner, call, *args)
 
     def run_with_timeout(self, run: Callable[[], None], name: str, seconds: float) -> None:
         thread = threading.Thread(target=run, name=name, daemon=True)

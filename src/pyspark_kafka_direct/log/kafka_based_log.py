@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.client.system import Finalizer
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.log.log_state import LogState
     from pyspark_kafka_direct.log.record_callbacks import LogRecord
@@ -105,6 +108,7 @@ class KafkaBasedLog:
         )
         clients.import_modules()
         self.topic = topic
+        self._view = view
         self._clients = clients
         self._system = clients.cluster.pool.system
         self._producer = clients.producer  # `start` opens one otherwise, unless the log is read-only
@@ -112,13 +116,20 @@ class KafkaBasedLog:
         self._start_timeout = start_timeout
         self._reads_partition: Callable[[int], bool] = (lambda _: True) if partitions is None else partitions
         self._sent_records: SentRecords | None = None  # None: the log cannot send
+        self._finalizer: Finalizer | None = None  # None: not started
+        this = weakref.ref(self)  # the thread refers to the worker; a log that is not stopped must be collected
+
+        def count_completed_sends() -> int:
+            log = this()
+            return 0 if log is None or log._producer is None else log._producer.completed_count
+
         self._worker = LogWorker(
             topic,
             clients.cluster,
             partition_filter=partitions,
             open_consumer=lambda start: clients.open_consumer(start, callbacks.columns),
             callbacks=callbacks,
-            count_completed_sends=lambda: 0 if self._producer is None else self._producer.completed_count,
+            count_completed_sends=count_completed_sends,
             count_loss=LossCounter(self._system).add,
             read_committed=clients.fetch.isolation_level == "read_committed",
         )
@@ -146,6 +157,8 @@ class KafkaBasedLog:
             if self._producer is not None:
                 self._sent_records = SentRecords(self._producer, self._worker, self._reads_partition)
             self._thread.start_thread()
+            description = f"The {'KafkaBasedLog' if self._view is None else 'KafkaTable'} of topic {self.topic}"
+            self._finalizer = self._system.finalize(self, _stop_abandoned, description, self._thread, self._producer)
             self._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
             self._stop(_CLEANUP_SECONDS)
@@ -162,6 +175,9 @@ class KafkaBasedLog:
         """
         self._thread.check_process()
         self._stop(timeout)
+
+    def __repr__(self) -> str:
+        return f"KafkaBasedLog({self.topic!r}, {self._thread.status})"
 
     def __enter__(self) -> Self:
         self.start()
@@ -270,6 +286,8 @@ class KafkaBasedLog:
 
     def _stop(self, timeout: float) -> None:
         deadline = Deadline.after(timeout, "timeout", system=self._system)
+        if self._finalizer is not None:
+            self._finalizer.detach()
         self._thread.stop()
         try:
             if self._producer is not None and self._producer.in_callback:
@@ -289,6 +307,18 @@ class KafkaBasedLog:
                 "The log is read-only (read_only=True, or it has no producer) and cannot send.", topic=self.topic
             )
         return self._producer, self._sent_records
+
+
+def _stop_abandoned(description: str, thread: LogThread, producer: AsyncProducer | None) -> None:
+    """Stop a log that was collected, or still runs at the exit of the process, without waiting, and warn of it."""
+    if not thread.runs_here:
+        return
+    thread.stop()
+    if producer is not None:
+        producer.close_without_waiting()
+    warnings.warn(
+        f"{description} was not stopped. Call stop(), or use it in a with statement.", ResourceWarning, stacklevel=2
+    )
 
 
 def not_picklable_message(log: object, topic: str) -> str:

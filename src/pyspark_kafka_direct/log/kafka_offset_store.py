@@ -297,7 +297,7 @@ class KafkaOffsetStore:
         self.close()
 
     def __repr__(self) -> str:
-        return f"KafkaOffsetStore({self.topic!r}, {self.query!r})"
+        return f"KafkaOffsetStore({self.topic!r}, {self.query!r}, {self._state})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError, RecordError, printable
+from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError
 from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog, not_picklable_message
 from pyspark_kafka_direct.log.log_clients import LogClients
-from pyspark_kafka_direct.log.serde import Serde
 from pyspark_kafka_direct.log.single_writer import SingleWriter
+from pyspark_kafka_direct.log.table_serdes import TableSerdes
 from pyspark_kafka_direct.log.table_state import TableState
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import TypedDict, Unpack
 
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.log.serde import Serde
     from pyspark_kafka_direct.log.table_state import TableContents
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
@@ -41,7 +42,6 @@ V = TypeVar("V")
 
 _ISOLATION_LEVEL: Final = "isolation.level"
 _CLEANUP_SECONDS: Final = 2.0  # timeout of the stop after a failed start
-_BYTES: Final[Serde[Any]] = Serde(lambda data: data, lambda data: data)
 
 
 class KafkaTable(Mapping[K, V]):
@@ -65,8 +65,8 @@ class KafkaTable(Mapping[K, V]):
     If records that were read are lost (the log was truncated, or the topic recreated), or if records could not be
     applied, pending reads fail with the error and the table is read again. Until then it has its earlier contents.
 
-    The whole table is in memory, twice while it is read again. It is thread-safe. A forked child has the contents as of
-    the fork, and cannot use the other methods.
+    The whole table is in memory, twice while it is read again. It is thread-safe. It can be read and written from its
+    start to its stop. A forked child has the contents as of the fork, and cannot use the other methods.
 
     Keys and values are bytes, or what a ``Serde`` makes of them. The table keeps bytes: if a program wrote some that
     cannot be deserialized, reading this key raises a ``RecordError``, and all others are there. ``raw_snapshot`` has
@@ -144,13 +144,12 @@ class KafkaTable(Mapping[K, V]):
                 "partitioner.ignore.keys=true is not possible with a table: the records of a key would be in several "
                 "partitions, in no order. Remove it."
             )
-        self._key_serde: Serde[K] = _BYTES if key_serde is None else key_serde
-        self._value_serde: Serde[V] = _BYTES if value_serde is None else value_serde
-        self._on_change = on_change
+        self._serdes = TableSerdes(topic, key_serde, value_serde)
         self._start_timeout = start_timeout
         self._system = clients.cluster.pool.system
         required_partitions = create.get("partitions") if isinstance(create, Mapping) else None  # else `log` rejects it
-        self._state = TableState(topic, required_partitions, None if on_change is None else self._report_change)
+        on_change_of_bytes = None if on_change is None else self._serdes.on_change_of_bytes(on_change)
+        self._state = TableState(topic, required_partitions, on_change_of_bytes)
         self._log = KafkaBasedLog(
             topic,
             clients if transactional_id is None else replace(clients, produce=None),  # then `SingleWriter` writes
@@ -195,7 +194,7 @@ class KafkaTable(Mapping[K, V]):
             raise
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """Stop reading and sending; the contents remain. See ``KafkaBasedLog.stop``."""
+        """Stop reading and sending; a stopped table cannot be read. See ``KafkaBasedLog.stop``."""
         deadline = Deadline.after(timeout, "timeout", system=self._system)
         self._log.stop(timeout)
         if self._writer is not None:
@@ -209,19 +208,19 @@ class KafkaTable(Mapping[K, V]):
         self.stop()
 
     def __getitem__(self, key: K) -> V:
-        value = self._current().find(self._key_serde.serialize(key))
+        value = self._current().find(self._serdes.serialize_key(key))
         if value is None:
             raise KeyError(key)
-        return self._value(value, key)
+        return self._serdes.value(value, key)
 
     def __len__(self) -> int:
         return len(self._current())
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._key, self.raw_snapshot())
+        return map(self._serdes.key, self.raw_snapshot())
 
     def __contains__(self, key: object) -> bool:
-        return self._current().find(self._key_serde.serialize(cast("K", key))) is not None
+        return self._current().find(self._serdes.serialize_key(cast("K", key))) is not None
 
     def items(self) -> ItemsView[K, V]:
         """Return a copy of the current keys and values."""
@@ -232,14 +231,14 @@ class KafkaTable(Mapping[K, V]):
         return self.snapshot().values()
 
     def __repr__(self) -> str:
-        return f"KafkaTable({self._log.topic!r}, {len(self._state.contents)} keys)"
+        status = self._log._thread.status
+        return (
+            f"KafkaTable({self._log.topic!r}, {f'{len(self._state.contents)} keys' if status == 'started' else status})"
+        )
 
-    def snapshot(self) -> dict[K, V]:
-        """Return a copy of the current contents."""
-        raw = self.raw_snapshot()
-        if self._key_serde is _BYTES and self._value_serde is _BYTES:
-            return cast("dict[K, V]", raw)
-        return {self._key(key): self._value(value, key) for key, value in raw.items()}
+    def snapshot(self) -> Mapping[K, V]:
+        """Return a copy of the current contents: a ``dict``, unless keys are not hashable, such as lists of JSON."""
+        return self._serdes.deserialize(self.raw_snapshot())
 
     def raw_snapshot(self) -> dict[bytes, bytes]:
         """Return a copy of the current contents as bytes, which needs no serde."""
@@ -259,11 +258,11 @@ class KafkaTable(Mapping[K, V]):
                 whether the record was written.
             KafkaDirectError: The transaction failed; ``OutcomeUnknownError`` if it may have been committed.
         """
-        return self._send(self._key_serde.serialize(key), self._value_serde.serialize(value))
+        return self._send(self._serdes.serialize_key(key), self._serdes.serialize_value(value))
 
     def delete(self, key: K) -> Future[RecordMetadata]:
         """Delete a key by writing a record without a value; otherwise like ``put``."""
-        return self._send(self._key_serde.serialize(key), None)
+        return self._send(self._serdes.serialize_key(key), None)
 
     def write(self, values: Mapping[K, V], *, delete: Iterable[K] = ()) -> dict[TopicPartition, int]:
         """Write values and delete keys in one transaction: all of it, or nothing, becomes visible.
@@ -275,9 +274,9 @@ class KafkaTable(Mapping[K, V]):
             IllegalLogStateError: The table has no ``transactional_id``, or as ``put``.
             ProducerFencedError, KafkaDirectError: As ``put``.
         """
-        serialize = self._key_serde.serialize
-        records: list[tuple[bytes, bytes | None]] = [(serialize(key), None) for key in delete]
-        records += [(serialize(key), self._value_serde.serialize(value)) for key, value in values.items()]
+        serdes = self._serdes
+        records: list[tuple[bytes, bytes | None]] = [(serdes.serialize_key(key), None) for key in delete]
+        records += [(serdes.serialize_key(key), serdes.serialize_value(value)) for key, value in values.items()]
         self._check_partitions()
         if self._writer is None:
             raise IllegalLogStateError("write() needs a table with a transactional_id.", topic=self._log.topic)
@@ -322,34 +321,11 @@ class KafkaTable(Mapping[K, V]):
         return future
 
     def _current(self) -> TableContents:
-        """Return the contents, unless they are no longer updated."""
+        """Return the contents, unless they are not read yet or no longer updated."""
         self._check_partitions()
-        self._log._thread.check_error()
+        self._log._thread.check_state("reading the table")
         return self._state.contents
 
     def _check_partitions(self) -> None:
         if self._state.partition_error is not None:
             raise self._state.partition_error.with_traceback(None)
-
-    def _report_change(self, key: bytes, value: bytes | None) -> None:
-        assert self._on_change is not None
-        self._on_change(self._key(key), None if value is None else self._value(value, key))
-
-    def _key(self, data: bytes) -> K:
-        try:
-            return self._key_serde.deserialize(data)
-        except Exception as error:
-            raise self._serde_error("key", "key_serde", data) from error
-
-    def _value(self, data: bytes, key: object) -> V:
-        try:
-            return self._value_serde.deserialize(data)
-        except Exception as error:
-            raise self._serde_error("value of the key", "value_serde", key) from error
-
-    def _serde_error(self, what: str, serde: str, key: object) -> RecordError:
-        return RecordError(
-            f"The {what} {printable(repr(key))} cannot be deserialized by {serde}. Write it again, or delete the key; "
-            "raw_snapshot() has its bytes.",
-            topic=self._log.topic,
-        )

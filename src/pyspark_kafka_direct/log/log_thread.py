@@ -104,11 +104,29 @@ class LogThread:
     def check_started(self, operation: str) -> None:
         """Raise an error unless the log runs in this process."""
         self.check_process()
+        self.check_state(operation)
+
+    def check_state(self, operation: str) -> None:
+        """Raise an error unless the log runs, or ran when this process was forked."""
         self.check_error()
         if self.state == "started" or (self.state == "starting" and self.is_current):
             return
-        state = "stopped" if self.state == "stopped" else "not started"
-        raise IllegalLogStateError(f"The log is {state}; {operation} needs a running log.", topic=self._topic)
+        state, advice = "not started", "Call start() first, or use it in a with statement."
+        if self.state == "stopped":
+            state, advice = "stopped", "Create another one."
+        raise IllegalLogStateError(f"The log is {state}; {operation} needs a running log. {advice}", topic=self._topic)
+
+    @property
+    def status(self) -> str:
+        """The state, for a ``repr``."""
+        if self.error is not None:
+            return "failed"
+        return "not started" if self.state == "new" else self.state
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether the thread runs, and not only in the parent of a forked process."""
+        return self._is_running and self.process_id == os.getpid()
 
     def check_process(self) -> None:
         if self.process_id != os.getpid():

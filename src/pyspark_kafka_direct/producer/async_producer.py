@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import weakref
 from collections import deque
 from contextlib import contextmanager
 from functools import partial
@@ -59,7 +60,7 @@ _CALLBACK_GRACE_SECONDS: Final = 0.2  # seconds after the timeout of `close` for
 class AsyncProducer:
     """Sends single records from any thread in a background thread.
 
-    Close it: the background thread is a daemon, so incomplete records are lost when the process exits.
+    Close it: the background thread is a daemon, so incomplete records are lost when the process exits, with a warning.
     """
 
     def __init__(self, cluster: ClusterClient, settings: ProducerSettings, *, linger: float = 0.0) -> None:
@@ -323,6 +324,8 @@ class AsyncProducer:
             signal.close()
             raise
         self._signal = signal
+        # The thread refers to the producer, so this is called at the exit of the process.
+        self._system.finalize(self, _warn_of_incomplete_records, weakref.ref(self))
         return signal
 
     def _run(self, signal: WakeupSignal) -> None:
@@ -480,6 +483,23 @@ class AsyncProducer:
     def _check_thread(self, method: str) -> None:
         if self.in_callback:
             raise RuntimeError(f"{method} cannot be called in a callback of a record: it would wait for itself.")
+
+
+def _warn_of_incomplete_records(reference: weakref.ref[AsyncProducer]) -> None:
+    """Warn at the exit of the process of records that may be lost."""
+    producer = reference()
+    if producer is None or producer._pid != os.getpid():
+        return
+    with producer._lock:
+        topics = {record.topic for record in producer._incomplete.values()}
+        count = len(producer._incomplete)
+    if count:
+        _log.warning(
+            "The process ends although the brokers have not acknowledged %d records of %s, which may be lost. Call "
+            "flush() or stop() before, or wait for the futures.",
+            count,
+            ", ".join(sorted(topics)),
+        )
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -42,7 +42,9 @@ for columns, deliver in ((("key", "value"), table._state.apply), (LOG_COLUMNS, l
     decoder = RecordDecoder(topic="t", partition=0, from_offset=0, until_offset=3, columns=columns)
     decoder.feed(bytes(batch.data))
     deliver(partition, decoder.read())
-assert table.snapshot() == {b"k": b"v"}, table.snapshot()
+assert table._state.contents.copy() == {b"k": b"v"}
+table.stop()
+log.stop()
 print(sorted(set(sys.modules) - imported))
 """
 

@@ -128,6 +128,7 @@ def test_a_value_that_cannot_be_deserialized_hides_no_other(caplog: pytest.LogCa
         value_serde=Serde.json(),
         on_change=lambda key, value: changes.append((key, value)),
     )
+    table.log._thread.state = "started"
     caplog.set_level(logging.ERROR)
     table._state.apply(PARTITION, rows((b"a", b'{"rate":1}'), (b"bad\n", b"{"), (b"c", b"null"), (b"\xff", b"1")))
     assert table["a"] == {"rate": 1}
@@ -162,10 +163,12 @@ def test_serdes() -> None:
 def test_only_one_serde_or_none() -> None:
     ids: Serde[uuid.UUID] = Serde(lambda each: each.bytes, lambda data: uuid.UUID(bytes=data))
     by_id = KafkaTable("t", PARAMS, key_serde=ids)
+    by_id.log._thread.state = "started"
     key = uuid.uuid4()
     by_id._state.apply(PARTITION, rows((key.bytes, b"1")))
     assert (dict(by_id), by_id[key]) == ({key: b"1"}, b"1")
     typed = KafkaTable("t", PARAMS, value_serde=Serde.string())
+    typed.log._thread.state = "started"
     typed._state.apply(PARTITION, rows((b"k", b"v")))
     assert dict(typed) == {b"k": "v"}
 
