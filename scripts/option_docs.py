@@ -47,8 +47,10 @@ settings, and the properties and variables that the package reads.
 | *all* | reading, sink and log | |
 
 - Names are case-insensitive. Blanks around a value are removed, except in `subscribePattern` and `sasl.password`.
-- As an option, the name of a client setting has the prefix `kafka.`. It may be omitted if the name has a dot. In
-  `kafkaParams` and `params`, it may be used.
+- As an option, the name of a client setting has the prefix `kafka.`, as in Spark's connector. It may be omitted if the
+  name has a dot: `bootstrap.servers` is `kafka.bootstrap.servers`. Spark's connector ignores names without it, but
+  ignoring `isolation.level` silently would change results. In `kafkaParams` and `params`, the prefix may be used. If
+  both names are given, their values must be the same.
 - In `kafkaParams` and `params`, a value can be a string, an integer, a boolean, a list of strings, a class, or `None`,
   which means "not given".
 - An empty client setting means "not given", unless it has a default.
@@ -56,8 +58,11 @@ settings, and the properties and variables that the package reads.
 - The migration guide lists which options of Spark's own Kafka source and sink differ for
   [reads](coming-from-the-jvm-connector.md#options) and [writes](coming-from-the-jvm-connector.md#the-sink).
 
-An unknown option is rejected if its name differs by one letter from an option (`startingOffset`), or by two from a long
-one, because ignoring it could skip records. Other unknown options are ignored with one warning. Reads ignore options
+An unknown option is rejected if its name differs by one letter from an option of the data source (`startingOffset`), or
+by two from a long one, because ignoring it could skip records. A client setting is rejected if it resembles one about
+isolation, offsets, guarantees of writes or security (`kafka.isolation.levle`) word by word. Names that Kafka's Java
+client or librdkafka documents are known, and those of vendors (`confluent.*`) have other words. Other unknown options
+are ignored with one warning. Reads ignore options
 for writing with a warning, and *sink* ignores options for reading, as in Spark's connector. A log rejects data source
 options that do not apply to it. [Rejected](#rejected) and [ignored](#ignored) options omit these rules.
 

@@ -114,6 +114,8 @@ class ConfigOption:
     # "not given" unless there is a default.
     client: bool = False
     aliases: tuple[str, ...] = ()  # librdkafka's names
+    # Whether a client setting decides which records are read, with which guarantee they are written, or about security.
+    changes_results: bool = False
     verbatim: bool = False  # whether blanks around its value count; all other values are trimmed, as in Java
     required: bool = False
     defined_by_spark: bool = False  # whether Spark's Kafka source or sink has an option of this name
@@ -150,6 +152,10 @@ class ConfigOption:
         if api == "log" and not self.client:
             return DATA_SOURCE_ONLY
         return WRITES_ONLY if self.role == "produce" else READS_ONLY
+
+    def rejects_misspelling(self, api: Api) -> bool:
+        """Return whether an unknown name that resembles this one is an error, because ignoring it changes results."""
+        return self.changes_results if api in self.apis else self.unsupported_policy(api).reject
 
     def key_in(self, source: ConfigSource) -> SourceKey | None:
         """Return the preferred name in a source, or None if the option cannot be set there."""

@@ -47,6 +47,7 @@ _group: Final = partial(ConfigOption, role="group", client=True)
 # fmt: off
 CONSUMER_OPTIONS: Final = (
     _fetch("isolation.level", Enum(("read_uncommitted", "read_committed")), "read_uncommitted",
+        changes_results=True,
         doc="`read_uncommitted`, or `read_committed` to skip records of aborted and open transactions."),
     _fetch("client.rack", STRING, "", apis=(*RANGE_APIS, *PARAMS_APIS), unsupported=_FROM_LEADERS,
         doc="Rack of the reader, to fetch from the closest replica (KIP-392)."),
@@ -61,11 +62,13 @@ CONSUMER_OPTIONS: Final = (
             "is larger is still returned."),
     _fetch("check.crcs", BOOLEAN, "true", doc="Whether to verify the CRC-32C checksum of each record batch."),
     _group("group.id", apis=(*PARAMS_APIS, *STREAM_APIS), unsupported={"batch": _NO_GROUP, "log": _NO_GROUP},
+        changes_results=True,
         doc="The consumer group whose committed offsets are read, and for which commitAsync and commitSync commit. A "
             "stream of the data source and a continuous query use it only with `startingOffsets=committed`. Readers do "
             "not join the group."),
     _group("auto.offset.reset", STRING, "latest", aliases=("topic.auto.offset.reset",), field="",
         apis=PARAMS_APIS, unsupported={**dict.fromkeys(SOURCE_APIS, _USE_STARTING_OFFSETS), "log": _FROM_START},
+        changes_results=True,
         doc="Where a partition starts that has neither a given nor a committed offset: `earliest`, `latest` or `none`, "
             "which is an error. Tasks never reset offsets."),
     _group("enable.auto.commit", BOOLEAN, "false", aliases=("auto.commit.enable",),

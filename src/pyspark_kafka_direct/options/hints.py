@@ -32,6 +32,18 @@ def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
     )
 
 
+def is_misspelt_setting(name: str, candidates: Iterable[str]) -> bool:
+    """Return whether a name with dots has the words of a candidate, and only their spelling differs.
+
+    A name with another word is another setting: vendors have some of their own.
+    """
+    words = name.lower().split(".")
+    return len(words) > 1 and any(
+        len(words) == len(others) and all(map(_resembles, words, others))
+        for others in (candidate.lower().split(".") for candidate in candidates)
+    )
+
+
 def listed(items: Iterable[object], limit: int = 10, separator: str = ", ") -> str:
     """Return the items with separators, at most ``limit`` of them, and how many more there are."""
     strings = [str(item) for item in items]
@@ -44,6 +56,10 @@ def listed(items: Iterable[object], limit: int = 10, separator: str = ", ") -> s
 def either(words: Sequence[str]) -> str:
     """Return words as alternatives: ``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _resembles(word: str, other: str) -> bool:
+    return _is_one_edit_apart(word, other) or bool(difflib.get_close_matches(word, [other], cutoff=0.8))
 
 
 def _is_one_edit_apart(one: str, other: str) -> bool:

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
-from pyspark_kafka_direct.options.config_option import RANGE_APIS, READ_APIS, SINK_API, ConfigSource, UnsupportedPolicy
+from pyspark_kafka_direct.options.config_option import (
+    LOG_API,
+    RANGE_APIS,
+    READ_APIS,
+    SINK_API,
+    ConfigSource,
+    UnsupportedPolicy,
+)
 from pyspark_kafka_direct.options.connection_definitions import CONNECTION_OPTIONS
 from pyspark_kafka_direct.options.consumer_definitions import CONSUMER_OPTIONS
-from pyspark_kafka_direct.options.hints import did_you_mean, is_misspelt
+from pyspark_kafka_direct.options.hints import did_you_mean, is_misspelt, is_misspelt_setting
 from pyspark_kafka_direct.options.producer_definitions import PRODUCER_OPTIONS, SINK_OPTIONS
 from pyspark_kafka_direct.options.registry_definitions import REGISTRY_OPTIONS, SUBJECT_OPTIONS
 from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX
@@ -114,12 +121,15 @@ class OptionTable:
         *,
         client: bool | None = None,  # whether only client settings, or only others; None: both
         apis: Collection[Api] = (),  # only options that one of them applies; empty: all
+        not_misspelt_in: Api | None = None,  # only options for whose misspelt names this API raises an error; None: all
     ) -> list[str]:
         """Return the names that can be used in a source, without ``kafka.``."""
         return [
             name
             for option in self.options
-            if (client is None or option.client is client) and (not apis or any(api in option.apis for api in apis))
+            if (client is None or option.client is client)
+            and (not apis or any(api in option.apis for api in apis))
+            and (not_misspelt_in is None or option.rejects_misspelling(not_misspelt_in))
             for source_key in option.source_keys
             if source_key.source is source
             for name in ([source_key.name] if source_key.name else [option.name, *option.aliases])
@@ -416,17 +426,12 @@ def _is_misspelt(name: str, option_names: tuple[str, ...]) -> bool:
 def _unknown_option_warnings(
     table: OptionTable, api: Api, source: ConfigSource, display_name: str, name: str
 ) -> list[str]:
-    """Return the warnings about an unknown name, or raise an error if it is a misspelled data source option."""
+    """Return the warnings about an unknown name, or raise an error if it is a misspelled name that changes results."""
+    _reject_misspelling(table, api, source, display_name)
     if source is not ConfigSource.OPTION:
         return [option_messages.unknown_warning(source, display_name, _hint(name, tuple(table.names(source))))]
-    unprefixed_name = display_name.lower().removeprefix(_KAFKA_PREFIX)
-    has_prefix = unprefixed_name != display_name.lower()
-    if not has_prefix:
-        # A warning is not enough: ignoring `startingOffset=earliest` would silently skip all existing records.
-        names = tuple(table.names(source, client=False, apis=SINK_API if api in SINK_API else READ_APIS))
-        if _is_misspelt(display_name, names):
-            raise option_messages.misspelled_option(source, display_name, _hint(display_name, names))
     if table.is_client_option(display_name):
+        unprefixed_name = display_name.lower().removeprefix(_KAFKA_PREFIX)
         hint = _hint(unprefixed_name, tuple(table.names(source, client=True)), _KAFKA_PREFIX)
         return [option_messages.unknown_warning(source, display_name, hint)]
     if display_name.lower() in _SPARK_OPTIONS:
@@ -448,6 +453,26 @@ def _are_lost(given_options: Mapping[str, object], api: Api, source: ConfigSourc
     """Return whether no option has arrived that a user can give, as for the tables of Spark's catalog."""
     from_spark = source is ConfigSource.OPTION and api in (*RANGE_APIS, *SINK_API)
     return from_spark and all(name.strip().lower() in _SPARK_OPTIONS for name in given_options)
+
+
+def _reject_misspelling(table: OptionTable, api: Api, source: ConfigSource, display_name: str) -> None:
+    """Raise an error if an unknown name is almost that of an option that changes results.
+
+    A warning is not enough: ignoring `startingOffset=earliest` would silently skip all existing records.
+    """
+    if source not in (ConfigSource.OPTION, ConfigSource.PARAMETER):
+        return
+    name = display_name.lower().removeprefix(_KAFKA_PREFIX)
+    if name == display_name.lower():
+        apis = next((apis for apis in (SINK_API, LOG_API) if api in apis), READ_APIS)
+        names = tuple(table.names(source, client=False, apis=apis))
+        if _is_misspelt(display_name, names):
+            raise option_messages.misspelled_option(source, display_name, _hint(display_name, names))
+    if source is ConfigSource.PARAMETER or table.is_client_option(display_name):
+        names = tuple(table.names(source, client=True, not_misspelt_in=api))
+        if is_misspelt_setting(name, names):
+            prefix = _KAFKA_PREFIX if source is ConfigSource.OPTION else ""
+            raise option_messages.misspelled_option(source, display_name, _hint(name, names, prefix))
 
 
 def _missing_option(

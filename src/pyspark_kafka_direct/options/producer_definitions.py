@@ -52,9 +52,10 @@ _sink: Final = partial(ConfigOption, role="produce", apis=SINK_API)
 # fmt: off
 PRODUCER_OPTIONS: Final = (
     _producer("acks", Enum(("all", "-1", "1", "0")), "all", aliases=("request.required.acks",), field="",
+        changes_results=True,
         doc="Which acknowledgements a write requires: `all` (or `-1`) in-sync replicas, the leader (`1`) or none "
             "(`0`). `1` and `0` disable idempotence, and records can be lost."),
-    _producer("enable.idempotence", BOOLEAN, "true",
+    _producer("enable.idempotence", BOOLEAN, "true", changes_results=True,
         doc="Whether a retried request writes no duplicates. Requires acks=all."),
     _producer("compression.type", Enum(("none", "gzip", "snappy", "lz4", "zstd")), "none",
         aliases=("compression.codec",), field="codec",
@@ -77,7 +78,7 @@ PRODUCER_OPTIONS: Final = (
     _producer("max.in.flight.requests.per.connection", POSITIVE_INT32, "5", field="max_in_flight",
         doc="Maximum requests in flight to one broker, at most 5 with idempotence. The order of records in a partition "
             "is always kept."),
-    _producer("partitioner.ignore.keys", BOOLEAN, "false", field="ignore_keys",
+    _producer("partitioner.ignore.keys", BOOLEAN, "false", field="ignore_keys", changes_results=True,
         doc="Whether the choice of a partition ignores the key."),
     _producer("transaction.timeout.ms", POSITIVE_INT32, "60000", apis=SINK_API, unsupported=_NO_TRANSACTIONS_OF_LOG,
         doc="With `deliveryGuarantee=exactly-once`: brokers abort transactions that stay open for longer, in ms."),

@@ -16,13 +16,14 @@ def _or_jaas(name: str = "") -> tuple[SourceKey, ...]:
 
 # The token endpoint of OAUTHBEARER has separate TLS settings, with the same names, inside sasl.jaas.config.
 OPTION_PARAMETER_OR_JAAS: Final = _or_jaas()
-_tls: Final = partial(connection, source_keys=OPTION_PARAMETER_OR_JAAS)
+_security: Final = partial(connection, changes_results=True)
+_tls: Final = partial(_security, source_keys=OPTION_PARAMETER_OR_JAAS)
 _STORE_TYPE: Final = Enum(("PEM", "PKCS12", "JKS"))
 
 # A table, formatted by hand: a line for each option, and its documentation.
 # fmt: off
 TLS_OPTIONS: Final = (
-    connection("security.protocol", Enum(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), "PLAINTEXT",
+    _security("security.protocol", Enum(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), "PLAINTEXT",
         doc="`PLAINTEXT`, `SSL` for TLS, `SASL_PLAINTEXT` for a login, or `SASL_SSL` for both."),
     _tls("ssl.truststore.location", aliases=("ssl.ca.location",),
         doc="PEM or PKCS12 file with the CA certificates that verify brokers. By default, the CAs of the system."),
@@ -52,27 +53,27 @@ TLS_OPTIONS: Final = (
 )
 
 SASL_OPTIONS: Final = (
-    connection("sasl.mechanism", aliases=("sasl.mechanisms",),
+    _security("sasl.mechanism", aliases=("sasl.mechanisms",),
         doc="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."),
-    connection("sasl.jaas.config", SECRET, doc="Credentials in Java's format: a login module and its options."),
-    connection("sasl.username", source_keys=_or_jaas("username"),
+    _security("sasl.jaas.config", SECRET, doc="Credentials in Java's format: a login module and its options."),
+    _security("sasl.username", source_keys=_or_jaas("username"),
         doc="User name for PLAIN and SCRAM (librdkafka's name)."),
-    connection("sasl.password", SECRET, verbatim=True, source_keys=_or_jaas("password"),
+    _security("sasl.password", SECRET, verbatim=True, source_keys=_or_jaas("password"),
         doc="Password for PLAIN and SCRAM (librdkafka's name)."),
-    connection("sasl.oauthbearer.token.endpoint.url",
+    _security("sasl.oauthbearer.token.endpoint.url",
         doc="`https:` URL to fetch OAUTHBEARER tokens from, or `http:` on localhost. Others, and files, must be listed "
             "in `PYSPARK_KAFKA_DIRECT_TOKEN_URLS` in the environment of the driver."),
-    connection("sasl.oauthbearer.client.credentials.client.id", aliases=("sasl.oauthbearer.client.id",),
+    _security("sasl.oauthbearer.client.credentials.client.id", aliases=("sasl.oauthbearer.client.id",),
         source_keys=_or_jaas("clientId"),
         doc="Client id for the token endpoint."),
-    connection("sasl.oauthbearer.client.credentials.client.secret", SECRET,
+    _security("sasl.oauthbearer.client.credentials.client.secret", SECRET,
         aliases=("sasl.oauthbearer.client.secret",), source_keys=_or_jaas("clientSecret"),
         doc="Client secret for the token endpoint."),
-    connection("sasl.oauthbearer.scope", source_keys=_or_jaas("scope"),
+    _security("sasl.oauthbearer.scope", source_keys=_or_jaas("scope"),
         doc="Scope to request from the token endpoint."),
-    connection("sasl.oauthbearer.extensions", LIST,
+    _security("sasl.oauthbearer.extensions", LIST,
         doc="SASL extensions to send with the token, as key=value separated by commas (librdkafka's name)."),
-    connection("sasl.oauthbearer.header.urlencode", BOOLEAN, "false",
+    _security("sasl.oauthbearer.header.urlencode", BOOLEAN, "false",
         doc="Whether to URL-encode the client id and secret in the header of the token request (RFC 6749, 2.3.1)."),
     connection("sasl.login.connect.timeout.ms", POSITIVE_INT32, "10000",
         doc="Timeout of a connection to the token endpoint, in ms. Together with sasl.login.read.timeout.ms, it limits "

@@ -178,7 +178,8 @@ _SASL: Final = (
     *_rejected("enable.sasl.oauthbearer.unsecure.jwt",
         "set unsecuredLoginStringClaim_sub in kafka.sasl.jaas.config instead", accepted_values=("false",)),
     *_rejected("sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file "
-               "sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file",
+               "sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file "
+               "sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.pem",
         "signed assertions (the JWT bearer grant) are not supported; set the option oauthTokenProvider to "
         "module:factory, a Python function that returns a provider of tokens"),
     *_rejected("sasl.oauthbearer.grant.type",

@@ -257,10 +257,10 @@ def test_the_error_about_a_missing_setting_includes_the_warning_about_a_misspell
     plain = SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
     with pytest.raises(OptionError) as raised:
-        parse_client_params(plain | {"sasl.jaas.confg": jaas, "max.poll.records": "5"})
+        parse_client_params(plain | {"jaas.config": jaas, "max.poll.records": "5"})
     assert str(raised.value).startswith("kafka.sasl.mechanism is PLAIN, but the user name is missing; set ")
     assert str(raised.value).endswith(
-        " (the option kafka.sasl.jaas.confg is unknown and ignored; did you mean 'kafka.sasl.jaas.config'?)"
+        " (the option kafka.jaas.config is unknown and ignored; did you mean 'kafka.sasl.jaas.config'?)"
     )
     assert "hunter2" not in str(raised.value)
 

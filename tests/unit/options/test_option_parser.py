@@ -264,7 +264,6 @@ def test_warnings_about_unknown_names_have_a_hint() -> None:
         "the parameter fetch_min_bytes is unknown and ignored; did you mean 'fetch.min.bytes'?",
     )
     assert error(startingOffset="x") == "the option startingOffset is unknown; did you mean 'startingOffsets'?"
-    assert len(parameters({"failOnDataLos": "x"}).warnings) == 1, "rejected only as a data source option"
 
 
 def test_only_client_settings_have_a_prefix_which_is_optional_for_names_with_a_dot() -> None:
