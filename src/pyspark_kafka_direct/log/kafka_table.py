@@ -11,8 +11,8 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError
 from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog, not_picklable_message
 from pyspark_kafka_direct.log.log_clients import LogClients
+from pyspark_kafka_direct.log.serde import TableSerdes
 from pyspark_kafka_direct.log.single_writer import SingleWriter
-from pyspark_kafka_direct.log.table_serdes import TableSerdes
 from pyspark_kafka_direct.log.table_state import TableState
 from pyspark_kafka_direct.offsets import TopicPartition
 

@@ -1,15 +1,20 @@
-"""Conversion of a table's keys and values to bytes, and back."""
+"""Conversion of a table's keys and values to bytes, and back; also of keys that are not hashable."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from pyspark_kafka_direct.errors import RecordError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,84 @@ class Serde(Generic[T]):
     def json() -> Serde[Any]:
         """Return JSON values as UTF-8 without spaces, with sorted names."""
         return Serde(_dump, json.loads)
+
+
+_BYTES: Final[Serde[Any]] = Serde(lambda data: data, lambda data: data)
+
+
+class TableSerdes(Generic[K, V]):
+    """The serdes of a table, whose errors name the key."""
+
+    def __init__(self, topic: str, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> None:
+        self._topic = topic
+        self._key_serde: Serde[K] = _BYTES if key_serde is None else key_serde
+        self._value_serde: Serde[V] = _BYTES if value_serde is None else value_serde
+        self.serialize_key = self._key_serde.serialize
+        self.serialize_value = self._value_serde.serialize
+
+    def key(self, data: bytes) -> K:
+        """Return the key that has these bytes."""
+        try:
+            return self._key_serde.deserialize(data)
+        except Exception as error:
+            raise self._error("key", "key_serde", data) from error
+
+    def value(self, data: bytes, key: object) -> V:
+        """Return the value of a key."""
+        try:
+            return self._value_serde.deserialize(data)
+        except Exception as error:
+            raise self._error("value of the key", "value_serde", key) from error
+
+    def deserialize(self, raw: dict[bytes, bytes]) -> Mapping[K, V]:
+        """Return a dictionary of the objects; if a key is not hashable, another mapping, which finds keys by bytes."""
+        if self._key_serde is _BYTES and self._value_serde is _BYTES:
+            return cast("dict[K, V]", raw)
+        keys = {data: self.key(data) for data in raw}
+        values = {data: self.value(raw[data], key) for data, key in keys.items()}
+        try:
+            return dict(zip(keys.values(), values.values(), strict=True))
+        except TypeError:  # such as a list
+            return _BytesMapping(keys, values, self.serialize_key)
+
+    def on_change_of_bytes(self, on_change: Callable[[K, V | None], None]) -> Callable[[bytes, bytes | None], None]:
+        """Return a callback that gets bytes; it does not refer to the table, so that an abandoned one is collected."""
+
+        def report(key: bytes, value: bytes | None) -> None:
+            on_change(self.key(key), None if value is None else self.value(value, key))
+
+        return report
+
+    def _error(self, what: str, serde: str, key: object) -> RecordError:
+        return RecordError(
+            f"The {what} {printable(repr(key))} cannot be deserialized by {serde}. Write it again, or delete the key; "
+            "raw_snapshot() has its bytes.",
+            topic=self._topic,
+        )
+
+
+class _BytesMapping(Mapping[K, V]):
+    """Keys and values by the bytes of the keys, which are not hashable themselves."""
+
+    def __init__(self, keys: dict[bytes, K], values: dict[bytes, V], serialize_key: Callable[[K], bytes]) -> None:
+        self._keys = keys
+        self._values = values
+        self._serialize_key = serialize_key
+
+    def __getitem__(self, key: K) -> V:
+        try:
+            return self._values[self._serialize_key(key)]
+        except KeyError:
+            raise KeyError(key) from None
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys.values())
+
+    def __repr__(self) -> str:
+        return repr(list(self.items()))
 
 
 def _encode(text: str) -> bytes:
