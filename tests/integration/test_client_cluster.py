@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import socket
 import threading
-import time
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,12 +16,10 @@ from tests.settings import parse_client_params
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
+from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -54,22 +48,6 @@ def request_counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(Connection, "_write", count_and_write)
     return counter
-
-
-@pytest.fixture
-def unresponsive_port() -> Iterator[int]:
-    """A port that accepts connections but never responds."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-    with listener:
-        yield listener.getsockname()[1]
-
-
-@pytest.fixture
-def unused_port() -> Iterator[int]:
-    """A port without a listener, reserved so that no other process uses it."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 def write(bootstrap: str, topic: str, partition: int, times: list[int]) -> None:
@@ -207,19 +185,6 @@ def test_planning_two_hundred_partitions_takes_three_requests(
     assert request_counts == {"ApiVersions": 2, "Metadata": 1, "ListOffsets": 2}
 
 
-def test_expired_metadata_is_refreshed(
-    settings: ConnectionSettings, make_topic: MakeTopic, request_counts: Counter[str]
-) -> None:
-    partition = TopicPartition(make_topic(), 0)
-    ClusterClient(settings).offsets({partition: LATEST})  # waits until the broker has created the log, as above
-    fresh, stale = ClusterClient(settings), ClusterClient(replace(settings, metadata_max_age_ms=0))
-    for cluster, metadata_requests in ((fresh, 1), (stale, 3)):
-        request_counts.clear()
-        for _ in range(3):
-            cluster.offsets({partition: LATEST})
-        assert request_counts["Metadata"] == metadata_requests
-
-
 def test_cluster_client_is_thread_safe(cluster: ClusterClient, make_topic: MakeTopic) -> None:
     name = make_topic(4)
     wanted = {TopicPartition(name, number): LATEST for number in range(4)}
@@ -237,77 +202,3 @@ def test_cluster_client_is_thread_safe(cluster: ClusterClient, make_topic: MakeT
         thread.join(600)
         assert not thread.is_alive()
     assert results == [4] * 160
-
-
-def test_dead_bootstrap_server_is_skipped(
-    settings: ConnectionSettings, unused_port: int, make_topic: MakeTopic
-) -> None:
-    name = make_topic()
-    servers = (("127.0.0.1", unused_port), ("no-such-host.invalid", 9092), *settings.bootstrap_servers)
-    assert name in ClusterClient(replace(settings, bootstrap_servers=servers)).topics([name])
-
-
-def test_unresponsive_bootstrap_server_is_skipped_after_timeout(
-    settings: ConnectionSettings, unresponsive_port: int, make_topic: MakeTopic
-) -> None:
-    name = make_topic()
-    servers = (("127.0.0.1", unresponsive_port), *settings.bootstrap_servers)
-    with_short_timeout = replace(
-        settings, bootstrap_servers=servers, connect_timeout_ms=3000
-    )  # also applies to the broker that responds
-    assert name in ClusterClient(with_short_timeout).topics([name])
-
-
-def test_no_bootstrap_server_responds(settings: ConnectionSettings, unused_port: int, unresponsive_port: int) -> None:
-    servers = (("127.0.0.1", unused_port), ("127.0.0.1", unresponsive_port))
-    unreachable = replace(
-        settings,
-        bootstrap_servers=servers,
-        connect_timeout_ms=300,
-        connect_timeout_max_ms=300,
-        default_api_timeout_ms=600_000,
-    )
-    started = time.monotonic()
-    with pytest.raises(BrokerUnreachableError) as caught:
-        ClusterClient(unreachable).topics(["any"])
-    assert time.monotonic() - started < 120
-    for port in (unused_port, unresponsive_port):
-        assert f"127.0.0.1:{port}" in str(caught.value)
-
-
-def test_single_unresponsive_bootstrap_server_times_out(settings: ConnectionSettings, unresponsive_port: int) -> None:
-    unreachable = replace(
-        settings,
-        bootstrap_servers=(("127.0.0.1", unresponsive_port),),
-        default_api_timeout_ms=400,
-        connect_timeout_ms=600_000,
-        connect_timeout_max_ms=600_000,
-        request_timeout_ms=600_000,
-    )
-    started = time.monotonic()
-    with pytest.raises(BrokerTimeoutError):
-        ClusterClient(unreachable).all_topics()
-    assert time.monotonic() - started < 120
-
-
-def test_retries_can_be_limited(settings: ConnectionSettings, unused_port: int) -> None:
-    unreachable = replace(settings, bootstrap_servers=(("127.0.0.1", unused_port),))
-    with pytest.raises(BrokerUnreachableError) as caught:
-        ClusterClient(unreachable, retries=2, retry_interval=0.01).all_topics()
-    (note,) = caught.value.__notes__
-    assert re.fullmatch(r"Tried 3 times in \d+ s \(fetchOffset\.numRetries\)\.", note)
-
-
-def test_bootstrap_server_that_is_not_a_broker(settings: ConnectionSettings) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=serve_http, args=(listener,), daemon=True).start()
-        servers = (("127.0.0.1", listener.getsockname()[1]),)
-        with pytest.raises(ProtocolError, match="HTTP server responded"):
-            ClusterClient(replace(settings, bootstrap_servers=servers)).all_topics()
-
-
-def serve_http(listener: socket.socket) -> None:
-    client, _ = listener.accept()
-    with client:
-        client.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-        client.recv(65536)

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 import uuid
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,14 +41,12 @@ from pyspark_kafka_direct.protocol.messages import METADATA
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tests.conftest import MakeTopic
-    from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.options.settings import ConnectionSettings
-    from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
     TopicsOn = Callable[[str], MakeTopic]
 
@@ -264,27 +261,6 @@ def limit_rate(connection: Connection, client: str, bytes_per_second: float) -> 
     assert [result.error_code for result in response.entries] == [0]
 
 
-def test_each_leader_gets_one_request(
-    three_brokers: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = create(three_brokers, topics_on, 12, replication=3)
-    cluster = ClusterClient(plain(three_brokers))
-    wanted = {TopicPartition(topic, number): LATEST for number in range(12)}
-    leaders = {cluster.leader(partition).id for partition in wanted}
-    assert leaders == {1, 2, 3}
-    wait_until(lambda: len(cluster.offsets(wanted)) == 12)
-    sent: Counter[tuple[str, str]] = Counter()
-    submit = Connection.submit
-
-    def counting(connection: Connection, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> None:
-        sent[connection.broker, api.name] += 1
-        submit(connection, api, values, deadline)
-
-    monkeypatch.setattr(Connection, "submit", counting)
-    cluster.offsets(wanted)
-    assert sent == {(str(node), "ListOffsets"): 1 for node in cluster.nodes.values()}
-
-
 def test_non_leader_returns_the_current_leader(three_brokers: EmbeddedKafka, topics_on: TopicsOn) -> None:
     topic = create(three_brokers, topics_on, 1, replication=1)
     settings = plain(three_brokers)
@@ -325,26 +301,6 @@ def test_consumer_in_a_rack_is_referred_to_its_replica(three_brokers: EmbeddedKa
     code, preferred, records = fetch_from(near.host, near.port)
     assert (code, preferred) == (0, -1)
     assert b"value" in records
-
-
-def test_offset_requests_follow_a_moved_leader(
-    three_brokers: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]
-) -> None:
-    bench = workbench_for(three_brokers)
-    topic = bench.make_topic(3, replication=3)
-    for number in range(3):
-        write(three_brokers.bootstrap_servers, topic, number, number + 1)
-    partitions = [TopicPartition(topic, number) for number in range(3)]
-    cluster = ClusterClient(plain(three_brokers))
-    assert list(cluster.offsets(dict.fromkeys(partitions, LATEST)).values()) == [1, 2, 3]
-    moved = cluster.leader(partitions[1]).id
-    bench.move_leader(topic, 1)
-
-    def is_followed() -> bool:  # as soon as the old leader has heard of it
-        assert list(cluster.offsets(dict.fromkeys(partitions, LATEST)).values()) == [1, 2, 3]
-        return cluster.leader(partitions[1]).id != moved
-
-    wait_until(is_followed)
 
 
 def test_frozen_broker_delays_only_its_partitions(

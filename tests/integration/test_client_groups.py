@@ -11,12 +11,10 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.groups import commit
 from tests.integration.topics import Admin
 from tests.settings import parse_client_params
-from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
+from pyspark_kafka_direct.errors import BrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -69,11 +67,6 @@ def test_kafka_deletes_committed_offsets_with_their_topic(kafka: EmbeddedKafka, 
         time.sleep(0.1)
 
 
-def test_empty_requests_contact_no_broker() -> None:
-    assert group("127.0.0.1:1", "g").committed([]) == {}
-    group("127.0.0.1:1", "g").commit({})
-
-
 def test_group_with_members_rejects_outside_commits(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     member: Any = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"group-{topic}"})
@@ -87,12 +80,3 @@ def test_group_with_members_rejects_outside_commits(kafka: EmbeddedKafka, make_t
             group(kafka.bootstrap_servers, f"group-{topic}").commit({TopicPartition(topic, 0): 1})
     finally:
         member.close()
-
-
-def test_unreachable_coordinator_fails_within_api_timeout() -> None:
-    system = FakeTimeSystem()
-    settings = parse_client_params({"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": "1000"}).connection
-    our_group = ConsumerGroup(ClusterClient(settings, pool=ConnectionPool(system)), "g")
-    with pytest.raises(TransientBrokerError):
-        our_group.committed([TopicPartition("t", 0)])
-    assert sum(system.slept) < 2, "the default timeout is 60 s"

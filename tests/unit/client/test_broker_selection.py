@@ -131,6 +131,21 @@ def test_slow_leaders_have_time_if_there_is_no_other_try_or_a_timestamp_is_reque
     assert three.sent("ListOffsets") == 1
 
 
+@pytest.mark.parametrize("kind", ["stop", "freeze", "no Kafka broker"])
+def test_a_bootstrap_server_that_does_not_respond_is_skipped(three: UnitCluster, kind: str) -> None:
+    if kind == "stop":
+        three.event("stop_broker", broker=0, seconds=500)
+    elif kind == "freeze":
+        freeze(three, 1)
+    else:
+        three.fault("ApiVersions", "garble_response")
+    client = ClusterClient(three.client().settings, retries=0, pool=three.pool)
+    started = three.now
+    assert TOPIC in client.topics([TOPIC])
+    assert three.now - started < 4
+    assert three.received_by("Metadata") == [0, 1, 0]
+
+
 def test_slow_cluster_still_responds(three: UnitCluster) -> None:
     three.every("Metadata", "delay_response", seconds=15)
     assert TOPIC in ClusterClient(three.client().settings, retries=0, pool=three.pool).topics([TOPIC])

@@ -169,6 +169,13 @@ def test_an_error_of_any_partition_is_raised(
     assert (raised.value.topic, raised.value.partition) == rejected
 
 
+def test_empty_requests_contact_no_broker(cluster: UnitCluster) -> None:
+    group = ConsumerGroup(cluster.client(), "g")
+    assert group.committed([]) == {}
+    group.commit({})
+    assert cluster.network.connect_count == 0
+
+
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_a_group_with_members_rejects_commits_of_others(cluster: UnitCluster, in_transaction: bool) -> None:
     cluster.event("join_group", group="p.cont", seconds=100)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import json
 import pickle
-import socket
-import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -347,7 +344,6 @@ def test_invalid_responses_are_final(registry: FakeRegistry, reply: Reply, messa
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(pieces=itertools.repeat(b" "), pause=0.05),  # each byte is in time
         Reply(pieces=[b"{}"], pause=5),
         Reply(pieces=[b'{"schema": '], declared_bytes=1000),  # the connection breaks
         Reply(500, pieces=[b"{"], declared_bytes=1000),
@@ -357,26 +353,6 @@ def test_slow_and_broken_responses_end_with_the_deadline(registry: FakeRegistry,
     registry.fault = lambda _: reply
     message = unavailable(lambda: client(registry, read_timeout_ms=150, api_timeout_ms=400).schema_by_id(5))
     assert "did not respond in time (schema.registry." in message or "does not respond with HTTP" in message
-
-
-def test_headers_that_never_end(registry: FakeRegistry) -> None:
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
-                while not stopped.wait(0.05):
-                    connection.sendall(b"x")  # each byte is in time
-
-    stopped = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=serve, daemon=True)
-        server.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        reader = RegistryClient(RegistrySettings((url,), read_timeout_ms=300, api_timeout_ms=300))
-        assert "did not respond in time" in unavailable(lambda: reader.schema_by_id(5))
-        stopped.set()
-        server.join()
 
 
 def test_the_api_timeout_limits_the_first_request(registry: FakeRegistry) -> None:
@@ -467,9 +443,3 @@ def test_a_cached_error_retains_nothing_of_the_task_that_got_it(registry: FakeRe
         assert [batch() for batch in batches] == [None] * len(ids)
     finally:
         gc.enable()
-
-
-def test_no_thread_remains_after_a_request(registry: FakeRegistry) -> None:
-    client(registry).schema_by_id(registry.add("t-value", LONG))
-    names = [thread.name for thread in threading.enumerate()]
-    assert "pyspark-kafka-direct-registry" not in names
