@@ -29,6 +29,7 @@ from tests.unit.client.certified_keys import (
     CertifiedKey,
     client_context,
 )
+from tests.unit.client.fake_servers import FakeServer, ServerConnection
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
@@ -57,34 +58,6 @@ def trust_store(password: str, *keys: CertifiedKey) -> bytes:
     return pkcs12.serialize_java_truststore(certificates, BestAvailableEncryption(password.encode()))
 
 
-class Server:
-    """Accepts connections one after another and runs a handler for each."""
-
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._serve = serve
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:
-                return
-            with peer, contextlib.suppress(OSError):
-                peer.settimeout(SECONDS)
-                self._serve(peer)
-
-    def close(self) -> None:
-        # A blocked accept() does not notice a closed descriptor; shutdown wakes it.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(SECONDS)
-        assert not self._thread.is_alive()
-
-
 @pytest.fixture
 def _strict_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every context is strict when it is created, as the default context is since Python 3.13."""
@@ -104,9 +77,11 @@ def serve() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
     with contextlib.ExitStack() as stack:
 
         def start(handler: Callable[[socket.socket], None]) -> int:
-            server = Server(handler)
-            stack.callback(server.close)
-            return server.port
+            def handle_and_close(server_side: ServerConnection) -> None:
+                with server_side.socket as peer:
+                    handler(peer)
+
+            return stack.enter_context(FakeServer(handle_and_close)).port
 
         yield start
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
 import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.fake_registry import FakeRegistry, Reply, Request
 from tests.unit.client.certified_keys import BROKER, CA, CLIENT, OTHER_CA
+from tests.unit.client.token_endpoint import Endpoint
 
 from pyspark_kafka_direct.broker import make_certificates
 from pyspark_kafka_direct.errors import OptionError, SchemaRegistryError, SchemaRegistryUnavailableError
 from pyspark_kafka_direct.options.registry_settings import REGISTRY_PREFIX, RegistryCredentials, RegistrySettings
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret, TlsSettings
+from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
 from pyspark_kafka_direct.payloads.registry.registered_schema import Schema
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
 
@@ -101,62 +99,34 @@ def test_errors_do_not_show_credentials(registry: FakeRegistry, kind: str) -> No
     assert base64.b64encode(f"me:{SECRET}".encode()).decode() not in str(caught.value)
 
 
-class TokenEndpoint:
-    def __init__(self) -> None:
-        self.status = 200
-        self.requests = 0
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                endpoint.requests += 1
-                body = json.dumps({"access_token": f"t{endpoint.requests}", "expires_in": 3600}).encode()
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(endpoint.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://localhost:{self.server.server_port}/token"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def settings(self) -> OAuthSettings:
-        return OAuthSettings(
-            token_endpoint_url=self.url,
-            client_id="me",
-            client_secret=Secret(SECRET),
-            url_option="schema.registry.bearer.auth.issuer.endpoint.url",
-        )
-
-
 @pytest.fixture
-def endpoint() -> Iterator[TokenEndpoint]:
-    served = TokenEndpoint()
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
+    served = Endpoint()
     yield served
-    served.server.shutdown()
-    served.server.server_close()
+    served.close()
 
 
-def test_tokens_of_an_endpoint_are_reused(registry: FakeRegistry, endpoint: TokenEndpoint) -> None:
-    credentials = RegistryCredentials(oauth=endpoint.settings())
+def oauth_of(endpoint: Endpoint) -> RegistryCredentials:
+    return RegistryCredentials(oauth=endpoint.settings(url_option="schema.registry.bearer.auth.issuer.endpoint.url"))
+
+
+def test_tokens_of_an_endpoint_are_reused(registry: FakeRegistry, endpoint: Endpoint) -> None:
+    endpoint.add_response(200, {"access_token": "t1", "expires_in": 3600})
     for _ in range(2):
-        fetch(registry, credentials=credentials)
+        fetch(registry, credentials=oauth_of(endpoint))
     assert [request.headers["Authorization"] for request in registry.requests] == ["Bearer t1"] * 2
-    assert endpoint.requests == 1
+    assert len(endpoint.requests) == 1
 
 
-def test_an_endpoint_that_rejects_the_client(registry: FakeRegistry, endpoint: TokenEndpoint) -> None:
-    endpoint.status = 401
+def test_an_endpoint_that_rejects_the_client(registry: FakeRegistry, endpoint: Endpoint) -> None:
+    endpoint.add_response(401, {})
     message = (
-        r"^Schema id 1: the registry localhost:\d+ cannot be requested[.] No token: the token endpoint on localhost "
+        r"^Schema id 1: the registry localhost:\d+ cannot be requested[.] No token: the token endpoint on 127.0.0.1 "
         r"\(schema.registry.bearer.auth.issuer.endpoint.url\) returned HTTP 401; check client id.*scope[.]$"
     )
     with pytest.raises(SchemaRegistryError, match=message):
-        fetch(registry, credentials=RegistryCredentials(oauth=endpoint.settings()))
+        fetch(registry, credentials=oauth_of(endpoint))
     assert registry.requests == []
 
 
