@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 
 from pyspark_kafka_direct import errors
 from pyspark_kafka_direct.broker import make_certificates
@@ -189,6 +190,33 @@ def test_an_option_through_spark(rejected: Rejected) -> None:
     rejected(
         errors.OptionError, "kafka.check.crcs", kafka_bootstrap_servers=NOWHERE, subscribe="t", kafka_check_crcs="x"
     )
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"}, "minOffsetsPerTrigger=8 must be"),
+        ({"maxOffsetsPerTrigger": "many", "startingOffsets": "latest"}, "maxOffsetsPerTrigger must be an integer"),
+        ({"pushDownFilters": "on"}, "pushDownFilters must be true or false"),
+    ],
+)
+def test_invalid_options_are_rejected_in_load(
+    spark: SparkSession, tmp_path: Path, kind: str, options: dict[str, str], message: str
+) -> None:
+    """With a schema of the user, Spark calls the source only when the query runs."""
+    reader: Any = (spark.read if kind == "batch" else spark.readStream).format("kafka-direct")
+    reader = reader.options(**{"kafka.bootstrap.servers": NOWHERE, "subscribe": "t", **options})
+    with pytest.raises(AnalysisException, match=f"OptionError: {message}"):
+        reader.load()
+    df = reader.schema("value binary").load()
+    if kind == "batch":
+        with pytest.raises(AnalysisException, match=message):
+            df.collect()
+    else:
+        query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        with pytest.raises(StreamingQueryException, match=message):
+            query.awaitTermination(600)
 
 
 def test_unreachable_brokers(rejected: Rejected) -> None:

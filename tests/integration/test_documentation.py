@@ -83,7 +83,8 @@ def namespace(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         yield found
     stop_streams(found)
     stop_queries(found)
-    own.sql("DROP TABLE IF EXISTS delays")
+    for table in ("delays", "flights_table"):
+        own.sql(f"DROP TABLE IF EXISTS {table}")
     signal.signal(signal.SIGTERM, before)
 
 

@@ -11,10 +11,14 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, IllegalArgumentException, StreamingQueryException
 from pyspark.sql import functions as f
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
 
+from pyspark_kafka_direct import error_of
+from pyspark_kafka_direct.errors import ColumnError, DataLossError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -293,3 +297,50 @@ def test_the_jvm_source_ignores_the_recorded_start_of_many_partitions(session: S
     jvm: Any = session._jvm
     parsed = jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(json.dumps(recorded))
     assert parsed.size() == 3000
+
+
+CLASSES = {
+    "option": (IllegalArgumentException, AnalysisException, OptionError),
+    "missing topic": (Py4JJavaError, AnalysisException, TopicNotFoundError),
+    "data loss": (Py4JJavaError, AnalysisException, DataLossError),
+    "written option": (Py4JJavaError, AnalysisException, OptionError),
+    "missing column": (AnalysisException, AnalysisException, ColumnError),
+    "stream": (StreamingQueryException, StreamingQueryException, TopicNotFoundError),
+}
+
+
+@pytest.mark.parametrize("what", CLASSES)
+def test_classes_of_exceptions(
+    session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, what: str
+) -> None:
+    """As docs/coming-from-the-jvm-connector.md says."""
+    topic = make_topic()
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+    def fail(source: str) -> None:
+        batch: Any = session.read.format(source).options(**servers)
+        rows = session.range(1)
+        write: Any = rows.selectExpr("cast(id AS STRING) AS value").write.format(source).options(**servers, topic=topic)
+        match what:
+            case "option":
+                batch.options(subscribe=topic, startingOffsets="x").load()
+            case "missing topic":
+                batch.option("subscribe", f"{topic}-missing").load().collect()
+            case "data loss":
+                start, end = (json.dumps({topic: {"0": offset}}) for offset in (100, 200))
+                batch.options(subscribe=topic, startingOffsets=start, endingOffsets=end).load().collect()
+            case "written option":
+                write.option("kafka.acks", "maybe").mode("append").save()
+            case "missing column":
+                rows.write.format(source).options(**servers, topic=topic).mode("append").save()
+            case "stream":
+                stream = session.readStream.format(source).options(**servers, subscribe=f"{topic}-missing").load()
+                writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / source))
+                writer.start().awaitTermination(DEADLINE)
+
+    for_jvm, here, original = CLASSES[what]
+    with pytest.raises(for_jvm):
+        fail(JVM)
+    with pytest.raises(here) as caught:
+        fail(DIRECT)
+    assert type(error_of(caught.value)) is original

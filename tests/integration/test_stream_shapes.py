@@ -52,6 +52,57 @@ def test_one_frame_joined_with_itself(stream: Callable[..., Stream], make_topic:
     assert query.values == ["0", "102", "204", "306"]
 
 
+def test_a_frame_joined_with_itself_reads_its_topic_once(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
+) -> None:
+    """Spark reuses the exchange of one side for the other, as with its own source."""
+    topic = make_topic(2)
+    put(topic, range(4))
+    query = stream(subscribe=topic, startingOffsets="earliest")
+    values = query.load().selectExpr("cast(value AS STRING) AS value", "cast(value AS STRING) AS key")
+    writer = values.join(values, "key").writeStream.format("noop").trigger(availableNow=True)
+    running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
+    assert running.awaitTermination(DEADLINE)
+    assert sum(progress["numInputRows"] for progress in running.recentProgress) == 4
+    assert {len(progress["sources"]) for progress in running.recentProgress} == {1}
+
+
+SPARK_2_4 = (
+    '{"batchWatermarkMs":0,"batchTimestampMs":1547000000000,"conf":{"spark.sql.shuffle.partitions":"2",'
+    '"spark.sql.streaming.stateStore.providerClass":'
+    '"org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",'
+    '"spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion":"2",'
+    '"spark.sql.streaming.multipleWatermarkPolicy":"min"}}'
+)
+SPARK_2_1 = '{"batchWatermarkMs":0,"batchTimestampMs":1480981499528}'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "finished"),
+    [
+        pytest.param(SPARK_2_4, True, id="2.4"),
+        pytest.param(SPARK_2_4, False, id="2.4, the last batch is not finished"),
+        pytest.param(SPARK_2_1, True, id="2.1"),
+    ],
+)
+def test_a_checkpoint_of_spark_2(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, metadata: str, finished: bool
+) -> None:
+    topic = make_topic()
+    put(topic, range(5))
+    query = stream(subscribe=topic)
+    files = {"metadata": '{"id":"dddc5e7f-1e71-454c-8362-de184444fb5a"}', "commits/0": "v1\n{}"}
+    files["sources/0/0"] = f'\0v1\n{{"{topic}":{{"0":0}}}}'
+    files |= {f"offsets/{batch}": f'v1\n{metadata}\n{{"{topic}":{{"0":{batch + 1}}}}}' for batch in (0, 1)}
+    files |= {"commits/1": "v1\n{}"} if finished else {}
+    for name, text in files.items():
+        file = query.folder / "checkpoint" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    query.run()
+    assert query.batches == {2: ["2", "3", "4"]} | ({} if finished else {1: ["1"]})
+
+
 def test_two_queries_in_one_session(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
     both, other = make_topic(2), make_topic(3)
     put(both, range(10))

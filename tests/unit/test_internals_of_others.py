@@ -89,6 +89,7 @@ CLASSES = {
         SparkContext$: spark.jobGroup.id
         StreamExecution$: sql.streaming.queryId
         MicroBatchExecution$: streaming.sql.batchId
+        SQLExecution$: spark.sql.execution.id spark.sql.execution.root.id
     """,
     "embedded Kafka": """
         MavenUtils: loadIvySettings buildIvySettings resolveMavenCoordinates

@@ -13,10 +13,14 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
+from pyspark_kafka_direct.datasource.kept_plan import KeptPlan
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.datasource.pushed_filters import PushedFilters, push_filters
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
+from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.options.offset_specs import Latest
+from pyspark_kafka_direct.options.subscription import SubscribePatternStrategy
+from pyspark_kafka_direct.planning.offset_resolution import start_may_change
 from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.spark.query_metadata import (
     assigned_partitions,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.datasource.batch_planner import OffsetLookup
+    from pyspark_kafka_direct.datasource.partition_reader import KafkaPartitionReader
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
     from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.settings import ReadSettings
@@ -110,6 +115,14 @@ def _plan_subscription(
 
 class KafkaBatchReader(KafkaReader, DataSourceReader):
     _pushed_filters: PushedFilters | None = None
+
+    def _partition_reader(self) -> KafkaPartitionReader:
+        reader, source = super()._partition_reader(), self._settings.source
+        if source.offset_ranges is not None or not start_may_change(source.end or Latest()):
+            return reader  # the end is fixed
+        selection = source.selection
+        names = selection.pattern.text if isinstance(selection, SubscribePatternStrategy) else listed(selection.topics)
+        return reader._replace(kept_plan=KeptPlan(POOL.system.nonce(), names))
 
     def partitions(self) -> list[InputPartition]:
         plan, topic_ids, leaders = plan_batch_query(self._settings, self._pushed_filters)

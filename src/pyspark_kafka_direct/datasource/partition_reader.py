@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.consumer.range_task import RangeTask
+    from pyspark_kafka_direct.datasource.kept_plan import KeptPlan
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.options.settings import ReadSettings
 
@@ -29,8 +30,11 @@ class KafkaPartitionReader(NamedTuple):
 
     task_reader: RangeTaskReader
     schema: ReadSchema
+    kept_plan: KeptPlan | None = None  # None: planned again for each action, or with the same result
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self.kept_plan is not None:
+            self.kept_plan.warn_if_reused()
         # If the plan is empty, Spark adds a partition of its own.
         if isinstance(partition, KafkaInputPartition):
             yield from self.schema.read(self.task_reader, partition.task)
