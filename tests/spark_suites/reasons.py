@@ -72,7 +72,7 @@ REASONS: Final[dict[str, dict[str, Reason]]] = {
         "SPARK-56243: malformed record timestamp throws detailed error": _CLASS,
         "bad source options": Reason(
             Kind.DEVIATION,
-            "[A stream checks its options at its start]"
+            "[Some options are checked only when the query runs]"
             "(../../docs/coming-from-the-jvm-connector.md#errors-at-planning).",
         ),
         "async progress tracking": Reason(
