@@ -33,6 +33,7 @@ from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
     BrokerUnreachableError,
+    TlsError,
 )
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.settings import FetchSettings
@@ -143,19 +144,24 @@ def test_client_without_tls_on_tls_listener(secured_kafka: EmbeddedKafka) -> Non
     plaintext = parse_client_params({"bootstrap.servers": secured_kafka.listener("SSL")}).connection
     with pytest.raises(BrokerError, match=r"(uses TLS|TLS listener).*kafka\.security\.protocol"):
         ClusterClient(plaintext, retries=1).all_topics()
+    port = secured_kafka.listener("SSL").rpartition(":")[2]
+    several = parse_client_params({"bootstrap.servers": f"localhost:{port},127.0.0.1:{port}"}).connection
+    with pytest.raises(BrokerError, match=r"(uses TLS|TLS listener).*kafka\.security\.protocol"):
+        ClusterClient(several, retries=1).all_topics()
 
 
 def test_client_with_tls_on_plaintext_listener(secured_kafka: EmbeddedKafka) -> None:
-    # A broker that restarts also closes connections in the handshake, so this is retried.
+    # A broker that restarts also closes connections in the handshake, but this one responds without TLS.
     tls_settings = parse_client_params(
         {
             "bootstrap.servers": secured_kafka.bootstrap_servers,
             "security.protocol": "SSL",
-            "socket.connection.setup.timeout.ms": "1500",
         }
     ).connection
-    with pytest.raises(BrokerUnreachableError, match="listener does not use TLS"):
-        ClusterClient(tls_settings).all_topics()
+    system = CountingSystem()
+    with pytest.raises(TlsError, match=r"does not use TLS: it responds to requests without TLS"):
+        ClusterClient(tls_settings, pool=ConnectionPool(system)).all_topics()
+    assert system.connections == 2, "one of them without TLS"
 
 
 def test_wrong_password_is_not_retried(secured_kafka: EmbeddedKafka) -> None:

@@ -101,4 +101,6 @@ def no_broker_error(failures: Sequence[KafkaDirectError]) -> KafkaDirectError:
     failure_list = "; ".join(f"{failure.broker}: {failure.message}" for failure in failures)
     if all(isinstance(failure, BrokerTimeoutError) for failure in failures):
         return BrokerTimeoutError(f"No broker responded in time. {failure_list}")
+    if not any(isinstance(failure, TransientBrokerError) for failure in failures):
+        return ProtocolError(f"No server responds as a broker. {failure_list}")  # a retry does not change that
     return BrokerUnreachableError(f"No broker could be reached. {failure_list}")

@@ -15,6 +15,7 @@ import os
 import struct
 from collections import deque
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pyspark_kafka_direct._version import __version__
@@ -31,7 +32,7 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.response_buffer import PREFIX, ResponseBuffer
 from pyspark_kafka_direct.client.socket_connect import connect_socket, format_address
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
+from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError, TlsError
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.protocol.primitives import MalformedError
@@ -119,7 +120,11 @@ class Connection:
             if settings.security.protocol.endswith("SSL"):
                 from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
 
-                sock = wrap_socket(sock, settings, host, deadline)
+                try:
+                    sock = wrap_socket(sock, settings, host, deadline)
+                except BrokerUnreachableError:  # the connection was closed
+                    cls._check_uses_tls(settings, host, port, deadline)
+                    raise
             connection = cls(settings, sock, host, port, deadline.system)
             connection._negotiate_versions(deadline)
             connection._authenticate(deadline)
@@ -128,6 +133,21 @@ class Connection:
             sock.close()
             raise
         return connection
+
+    @classmethod
+    def _check_uses_tls(cls, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> None:
+        """Raise a final error if the listener responds without TLS: a broker that restarts closes connections, too."""
+        from pyspark_kafka_direct.options.security_settings import PLAINTEXT
+
+        try:
+            cls.open(replace(settings, security=PLAINTEXT), host, port, deadline).close()
+        except BrokerError:
+            return
+        raise TlsError(
+            "The listener does not use TLS: it responds to requests without TLS. Set kafka.security.protocol to "
+            "PLAINTEXT or SASL_PLAINTEXT, or use the port of a listener with TLS.",
+            broker=format_address(host, port),
+        )
 
     @property
     def closed(self) -> bool:

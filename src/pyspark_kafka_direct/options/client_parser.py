@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
 
 _ACKS: Final[dict[str | None, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_MAX_LABEL: Final = 63  # characters between the dots of a host name
 _MAX_IN_FLIGHT: Final = 5  # brokers retain the sequence numbers of this many batches (ProducerStateEntry)
 
 
@@ -56,6 +57,9 @@ def _bootstrap_servers(parsed: ParsedConfig) -> tuple[tuple[str, int], ...]:
         match = HOST_PORT.fullmatch(address)
         if match is None or not 0 < int(match[2]) < 65_536:
             raise invalid_value(parsed.name_of("bootstrap.servers"), address, "host:port with a port from 1 to 65535")
+        if not all(0 < len(label) <= _MAX_LABEL for label in match[1].removesuffix(".").split(".")):
+            # No name server can ever resolve it, so it is not retried.
+            raise invalid_value(parsed.name_of("bootstrap.servers"), address, "host:port with a legal host name")
         addresses[match[1], int(match[2])] = None
     return tuple(addresses)
 

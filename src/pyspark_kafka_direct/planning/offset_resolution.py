@@ -229,10 +229,11 @@ def _check_matches(
     unmatched = sorted(tp for tp in requested if listed_offsets[tp] == NO_RECORD)
     if unmatched:
         first = unmatched[0]
+        earlier = "" if requested[first] == 0 else ", or give an earlier timestamp if they have records"
         raise InvalidOffsetsError(
-            f"{option}: no record has timestamp {requested[first]} or a later one in {listed(unmatched)}; give an "
-            "earlier timestamp, or set startingOffsetsByTimestampStrategy=latest to start such partitions at their "
-            "end",
+            f"{option}: no record has timestamp {requested[first]} or a later one in {listed(unmatched)}, because "
+            "these partitions are empty, or all of their records are older; to start such partitions at their end, set "
+            f"startingOffsetsByTimestampStrategy=latest{earlier}",
             topic=first.topic,
             partition=first.partition,
         )

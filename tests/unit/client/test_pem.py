@@ -25,6 +25,7 @@ CERTIFICATE = f"-----BEGIN CERTIFICATE-----\n{LINES}\n-----END CERTIFICATE-----\
         CERTIFICATE.replace("\n", ""),
         CERTIFICATE.replace("\n", "\\n"),
         CERTIFICATE.replace("\n", "\\r\\n"),
+        CERTIFICATE.replace("\n", " \\\n"),
         CERTIFICATE.replace("\n", "\n   "),
         f"subject=CN = x\n\n{CERTIFICATE}and more text",
     ],

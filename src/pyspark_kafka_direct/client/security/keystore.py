@@ -32,10 +32,13 @@ _MAX_FILE_BYTES: Final = 16 << 20  # any user who sets options can name any file
 _DER_SEQUENCE: Final = b"\x30"
 _DER_VERSION_3: Final = b"\x02\x01\x03"  # INTEGER 3
 
-# PEM text in settings often has lost or escaped line breaks, and text around the blocks. OpenSSL requires lines of 64
+# PEM text in settings often has lost, escaped or continued line breaks (`\n`, `\\n`, `\` at the end of lines), and text
+# around the blocks. OpenSSL requires lines of 64
 # characters; Kafka's own reader (DefaultSslEngineFactory) accepts any white space. Keys in the old format have header
 # lines before the base64 ("Proc-Type: 4,ENCRYPTED").
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----((?:(?!-----BEGIN ).)*?)-----END \1-----", re.DOTALL)
+_PEM_BEGIN: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
+_PEM_IN_BASE64: Final = "LS0tLS1CRUdJTi"  # of "-----BEGIN", as in the secrets of Kubernetes
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -102,6 +105,21 @@ def certificate_files(tls: TlsSettings) -> tuple[str, ...]:
     return tuple(path for path in paths if path is not None)
 
 
+def with_leaf_first(pem: bytes) -> bytes:
+    """Return PEM text with the client's certificate first, its issuers behind it, and then the other blocks."""
+    from cryptography import x509
+
+    try:
+        certificates = x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return pem
+    issuers = {each.issuer for each in certificates if each.issuer != each.subject}
+    leaf = next((each for each in certificates if each.subject not in issuers), certificates[0])
+    chain = _certificate_chain(leaf, certificates)
+    others = [block.text for block in read_pem(pem.decode()) if not block.is_certificate]
+    return "".join([*map(_to_pem, chain), *others]).encode()
+
+
 @contextmanager
 def private_file(data: bytes) -> Iterator[str]:
     """Provide a path at which only this process's user can read ``data``, until the block ends."""
@@ -154,7 +172,7 @@ def looks_like_pem(text: str) -> bool:
 def read_pem(text: str) -> list[PemBlock]:
     """Return the well-formed blocks of a text, in order."""
     blocks = []
-    for label, body in _PEM_BLOCK.findall(text.replace("\\r", "").replace("\\n", "\n")):
+    for label, body in _PEM_BLOCK.findall(text.replace("\\r", "").replace("\\n", "\n").replace("\\", "")):
         if ":" in body:  # with header lines, lost line breaks cannot be restored
             content = "\n".join(line.strip() for line in body.strip().splitlines())
         else:
@@ -234,8 +252,9 @@ def _certificates_from_pem(text: str, option: str) -> str:
     certificates = [block.text for block in read_pem(text) if block.is_certificate]
     if certificates:
         return "".join(certificates)
-    hint = _path_hint(text, option)
-    raise OptionError(f"option {option} has no PEM certificate (-----BEGIN CERTIFICATE-----){hint}")
+    raise OptionError(
+        f"option {option} has no PEM certificate (-----BEGIN CERTIFICATE-----){_content_hint(text, option)}"
+    )
 
 
 def _private_key_from_pem(text: str, option: str) -> str:
@@ -243,13 +262,18 @@ def _private_key_from_pem(text: str, option: str) -> str:
     if len(keys) == 1:
         return keys[0]
     keys_found = "no PEM private key (-----BEGIN PRIVATE KEY-----)" if not keys else "more than one private key"
-    raise OptionError(f"option {option} has {keys_found}{_path_hint(text, option)}")
+    raise OptionError(f"option {option} has {keys_found}{_content_hint(text, option)}")
 
 
-def _path_hint(text: str, option: str) -> str:
-    if option.endswith(".location") or looks_like_pem(text):
-        return ""
-    return " (the option requires PEM text, not a path)"
+def _content_hint(text: str, option: str) -> str:
+    """Return what a text has instead of the wanted PEM block; never what may be secret."""
+    if labels := _PEM_BEGIN.findall(text):
+        damaged = len(read_pem(text)) < len(labels)
+        problem = "; a block needs base64 up to its END line, and one of them has not" if damaged else ""
+        return f" (it has {', '.join(dict.fromkeys(labels))}{problem})"
+    if text.lstrip().startswith(_PEM_IN_BASE64):
+        return " (it has PEM text that is encoded in base64; decode it)"
+    return "" if option.endswith(".location") else " (the option requires PEM text, not a path)"
 
 
 def _der_to_pem(data: bytes, option: str) -> str:

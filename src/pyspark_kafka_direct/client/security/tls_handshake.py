@@ -14,6 +14,7 @@ from pyspark_kafka_direct.client.security.keystore import (
     load_ca_certificates,
     load_client_certificate,
     private_file,
+    with_leaf_first,
 )
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
 from pyspark_kafka_direct.options.security_settings import TlsSettings
@@ -188,17 +189,25 @@ def _add_client_certificate(context: ssl.SSLContext, client_certificate: ClientC
             )
         return client_certificate.password.reveal()
 
-    with private_file(client_certificate.pem) as path:
-        try:
+    def load(pem: bytes) -> None:
+        with private_file(pem) as path:
             context.load_cert_chain(path, password=password)
+
+    try:
+        try:
+            load(client_certificate.pem)
         except ssl.SSLError as error:
-            if error.reason == "KEY_VALUES_MISMATCH":
-                problem = "the private key does not belong to the certificate"
-            elif client_certificate.password is not None:
-                problem = f"the private key cannot be decrypted; check {client_certificate.password_option}"
-            else:
-                problem = f"the certificate or private key cannot be read ({error.reason or 'unknown format'})"
-            raise OptionError(f"option {client_certificate.key_option}: {problem}") from None
+            if error.reason != "KEY_VALUES_MISMATCH":
+                raise
+            load(with_leaf_first(client_certificate.pem))  # OpenSSL expects the key of the first certificate
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = "the private key does not belong to the certificate"
+        elif client_certificate.password is not None:
+            problem = f"the private key cannot be decrypted; check {client_certificate.password_option}"
+        else:
+            problem = f"the certificate or private key cannot be read ({error.reason or 'unknown format'})"
+        raise OptionError(f"option {client_certificate.key_option}: {problem}") from None
 
 
 def _file_version(path: str) -> tuple[int, ...]:
