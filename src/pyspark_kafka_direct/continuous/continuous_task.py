@@ -317,8 +317,7 @@ class DataLossHandler:
             is_same_topic = cause is not DataLossCause.RECREATED  # offsets of two topics cannot be compared
             self._count_skipped(cause, partition, max(offset - position, 0) if is_same_topic else 0)
         if offset < position:  # without this, the driver would reject the report
-            lowest = self._losses.reset_positions.get(partition, offset)
-            self._losses.reset_positions[partition] = min(offset, lowest)
+            self._losses.reset_positions[partition] = offset
         if isinstance(error, TopicRecreatedError) and error.topic_id is not None:
             self._losses.recreated_topic_ids[partition] = error.topic_id
 

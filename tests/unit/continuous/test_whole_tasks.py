@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.simulation.cluster.groups import GroupCoordinator
+from tests.simulation.cluster.transactions import TransactionCoordinator
 from tests.simulation.unit_cluster import UnitCluster
 
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.continuous import continuous_task
 from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
+from pyspark_kafka_direct.continuous.group_offsets import parse_epoch_metadata
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
 from pyspark_kafka_direct.continuous.map_function import MapFunction
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
@@ -188,7 +193,7 @@ def test_a_task_reads_its_partitions_until_the_driver_ends_the_run(task: TaskClu
         (5, 0, 0, BOTH),
         (5, 3, 3, {ONE: 13, TWO: 10}),
     ]
-    assert [each.flush_ms for each in task.epochs] == [pytest.approx(250, abs=1)] * 3
+    assert [each.flush_ms for each in task.epochs] == [pytest.approx(250, abs=0.1)] * 3
     assert task.epochs[0].bytes > task.epochs[2].bytes > 0 == task.epochs[1].bytes
     assert (task.info.query_id, task.info.run_id, task.info.task) == ("query", "run", 0)
     assert task.info.partitions == (ONE, TWO)
@@ -312,8 +317,8 @@ def test_the_sink_and_the_driver_are_checked_meanwhile_but_not_for_each_batch(
     for _ in range(100):
         task.append(ONE, 1)
     task.is_done = lambda: task.sink.row_count == 100
-    task.run_task(max_rows=4)
-    assert len(checks) < 10
+    task.run_task(lambda batch: batch, max_rows=4)
+    assert len(checks) < 10, "the function is fast"
 
 
 def test_positions_are_past_control_records(task: TaskCluster) -> None:
@@ -333,9 +338,10 @@ def test_positions_are_past_control_records(task: TaskCluster) -> None:
 def test_a_sink_that_stores_positions_resumes_there(task: TaskCluster) -> None:
     task.sink.stored = {ONE: 8, TWO: 3, TopicPartition("t", 7): 3}  # the last one is of another task
     task.is_done = lambda: task.sink.row_count == 9
-    task.run_task()
+    task.run_task(task.slow(0.1), interval=0.15, max_rows=1)
     assert sorted(task.values) == sorted([*records(8, 10), *records(3, 10)])
-    assert task.sink.flushed == [BOTH]
+    assert task.sink.flushed[-1] == BOTH
+    assert min(each[TWO] for each in task.sink.flushed) < task.start.offsets[TWO], "the driver has later offsets"
 
 
 def test_a_planned_epoch_ends_where_it_was_planned(task: TaskCluster) -> None:
@@ -397,22 +403,31 @@ def test_a_task_without_a_lease_writes_nothing(task: TaskCluster, monkeypatch: p
 # Data loss.
 
 
-@pytest.mark.parametrize("fail_on_data_loss", [True, False])
-def test_expired_records_fail_the_task_unless_they_may_be_lost(
-    task: TaskCluster, caplog: pytest.LogCaptureFixture, fail_on_data_loss: bool
+def test_expired_records_fail_the_task(task: TaskCluster) -> None:
+    task.delete_records(ONE, 4)
+    with pytest.raises(DataLossError, match=r"^data loss: .* To skip them, set failOnDataLoss=false") as caught:
+        task.run_task()
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (*ONE, 0)
+    assert isinstance(caught.value.__cause__, DataLossError)
+
+
+@pytest.mark.parametrize("obstacle", [None, "no-response", "no-topic"])
+def test_expired_records_that_may_be_lost_are_skipped(
+    task: TaskCluster, caplog: pytest.LogCaptureFixture, obstacle: str | None
 ) -> None:
+    """If the task cannot fetch the bounds of the log after its consumer has, the loss is found again later."""
     task.delete_records(ONE, 4)
     task.is_done = lambda: task.sink.row_count == 11
-    if fail_on_data_loss:
-        with pytest.raises(DataLossError, match=r"^data loss: .* To skip them, set failOnDataLoss=false") as caught:
-            task.run_task()
-        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (*ONE, 0)
-        return
-    task.fault("ListOffsets", "lose_response", repeats=2)  # the loss is found again
+    if obstacle == "no-response":
+        task.fault("ListOffsets", "stall_request", number=2, repeats=50)
+        task.after(20, task.network.aimed_faults.clear)
+    elif obstacle == "no-topic":
+        hide = partial(task.event, "deny_topic", topic="t", seconds=12, error_code=3)
+        task.before("ListOffsets", lambda: None, lambda: None, hide)
     task.run_task(fetch=LENIENT)
     assert sorted(task.values) == sorted([*records(4, 10), *records(5, 10)])
-    assert task.last.skipped_offsets == ((DataLossCause.AGED_OUT, {ONE: 4}),)
-    (warning,) = [each for each in caplog.messages if each.startswith("data loss: ")]
+    assert (DataLossCause.AGED_OUT, {ONE: 4}) in task.last.skipped_offsets
+    (warning,) = [each for each in caplog.messages if each.startswith("data loss: ") and "resumes" in each]
     assert warning.endswith("Reading resumes at offset 4 of t-0 (failOnDataLoss=false)")
 
 
@@ -423,7 +438,7 @@ class TestLossWhileTheTaskRuns:
         ("loss", "offset", "counted"),
         [
             ("truncated", 6, (DataLossCause.TRUNCATED, 0)),
-            ("recreated", 0, (DataLossCause.RECREATED, 0)),
+            ("recreated", 25, (DataLossCause.RECREATED, 0)),
             ("expired", 15, (DataLossCause.AGED_OUT, 5)),
         ],
     )
@@ -435,6 +450,8 @@ class TestLossWhileTheTaskRuns:
                 task.truncate(ONE, 6)
             elif loss == "recreated":
                 task.event("recreate_topic", topic="t", partitions=2)
+                task.append(ONE, 25)
+                task.delete_records(ONE, 25)
             else:
                 task.event("withhold_records", topic="t", partition=0, seconds=2)
                 task.append(ONE, 5)
@@ -452,16 +469,58 @@ class TestLossWhileTheTaskRuns:
         ids = [dict(each.recreated_topic_ids) for each in task.epochs if each.recreated_topic_ids]
         assert ids == ([dict.fromkeys(BOTH, task.topic_id("t"))] if loss == "recreated" else [])
 
+    def test_an_epoch_that_ends_before_the_next_records_has_the_new_position(self, task: TaskCluster) -> None:
+        """While the function processes records of another partition, the positions of the consumer do not count."""
+        task.after(4.5, lambda: task.truncate(ONE, 6))
+        task.after(5, lambda: task.append(TWO, 200))
+        task.is_done = lambda: task.sink.row_count == 215
+        task.run_task(task.slow(0.1), fetch=LENIENT, interval=2, max_rows=4)
+        assert [each.offsets[ONE] for each in task.epochs] == [10, 10, *[6] * (len(task.epochs) - 2)]
+        assert 10 < task.epochs[2].offsets[TWO] < 210
+
+    def test_offsets_are_committed_with_the_id_of_the_recreated_topic(self, task: TaskCluster) -> None:
+        """Also if the new topic has more records than were read of the old one."""
+        task.cluster.create_topic("out", 1)
+        output = TopicPartition("out", 0)
+        given = {"kafka.bootstrap.servers": "broker-1:9092", "topic": "out", "transactionalIdPrefix": "p"}
+        options = parse_sink_options({**given, "deliveryGuarantee": "exactly-once"}, streaming=True)
+        acquired = TransactionCoordinator.of(task.cluster).init_producer_id("p.cont.0", 60_000)
+        producer = ProducerIdAndEpoch(acquired.producer_id, acquired.producer_epoch)
+        ids = dict.fromkeys(BOTH, task.topic_id("t"))
+        task.start = replace(task.start, producers=(producer,), topic_ids=ids)
+        task.after(3.2, lambda: task.event("recreate_topic", topic="t", partitions=2))
+        task.after(3.2, lambda: task.append(ONE, 30))
+        task.is_done = lambda: task.log(output).end >= 46  # with the control record of the first transaction
+        task.run_task(fetch=LENIENT, writer_factory=KafkaWriterFactory.of(options), interval=2)
+        committed = GroupCoordinator.of(task.cluster).committed("p.cont")["t", 0]
+        metadata = parse_epoch_metadata(committed.metadata)
+        assert metadata is not None
+        assert (committed.offset, metadata.topic_id) == (30, task.topic_id("t"))
+
+    def test_offsets_that_are_skipped_in_one_epoch_are_added(self, task: TaskCluster) -> None:
+        def expire() -> None:
+            task.event("withhold_records", topic="t", partition=0, seconds=2)
+            task.append(ONE, 5)
+            task.delete_records(ONE, task.log(ONE).end)
+
+        for seconds in (3, 90):
+            task.after(seconds, expire)
+        task.after(95, lambda: task.append(ONE, 2))
+        task.is_done = lambda: task.sink.row_count == 17
+        task.run_task(fetch=LENIENT)
+        assert task.last.skipped_offsets == ((DataLossCause.AGED_OUT, {ONE: 10}),)
+
     def test_a_deleted_topic_is_reported_once(self, task: TaskCluster, caplog: pytest.LogCaptureFixture) -> None:
         started = task.now
         task.after(3, lambda: task.event("delete_topic", topic="t"))
-        task.is_done = lambda: task.now > started + 40
-        task.run_task(fetch=LENIENT, interval=1)
+        task.after(40, lambda: task.event("create_topic", topic="t", partitions=2))
+        task.after(80, lambda: task.event("delete_topic", topic="t"))
+        task.is_done = lambda: task.now > started + 120
+        task.run_task(fetch=LENIENT, interval=20)
         skipped = [each for epoch in task.epochs for each in epoch.skipped_offsets]
-        assert skipped == [(DataLossCause.DELETED, dict.fromkeys(BOTH, 0))]
-        warnings = [each for each in caplog.messages if "Reading continues without" in each]
-        assert len(warnings) == 2
-        assert task.last.offsets == BOTH
+        causes = (DataLossCause.DELETED, DataLossCause.RECREATED, DataLossCause.DELETED)
+        assert skipped == [(cause, dict.fromkeys(BOTH, 0)) for cause in causes]
+        assert len([each for each in caplog.messages if "Reading continues without" in each]) == 4
 
 
 # Payloads.
