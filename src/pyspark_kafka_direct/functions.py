@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.payload_settings import MalformedMode
     from pyspark_kafka_direct.payloads.framing import ConfluentFraming
-    from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+    from pyspark_kafka_direct.payloads.json.json_column import JsonColumn
 
 __all__ = ["from_avro", "from_json", "from_protobuf", "infer_schema", "to_avro", "to_protobuf"]
 
@@ -317,14 +317,18 @@ def _decode_function(
     fields: pa.Schema, corrupt_record_field: str, time_zone: str, *, failing: bool
 ) -> Callable[[pa.Array], pa.Array]:
     """Return the function that tasks call for each Arrow batch; Spark shows its name in plans and columns."""
-    decoder: JsonDecoder | None = None  # created in the task, because it cannot be pickled
+    column: JsonColumn | None = None  # created in the task, because it cannot be pickled
 
     def from_json(values: pa.Array) -> pa.Array:
-        nonlocal decoder
-        from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+        nonlocal column
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.payloads.json.json_column import JsonColumn
         from pyspark_kafka_direct.payloads.whole_column import decode_all
 
-        decoder = decoder or JsonDecoder(fields, corrupt_record_field, time_zone)
-        return decode_all(decoder, values, "JSON", failing=failing)
+        column = column or JsonColumn(pa.struct(list(fields)), corrupt_record_field, time_zone)
+        decoded = decode_all(column, values, "JSON", failing=failing)
+        column.log_hints("from_json")
+        return decoded
 
     return from_json

@@ -45,11 +45,19 @@ class PayloadColumn(ABC):
 
     def __init__(self, data_type: pa.DataType, bytes_index: int | None = None) -> None:
         self._type = data_type
+        self._hints: list[str] = []  # sentences about decoded values
         self._bytes_index = bytes_index  # of the field for original bytes
 
     @abstractmethod
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes; ``headers`` are those of the records."""
+
+    def log_hints(self, where: str) -> None:
+        """Log what was noticed in values since the last call, each sentence once per process."""
+        while self._hints:
+            from pyspark_kafka_direct.options.option_messages import warn_once  # most tasks need none
+
+            warn_once(f"{where}: {self._hints.pop()}")
 
     def with_original_bytes(
         self, decoded: pa.Array, values: pa.BinaryArray, malformed: pa.BooleanArray | None

@@ -127,6 +127,8 @@ class PayloadDecoder:
     def _decode_batch(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         arrays: dict[str, pa.Array] = dict(zip(self.record_columns, batch.columns, strict=False))
         for start, decoded in self._decode_columns(tuple(self._decoders), arrays, start=0, end=batch.num_rows):
+            for column, decoder in self._decoders.items():
+                decoder.log_hints(f"{topic_partition.topic}, {column}s")
             rows = len(next(iter(decoded.values())).values) if decoded else batch.num_rows
             records = {column: array.slice(start, rows) for column, array in arrays.items()}
             result = self._apply_mode(records, decoded, rows, topic_partition)

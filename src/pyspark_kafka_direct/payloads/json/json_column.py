@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafka_direct.payloads.decoded_values import DecodedValues, MalformedValues
 from pyspark_kafka_direct.payloads.json.json_values import CONVERSION_REASONS, JsonDecoder, is_variant
+from pyspark_kafka_direct.payloads.json.missing_fields import MissingFields
 from pyspark_kafka_direct.payloads.payload_column import PayloadColumn, wanted_fields
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ class JsonColumn(PayloadColumn):
             self.shows_malformed = data_type.get_field_index(corrupt_record) >= 0
         super().__init__(data_type, bytes_index)
         self._decoder = JsonDecoder(fields, corrupt_record, time_zone)
+        self._missing_fields = MissingFields(field for field in fields or () if field.name != corrupt_record)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values, still without the field for original bytes."""
         if self._framing is None:
-            return self._decoder.decode(values)
+            return self._decode(values)
         framed = self._framing.split(values, headers)
-        decoded = self._decoder.decode(without_header(framed))
+        decoded = self._decode(without_header(framed))
         part = framed.slice(0, len(decoded.values))  # the decoder may end before the last value
         malformed = decoded.malformed
         if malformed is not None and part.starts is not None:
@@ -54,6 +56,11 @@ class JsonColumn(PayloadColumn):
             positions = pc.add(malformed.positions, part.starts)
             malformed = MalformedValues(malformed.reasons, positions)
         return DecodedValues(decoded.values, part.merge_malformed(malformed))
+
+    def _decode(self, values: pa.BinaryArray) -> DecodedValues:
+        decoded = self._decoder.decode(values)
+        self._hints += self._missing_fields.find(values.slice(0, len(decoded.values)), decoded.values)
+        return decoded
 
 
 def without_header(framed: FramedValues) -> pa.BinaryArray:
