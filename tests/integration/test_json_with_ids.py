@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -94,3 +95,74 @@ def test_a_stream_and_an_rdd(spark: SparkSession, kafka: EmbeddedKafka, payments
     batches = rdd.arrow(["value"], valueFormat="json", valueSchema="id int", options={"valueFraming": "header"})
     read: list[Any] = [row["value"] for batch in batches.collect() for row in batch.to_pylist()]
     assert [value and value["id"] for value in read] == [1, 2, None, None, None]
+
+
+CUSTOMER = {
+    "definitions": {"amount": {"oneOf": [{"type": "null"}, {"type": "number"}]}},
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "zip": {"type": ["string", "null"]},
+        "since": {"type": "string", "format": "date"},
+        "limits": {"type": "array", "items": {"$ref": "#/definitions/amount"}},
+        "address": {"$ref": "address.json"},
+    },
+}
+ADDRESS = {"type": "object", "properties": {"city": {"type": "string"}}}
+FIELDS = "struct<id:bigint,zip:string,since:date,limits:array<double>,address:struct<city:string>>"
+
+
+def test_the_fields_are_those_of_the_registry(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of keys and values of two topics, in a batch, a stream and an RDD."""
+    monkeypatch.setenv("no_proxy", "localhost")
+    topics = sorted([make_topic(1), make_topic(1)])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    value = {"id": 1, "zip": None, "since": "2026-11-29", "limits": [1, None, 2.5], "address": {"city": "Ulm"}}
+    with FakeRegistry() as registry:
+        registry.add("address", json.dumps(ADDRESS), schemaType="JSON")
+        references = [{"name": "address.json", "subject": "address", "version": 1}]
+        schema_id = registry.add("customers", json.dumps(CUSTOMER), schemaType="JSON", references=references)
+        registry.add(f"{topics[0]}-key", SCHEMA, schemaType="JSON")
+        for topic in topics:
+            framed = b"\0" + schema_id.to_bytes(4) + json.dumps(value).encode()
+            producer.produce(topic, framed, json.dumps({"id": 7}).encode(), partition=0)
+        assert producer.flush(300) == 0
+        formats = {"keyFormat": "json", "valueFormat": "json"}
+        access = {
+            "schema.registry.url": registry.url,
+            "valueFraming": "confluent",
+            "valueSubject": "customers",
+            "keySubject": f"{topics[0]}-key",
+        }
+        given = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": ",".join(topics),
+            "startingOffsets": "earliest",
+            **formats,
+            **access,
+        }
+        frame = spark.read.format("kafka-direct").options(**given).load()
+        assert frame.schema["key"].dataType.simpleString() == "struct<id:bigint>"
+        assert frame.schema["value"].dataType.simpleString() == FIELDS
+        assert frame.schema["value"].metadata["comment"] == f"version 1 of customers, schema id {schema_id}"
+        fields = ("topic", "key.id AS key", "value.*")
+        expected = [(topic, 7, 1, None, datetime.date(2026, 11, 29), [1.0, None, 2.5], ("Ulm",)) for topic in topics]
+        assert [tuple(row) for row in frame.selectExpr(*fields).orderBy("topic").collect()] == expected
+        stream = spark.readStream.format("kafka-direct").options(**given).load().selectExpr(*fields)
+        writer = stream.writeStream.format("memory").queryName("fields_of_a_registry")
+        assert writer.trigger(availableNow=True).start().awaitTermination(600)
+        read = spark.table("fields_of_a_registry").orderBy("topic").collect()
+        assert [tuple(row) for row in read] == expected
+        rdd = KafkaUtils.createRDD(
+            spark.sparkContext,
+            {"bootstrap.servers": kafka.bootstrap_servers},
+            [OffsetRange(topic, 0, 0, 1) for topic in topics],
+        )
+        (batch, _) = rdd.arrow(["value"], **formats, options=access).collect()
+        assert batch.to_pylist()[0]["value"]["address"] == {"city": "Ulm"}
+        requests = len(registry.requests)
+        selected = spark.read.format("kafka-direct").schema("value struct<id int>").options(**given).load()
+        assert [row.value.id for row in selected.collect()] == [1, 1]
+        assert len(registry.requests) == requests, "the schema of the query says what is read"

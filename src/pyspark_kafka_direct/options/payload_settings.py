@@ -106,7 +106,9 @@ class PayloadSettings:
             schema = side.schema if format_row(side.format).uses_registry else None
             return replace(side, schema=schema, subject=None, strategy="topic", version=LATEST_VERSION)
 
-        return replace(self, key=stripped(self.key), value=stripped(self.value))
+        needs_registry = any(format_row(side.format).uses_registry for side in (self.key, self.value))
+        registry = self.registry if needs_registry else None
+        return replace(self, key=stripped(self.key), value=stripped(self.value), registry=registry)
 
 
 def subject_name(strategy: SubjectNameStrategy, topic: str, side: Side, record_name: str) -> str:

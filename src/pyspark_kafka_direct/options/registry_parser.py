@@ -82,7 +82,7 @@ def parse_read_registry(
     _check_read_options(parsed, formats, has_registry=settings is not None)
     if settings is None:
         return None
-    sides = [side for side in SIDES if format_row(formats[side]).uses_registry]
+    sides = [side for side in SIDES if _needs_registry(parsed, side)]
     if not sides:
         # JSON with schema ids is decoded without the registry, so its options are accepted, but have no effect.
         has_ids = any(parsed.values.get(f"{side}Framing") in ID_FRAMINGS for side in SIDES)
@@ -98,6 +98,12 @@ def parse_read_registry(
         if f"{side}Schema" in parsed.given_names and f"{side}{name}" in parsed.given_names
     ]
     return settings
+
+
+def _needs_registry(parsed: ParsedConfig, side: Side) -> bool:
+    """Return whether keys or values are read with a schema of the registry, if there is one."""
+    row = format_row(parsed.get_string(f"{side}Format") or "")
+    return row.uses_registry or (row.registry_has_fields and f"{side}Schema" not in parsed.given_names)
 
 
 def unused_registry_warnings(parsed: ParsedConfig, reason: str) -> list[str]:
@@ -131,8 +137,10 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
         subject_options = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
         row = format_row(payload_format)
         if not row.uses_registry:
-            for name in (*subject_options, schema_id):
-                unused.add(name, needed_format(side, lambda each: each.uses_registry))
+            if not (has_registry and _needs_registry(parsed, side)):
+                for name in subject_options:
+                    unused.add(name, needed_format(side, lambda each: each.uses_registry))
+            unused.add(schema_id, needed_format(side, lambda each: each.uses_registry))
             if not row.framings:
                 unused.add(framing, needed_format(side, lambda each: each.framings))
         elif has_registry:

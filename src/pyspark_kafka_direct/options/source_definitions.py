@@ -205,10 +205,10 @@ SOURCE_OPTIONS: Final = (
     _written_payload("valueSchema",
         doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
             "for any JSON; in a write with schema ids, the JSON Schema. With `module:factory`: fields, or any type. "
-            "Not needed if `.schema()` is called, which then defines all columns. With `valueFormat=avro`: the Avro "
-            "schema of the values, which is JSON. With `valueFormat=protobuf`: the text of a `.proto` file, or a set "
-            "of descriptors in base64. `.schema()` may select fields of both. A write as Avro or Protobuf needs it "
-            "unless a registry has the schema."),
+            "Not needed if `.schema()` is called, which then defines all columns, or if a registry has the JSON "
+            "Schema. With `valueFormat=avro`: the Avro schema of the values, which is JSON. With "
+            "`valueFormat=protobuf`: the text of a `.proto` file, or a set of descriptors in base64. `.schema()` may "
+            "select fields of both. A write as Avro or Protobuf needs it unless a registry has the schema."),
     _written_payload("keyMessage", doc="The same as `valueMessage`, for keys."),
     _written_payload("valueMessage",
         doc="With `valueFormat=protobuf`: the full name of the message type, such as `flights.Flight`. The default is "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class JsonFormat(SchemaFormat):
-    """The wanted fields, as DDL, say how JSON is decoded. Only a write has a JSON Schema."""
+    """The wanted fields, as DDL, say how JSON is decoded. They may be those of a JSON Schema in a registry."""
 
     column_types = f"{STRUCT}, or variant for any JSON"
     type_advice = " Read a field of another type as string, and cast it in the query."
@@ -28,14 +28,17 @@ class JsonFormat(SchemaFormat):
     name_advice = "Schema to a JSON Schema that has one"
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
-        """Return the type that the option names."""
+        """Return the type that the option names, or that of the schema of a registry."""
         from pyspark_kafka_direct.payloads.ddl import checked_type, is_type
 
         side, ddl = payload.side, payload.schema
+        if payload.source:
+            return _registered_type(payload, advice or f"set {side}Schema to the wanted fields")
         if not ddl or not ddl.strip():
             raise OptionError(
                 f"{side}Format=json needs the wanted fields: give the column {side} a struct type with .schema(), or "
-                f"set {side}Schema, for example to 'id bigint, name string', or to variant for any JSON"
+                f"set {side}Schema, for example to 'id bigint, name string', or to variant for any JSON. With "
+                "schema.registry.url, they are those of the JSON Schema in the registry"
             )
         if is_type(ddl):
             raise OptionError(
@@ -101,3 +104,12 @@ class JsonFormat(SchemaFormat):
 
 
 FORMAT: Final = JsonFormat()
+
+
+def _registered_type(payload: SidePayload, advice: str) -> str:
+    from pyspark_kafka_direct.payloads.json.json_fields import JsonSchemaError, json_schema_ddl
+
+    try:
+        return json_schema_ddl(payload.schema or "", payload.references, advice)
+    except JsonSchemaError as error:
+        raise OptionError(f"{payload.source}: {error}") from None

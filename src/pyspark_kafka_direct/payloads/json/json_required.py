@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.payloads.column_encoder import SchemaMismatchError
+from pyspark_kafka_direct.payloads.json.json_schema import CHOICES, JsonSchema, Node, as_list, properties
 from pyspark_kafka_direct.payloads.json.json_types import WRITES_NULLS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-_CHOICES: Final = ("oneOf", "anyOf")
 _ELEMENTS: Final = -1  # instead of the index of a field
 
 
@@ -33,18 +31,6 @@ class RequiredFields(NamedTuple):
     not_null: tuple[FieldLocation, ...]
 
 
-class _Node(NamedTuple):
-    schema: Any
-    document: Any  # in which its references are
-
-    def inner(self, schema: Any) -> _Node:
-        return _Node(schema, self.document)
-
-    def members(self, keyword: str) -> list[_Node]:
-        schemas = self.schema.get(keyword)
-        return [self.inner(schema) for schema in schemas] if isinstance(schemas, list) else []
-
-
 def required_fields(
     text: str, references: Sequence[tuple[str, str]], data_type: pa.DataType, column: str
 ) -> RequiredFields:
@@ -56,12 +42,10 @@ def required_fields(
         data_type: The type of the column.
         column: Its name, for errors.
     """
-    document = _parse(text)
-    documents = {name: _parse(other) for name, other in references}
-    schema = _JsonSchema(documents)
-    root = _Node(document, document)
-    marked = schema.mark(data_type, [root], FieldLocation(column, ()))
-    return RequiredFields(marked, tuple(schema.not_null))
+    schema = JsonSchema(text, references)
+    marker = _Marker(schema)
+    marked = marker.mark(data_type, [schema.root], FieldLocation(column, ()))
+    return RequiredFields(marked, tuple(marker.not_null))
 
 
 def first_null(values: pa.Array, steps: Sequence[int]) -> int | None:
@@ -86,19 +70,17 @@ def first_null(values: pa.Array, steps: Sequence[int]) -> int | None:
     return int(index if rows is None else rows[index].as_py())
 
 
-class _JsonSchema:
-    def __init__(self, documents: Mapping[str, Any]) -> None:
-        self._documents = documents
-        # By the ids of parsed objects, all of which required_fields keeps alive.
-        self._names: dict[int, Mapping[str, Any]] = {}  # of a document: its schemas by their names
-        self._accepts_null: dict[int, bool] = {}  # of a schema, which may refer to itself
+class _Marker:
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+        self._accepts_null: dict[int, bool] = {}  # by the id of a part of the schema, which may refer to itself
         self.not_null: list[FieldLocation] = []  # what mark() found
 
-    def mark(self, data_type: pa.DataType, nodes: list[_Node], location: FieldLocation) -> pa.DataType:
+    def mark(self, data_type: pa.DataType, nodes: list[Node], location: FieldLocation) -> pa.DataType:
         """Return a type with marked fields; ``nodes`` are the schemas that hold for its values."""
         if not pa.types.is_nested(data_type):
             return data_type
-        parts = list(self._parts(nodes))
+        parts = list(self._schema.parts(nodes))
         if pa.types.is_struct(data_type):
             return self._mark_struct(data_type, parts, location)
         elements = location._replace(steps=(*location.steps, _ELEMENTS))
@@ -110,14 +92,14 @@ class _JsonSchema:
         element = data_type.value_field
         return pa.list_(element.with_type(self.mark(element.type, inner, elements)))
 
-    def _mark_struct(self, struct: pa.StructType, parts: list[_Node], location: FieldLocation) -> pa.StructType:
+    def _mark_struct(self, struct: pa.StructType, parts: list[Node], location: FieldLocation) -> pa.StructType:
         required = dict.fromkeys(name for part in parts for name in _strings(part.schema.get("required")))
         missing = next((name for name in required if struct.get_field_index(name) < 0), None)
         if missing is not None:
             raise SchemaMismatchError(f"{location.path} lacks the field {missing}, which the JSON Schema requires")
         fields = []
         for index, field in enumerate(struct):
-            inner = list(_properties(parts, field.name))
+            inner = list(properties(parts, field.name))
             field_location = FieldLocation(f"{location.path}.{field.name}", (*location.steps, index))
             marked = field.with_type(self.mark(field.type, inner, field_location))
             if field.name in required:  # a null of another field is left out
@@ -128,22 +110,7 @@ class _JsonSchema:
             fields.append(marked)
         return pa.struct(fields)
 
-    def _parts(self, nodes: Iterable[_Node]) -> Iterator[_Node]:
-        """Yield the objects of keywords that hold together for a value that is not null."""
-        pending, seen = [*nodes], set()
-        while pending:
-            node = pending.pop()
-            if not isinstance(node.schema, dict) or id(node.schema) in seen:
-                continue
-            seen.add(id(node.schema))
-            yield node
-            pending += [*node.members("allOf"), *self._references(node)]
-            for keyword in _CHOICES:
-                others = [each for each in node.members(keyword) if not _is_null(each.schema)]
-                if len(others) == 1:  # of several ones, the schema does not say which one holds
-                    pending += others
-
-    def _allows_null(self, node: _Node) -> bool:
+    def _allows_null(self, node: Node) -> bool:
         """Return whether a null value is valid: each keyword of a schema can forbid it."""
         schema = node.schema
         if not isinstance(schema, dict):
@@ -151,79 +118,16 @@ class _JsonSchema:
         if id(schema) not in self._accepts_null:
             self._accepts_null[id(schema)] = True  # so that a reference to itself ends, and forbids nothing
             kinds = schema.get("type", "null")
-            choices = (node.members(keyword) for keyword in _CHOICES)
+            choices = (node.members(keyword) for keyword in CHOICES)
             self._accepts_null[id(schema)] = (
                 (kinds == "null" or (isinstance(kinds, list) and "null" in kinds))
                 and schema.get("const") is None
-                and None in _list(schema.get("enum"), [None])
-                and all(map(self._allows_null, [*node.members("allOf"), *self._references(node)]))
+                and None in as_list(schema.get("enum"), [None])
+                and all(map(self._allows_null, [*node.members("allOf"), *self._schema.references(node)]))
                 and all(not choice or any(map(self._allows_null, choice)) for choice in choices)
             )
         return self._accepts_null[id(schema)]
 
-    def _references(self, node: _Node) -> Iterator[_Node]:
-        """Yield the schema of ``$ref``: a name and a path such as ``order.json#/definitions/id``, or an anchor."""
-        reference = node.schema.get("$ref")
-        if not isinstance(reference, str):
-            return
-        name, _, fragment = reference.partition("#")
-        document = self._document(name, node.document) if name else node.document
-        if fragment and not fragment.startswith("/"):
-            yield _Node(self._named(document).get(f"#{fragment}"), document)
-            return
-        target = document
-        for key in fragment.split("/")[1:]:
-            key = unquote(key).replace("~1", "/").replace("~0", "~")
-            target = target.get(key) if isinstance(target, dict) else None
-        yield _Node(target, document)
-
-    def _document(self, name: str, document: Any) -> Any:
-        """Return another document, or a part of this one that has an id."""
-        if name in self._documents:
-            return self._documents[name]
-        names = self._named(document)
-        base = document.get("$id") if isinstance(document, dict) else None
-        return names.get(name, names.get(urljoin(base, name)) if isinstance(base, str) else None)
-
-    def _named(self, document: Any) -> Mapping[str, Any]:
-        """Return the schemas in a document by their ids, and by their anchors behind ``#``."""
-        if id(document) not in self._names:
-            named = self._names[id(document)] = {}
-            pending = [document]
-            while pending:
-                part = pending.pop()
-                if isinstance(part, dict):
-                    anchors = (part.get("$anchor"), part.get("$dynamicAnchor"))
-                    named |= {name: part for name in (part.get("$id"), part.get("id")) if isinstance(name, str)}
-                    named |= {f"#{anchor}": part for anchor in anchors if isinstance(anchor, str)}
-                pending += part.values() if isinstance(part, dict) else _list(part, [])
-        return self._names[id(document)]
-
-
-def _properties(parts: Iterable[_Node], name: str) -> Iterator[_Node]:
-    """Yield the schemas of a property."""
-    for part in parts:
-        properties = part.schema.get("properties")
-        if isinstance(properties, dict) and name in properties:
-            yield part.inner(properties[name])
-        elif "patternProperties" not in part.schema and isinstance(part.schema.get("additionalProperties"), dict):
-            yield part.inner(part.schema["additionalProperties"])
-
-
-def _is_null(schema: Any) -> bool:
-    return isinstance(schema, dict) and (schema.get("type") in ("null", ["null"]) or schema.get("enum") == [None])
-
 
 def _strings(value: Any) -> list[str]:
-    return [each for each in _list(value, []) if isinstance(each, str)]
-
-
-def _list(value: Any, otherwise: list[Any]) -> list[Any]:
-    return value if isinstance(value, list) else otherwise
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return True
+    return [each for each in as_list(value) if isinstance(each, str)]

@@ -1,4 +1,4 @@
-"""Finds the Avro and Protobuf schemas that a query reads with in a schema registry, on the driver.
+"""Finds the schemas that a query reads with in a schema registry, on the driver.
 
 Several processes plan a query. The comment of a column contains the id of its schema, so that ``latest`` has the same
 meaning in all of them.
@@ -33,8 +33,10 @@ def with_reader_schemas(settings: PayloadSettings, schema: StructType | None = N
         return settings
     comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
     for payload in (settings.key, settings.value):
-        # Once the columns are known, a side without a column needs no schema.
-        if format_row(payload.format).uses_registry and (schema is None or payload.side in comments):
+        # Once the columns are known, a side without a column needs no schema, nor does JSON, whose fields they are.
+        row = format_row(payload.format)
+        needs_fields = row.registry_has_fields and payload.schema is None and schema is None
+        if needs_fields or (row.uses_registry and (schema is None or payload.side in comments)):
             comment = comments.get(payload.side) or ""
             try:
                 settings = settings.with_side(_with_reader_schema(payload, registry, comment))
@@ -69,7 +71,7 @@ def _with_reader_schema(payload: SidePayload, registry: RegistrySettings, commen
     elif subject is not None:
         found = find_reader_schema(payload, registry, subject)
     else:
-        kind = format_row(payload.format).schema_kind
+        kind = format_row(payload.format).read_schema_kind
         raise OptionError(
             f"{side}Format={payload.format}: the subject does not follow from the topics and {side}SubjectNameStrategy="
             f"{payload.strategy}; set {side}Subject, or {side}Schema to {kind}"
@@ -79,7 +81,7 @@ def _with_reader_schema(payload: SidePayload, registry: RegistrySettings, commen
 
 def _advice(payload: SidePayload, comment: str) -> str:
     """Return what to do if the registry does not have the schema of a column."""
-    side, kind = payload.side, format_row(payload.format).schema_kind
+    side, kind = payload.side, format_row(payload.format).read_schema_kind
     if SCHEMA_COMMENT.fullmatch(comment):
         return (
             f"The comment of the column {side} contains this id. Call load() again, without .schema() or with one "

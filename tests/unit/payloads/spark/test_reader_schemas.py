@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
+from pyspark_kafka_direct.datasource.read_schema import kafka_schema
+from pyspark_kafka_direct.errors import (
+    OptionError,
+    SchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryUnavailableError,
+)
 from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.payloads.spark.avro_functions import parse_from_avro
+from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
 from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
 if TYPE_CHECKING:
@@ -124,3 +131,70 @@ def test_a_given_schema_is_named_by_its_option(registry: FakeRegistry) -> None:
     loaded = with_reader_schemas(parse({**given, "schema.registry.url": registry.url}))
     assert loaded.value.source == "valueSchema"
     assert registry.requests == []
+
+
+def test_fields_of_a_json_schema(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    registry.add("t-key", '{"type": "object", "properties": {"k": {"type": "string"}}}', schemaType="JSON")
+    registry.add("t-value", '{"type": "object", "properties": {"v": {"type": "integer"}}}', schemaType="JSON")
+    registry.add("t-value", '{"type": "object", "properties": {"v": {"type": "number"}}}', schemaType="JSON")
+    registry.add("array", '{"type": "array"}', schemaType="JSON")
+    registry.add("avro", '"int"')
+    options = {
+        "kafka.bootstrap.servers": "b:9092",
+        "subscribe": "t",
+        "keyFormat": "json",
+        "valueFormat": "json",
+        "schema.registry.url": registry.url,
+    }
+    ddl = typed_schema(kafka_schema(include_headers=False), with_reader_schemas(parse(options)))
+    assert "`key` struct<`k`: string> COMMENT 'version 1 of t-key, schema id 1'" in ddl
+    assert "`value` struct<`v`: double> COMMENT 'version 2 of t-value, schema id 3'" in ddl
+    first = typed_schema(
+        kafka_schema(include_headers=False), with_reader_schemas(parse(options, valueSchemaVersion="1"))
+    )
+    assert "`value` struct<`v`: bigint> COMMENT 'version 1 of t-value, schema id 2'" in first
+    # The fields of an option, or of .schema(), take precedence.
+    given = typed_schema(
+        kafka_schema(include_headers=False),
+        with_reader_schemas(parse(options, keySchema="a int", valueSchema="variant")),
+    )
+    assert "`key` struct<a int>" in given
+    assert "`value` variant" in given
+    known = with_reader_schemas(parse(options), columns("version 1 of t-value, schema id 2"))
+    assert known.value.schema is None
+    assert known.for_tasks().registry is None, "tasks do not need its credentials"
+    for more, error_class, message in (
+        (
+            {"valueSubject": "no"},
+            SchemaNotFoundError,
+            "Set valueSubject to that of the schema, or valueSchema to the w",
+        ),
+        ({"valueSubject": "avro"}, SchemaError, "schema id 5 is a schema of AVRO, not a JSON Schema"),
+        (
+            {"subscribe": "t,u"},
+            OptionError,
+            "the subject does not follow from the topics .*valueSchema to the wanted f|key",
+        ),
+    ):
+        with pytest.raises(error_class, match=message):
+            with_reader_schemas(parse({**options, **more}))
+    with pytest.raises(
+        OptionError,
+        match=r"^version 1 of array, schema id 4: the JSON Schema is not that of an object .*name the wanted",
+    ):
+        typed_schema(kafka_schema(include_headers=False), with_reader_schemas(parse(options, valueSubject="array")))
+    registry.stop()
+    payloads = parse(options, schema_registry_api_timeout_ms="200")
+    assert typed_schema(kafka_schema(include_headers=False), with_reader_schemas(payloads)) == ddl
+
+
+def test_options_of_subjects_of_json() -> None:
+    base = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "json", "valueSubject": "s"}
+    with_registry = {**base, "schema.registry.url": "http://r:8081"}
+    assert parse(with_registry).value.subject == "s"
+    for rejected in (base, {**with_registry, "valueSchema": "a int"}, {**with_registry, "valueSchemaId": "7"}):
+        with pytest.raises(OptionError, match=r"valueSubject|valueSchemaId"):
+            parse(rejected)
