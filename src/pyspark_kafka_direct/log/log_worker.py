@@ -342,12 +342,14 @@ class LogWorker:
             if self._reopen_or_extend(added):
                 return
         self._progress_at = self._system.monotonic()  # the next check of a stall begins now
-        known_ends = self.state.end_offsets
-        lower_ends = lower_end_offsets(known_ends, ends)
-        self.state = replace(self.state, end_offsets={**known_ends, **ends})
+        lower_ends = lower_end_offsets(self.state.end_offsets, ends)
+        passed_ends = lower_end_offsets(self.positions, ends)
+        self.state = replace(self.state, end_offsets={**self.state.end_offsets, **ends})
+        for tp, end in passed_ends.items():  # the log may grow past the position before the consumer finds that out
+            self._suspected_truncation = self.state.suspected_truncation(tp, end, self._system.monotonic())
         if lower_ends:  # the consumer finds out whether records that were read are lost
             self.pending_reads.fail_active(_truncated_error(*next(iter(lower_ends.items()))))
-        elif passed_ends := lower_end_offsets(self.positions, ends):
+        elif passed_ends:
             tp, end = next(iter(passed_ends.items()))
             raise TransientBrokerError(
                 f"The log ends at {end}, below the next offset to read; the consumer checks for a truncation.",

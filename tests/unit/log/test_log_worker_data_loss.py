@@ -110,13 +110,44 @@ def test_no_read_completes_while_the_end_is_below_the_position(cluster: LogClust
     cluster.append(tp(0), 1)
     assert isinstance(outcome(log.read_to_end()), TruncatedError)
     second = log.read_to_end()
-    cluster.sleep(20)
+    cluster.sleep(5)
     assert not second.done()
     cluster.every("Fetch", None)
+    cluster.break_connections()
     assert isinstance(outcome(second), TruncatedError)
     assert [each.truncated_to for each in cluster.resets] == [2]
     log.read_to_end().result(60)
     assert cluster.offsets() == [2]
+
+
+def test_no_read_completes_if_a_truncated_log_grows_past_the_position(cluster: LogCluster, log: KafkaBasedLog) -> None:
+    """The position is that of replaced records."""
+    let_consumer_miss_everything(cluster)
+    cluster.truncate(tp(0), 2)
+    assert isinstance(outcome(log.read_to_end()), TruncatedError)
+    read = log.read_to_end()
+    cluster.sleep(0.5)
+    cluster.append(tp(0), 3)
+    cluster.sleep(5)
+    assert not read.done()
+    cluster.every("Fetch", None)
+    cluster.break_connections()
+    assert isinstance(outcome(read), TruncatedError)
+    log.read_to_end().result(60)
+    assert cluster.offsets() == [2, 3, 4]
+
+
+def test_a_truncated_log_is_read_again_if_the_consumer_does_not_find_that_out(
+    cluster: LogCluster, log: KafkaBasedLog
+) -> None:
+    let_consumer_miss_everything(cluster)
+    cluster.truncate(tp(0), 2)
+    assert isinstance(outcome(log.read_to_end()), TruncatedError)
+    assert isinstance(outcome(log.read_to_end(), 20), TruncatedError)
+    assert [each.truncated_to for each in cluster.resets] == [None]
+    cluster.every("Fetch", None)
+    log.read_to_end().result(60)
+    assert cluster.offsets() == [0, 1]
 
 
 def test_after_a_truncation_the_log_is_read_again_if_on_reset_returns_true(cluster: LogCluster) -> None:
