@@ -71,8 +71,7 @@ class PerPartitionConfig(ABC):
 
 def default_per_partition_config(conf: SparkConf) -> PerPartitionConfig:
     """Return the limits of ``spark.streaming.kafka.maxRatePerPartition`` (0) and ``minRatePerPartition`` (1)."""
-    rates = partition_rates(conf)
-    return _DefaultPerPartitionConfig(rates.max_rate, rates.min_rate)
+    return _DefaultPerPartitionConfig(*partition_rates(conf))
 
 
 def max_messages_per_partition(
@@ -102,7 +101,7 @@ def create_rate_controller(conf: SparkConf, batch_interval_ms: float) -> RateCon
     settings = stream_backpressure(conf)
     if settings is None:
         return None
-    return RateController(PIDRateEstimator(batch_interval_ms, settings.gains), settings.initial_rate)
+    return RateController(PIDRateEstimator(batch_interval_ms, settings.gains), settings.initial_rate or 0)
 
 
 class RateController:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.errors import OptionError
@@ -11,10 +10,10 @@ from pyspark_kafka_direct.options.batch_limits import parse_gains
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
+from pyspark_kafka_direct.options.settings import BackpressureOptions
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
-    from pyspark_kafka_direct.options.settings import PIDGains
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
@@ -26,22 +25,6 @@ class SparkConfReader(Protocol):
 
     def get(self, key: str) -> str | None:
         """Return the value of a property, or None if it is not set."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRates:
-    """Limits of each partition of a direct stream."""
-
-    max_rate: int  # records per second; 0: no limit
-    min_rate: int  # minimum records in a batch that a limit applies to
-
-
-@dataclass(frozen=True, slots=True)
-class StreamBackpressure:
-    """Spark Streaming's backpressure."""
-
-    gains: PIDGains
-    initial_rate: int  # records per second until the rate is measured; 0: no limit
 
 
 def poll_timeout_ms(conf: SparkConfReader) -> int:
@@ -64,14 +47,14 @@ def warn_of_ignored_properties(conf: SparkConfReader) -> None:
         )
 
 
-def partition_rates(conf: SparkConfReader) -> PartitionRates:
-    """Return the limits of each partition of a direct stream."""
+def partition_rates(conf: SparkConfReader) -> tuple[int, int]:
+    """Return the limits of each partition: records per second (0: no limit), and the minimum of a limited batch."""
     max_rate, min_rate = _KAFKA + "maxRatePerPartition", _KAFKA + "minRatePerPartition"
     parsed = _parse(conf, max_rate, min_rate)
-    return PartitionRates(max_rate=parsed.get_int(max_rate), min_rate=parsed.get_int(min_rate))
+    return parsed.get_int(max_rate), parsed.get_int(min_rate)
 
 
-def stream_backpressure(conf: SparkConfReader) -> StreamBackpressure | None:
+def stream_backpressure(conf: SparkConfReader) -> BackpressureOptions | None:
     """Return the backpressure of a direct stream, or None if it is disabled."""
     if not _parse(conf, _BACKPRESSURE + "enabled").get_boolean(_BACKPRESSURE + "enabled"):
         return None
@@ -81,7 +64,7 @@ def stream_backpressure(conf: SparkConfReader) -> StreamBackpressure | None:
         gains = parse_gains(parsed, min_rate=parsed.get_double(min_rate))
     except OptionError as error:  # about the minimum rate, because the others are parsed as numbers of at least 0
         raise OptionError(f"{error.message} ({parsed.name_of(min_rate)})") from None
-    return StreamBackpressure(gains, initial_rate=parsed.get_int(initial_rate))
+    return BackpressureOptions(gains, initial_rate=parsed.get_int(initial_rate) or None)
 
 
 def _parse(conf: SparkConfReader, *option_names: str) -> ParsedConfig:
