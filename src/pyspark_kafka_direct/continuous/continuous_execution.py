@@ -135,7 +135,7 @@ class ContinuousExecution:
         finally:
             if self._group_committer is not None:
                 self._group_committer.wait(_GROUP_COMMIT_WAIT_SECONDS)
-            self._reporter.ended()
+            self._reporter.ended(failed=error is not None)
             self._state.end(error)
 
     def _run_until_stopped(self) -> None:

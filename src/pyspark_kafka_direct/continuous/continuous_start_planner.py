@@ -20,7 +20,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradicting_metadata_error,
     topic_ids_by_partition,
 )
-from pyspark_kafka_direct.planning.offset_resolution import resolve_start_offsets
+from pyspark_kafka_direct.planning.offset_resolution import resolve_start_offsets, unused_start_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,12 +50,14 @@ class ContinuousStartPlanner:
             max_attempts=settings.source.confirmations,
             read_committed=settings.fetch.read_committed,
         )
+        self._was_planned = False  # by this process
         self._known_topic_ids: Mapping[TopicPartition, UUID] = {}  # of committed offsets
         self.current_topic_ids: Mapping[TopicPartition, UUID] = {}  # of the offsets that were returned last
         self.latest: Mapping[TopicPartition, int] = {}  # the end offsets at that time
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Return where a new query starts."""
+        self._was_planned = True
         remaining_attempts = self._source.confirmations
         while True:
             try:
@@ -76,6 +78,9 @@ class ContinuousStartPlanner:
         Report losses, and set ``current_topic_ids`` and ``latest``. Until ``retain_topic_ids`` is called after a
         commit, another call compares with the same topic ids.
         """
+        if not self._was_planned and (warning := unused_start_warning(self._source.start)):
+            self._offset_reader.warn(warning)
+        self._was_planned = True
         self._losses.begin_batch(end_offsets)
         known_ids = {tp: self._known_topic_ids[tp] for tp in end_offsets if tp in self._known_topic_ids}
         # `fetch_latest` finds these ids there, and returns other ids only if several brokers confirm them.

@@ -47,6 +47,7 @@ from pyspark_kafka_direct.planning.offset_resolution import (
     start_is_reproducible,
     start_may_change,
     starts_at_earliest,
+    unused_start_warning,
 )
 from pyspark_kafka_direct.planning.read_limits import (
     MinOffsetsGate,
@@ -174,6 +175,8 @@ class MicroBatchPlanner:
     ) -> dict[TopicPartition, int]:
         """Return the end of the batch that starts at ``start``; equal to ``start`` if there is nothing to read yet."""
         start = dict(start)
+        if self.resumed and not self._end_was_requested and (warning := unused_start_warning(self._source.start)):
+            self._offset_reader.warn(warning)
         self._losses.begin_batch(start)
         is_first = self.is_first_start(start)
         if is_first and self._start_error is not None:

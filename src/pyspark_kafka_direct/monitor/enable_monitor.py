@@ -207,7 +207,7 @@ class MonitorQueryListener(StreamingQueryListener):
         run_id = str(event.runId)
         self._queries.pop(run_id, None)
         self._details.pop(run_id, None)
-        self._monitor.query_ended(run_id)
+        self._monitor.query_ended(run_id, failed=event.exception is not None)
 
     def _details_of(self, run_id: str, query_id: str) -> QueryDetails:
         details = self._details.get(run_id)

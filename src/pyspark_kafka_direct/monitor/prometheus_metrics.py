@@ -30,7 +30,7 @@ class LagSource(Protocol):
 
     @property
     def queries(self) -> tuple[QueryHealth, ...]:
-        """Every query, and whether it is running."""
+        """Every query, and whether it is running or has failed."""
 
     def refresh_stale_lags(self) -> None:
         """Start to refresh the lag of running queries without a recent report."""
@@ -94,6 +94,9 @@ class LagCollector:
         from prometheus_client.core import GaugeMetricFamily
 
         up = GaugeMetricFamily("kafka_direct_query_up", "1 if the query is running", labels=["query"])
+        failed = GaugeMetricFamily(
+            "kafka_direct_query_failed", "1 if the last run of the query has ended with an error", labels=["query"]
+        )
         last_batch = GaugeMetricFamily(
             "kafka_direct_query_last_batch_timestamp_seconds", "When its last batch ended", labels=["query"]
         )
@@ -102,9 +105,11 @@ class LagCollector:
         shown_queries = {query.query: query for query in ordered}
         for name, query in shown_queries.items():
             up.add_metric([name], int(query.is_running))
+            if query.failed:
+                failed.add_metric([name], 1)
             if query.last_batch is not None:
                 last_batch.add_metric([name], query.last_batch)
-        yield from (up, last_batch)
+        yield from (up, failed, last_batch)
 
     def _written(self) -> Iterator[CounterMetricFamily]:
         from prometheus_client.core import CounterMetricFamily

@@ -168,7 +168,7 @@ class Monitor:
 
     @property
     def queries(self) -> tuple[QueryHealth, ...]:
-        """Every query of this session since ``enable(spark)``: whether it is running, and when its last batch ended."""
+        """Every query of this session since ``enable(spark)``: whether it runs or has failed, and its last batch."""
         queries = self._health.queries
         if any(query.is_running for query in queries) and not self._is_spark_alive():
             return tuple(dataclasses.replace(query, is_running=False) for query in queries)
@@ -337,9 +337,9 @@ class Monitor:
             run.is_refreshing = False
             _log.debug("could not refresh the lag of the query %s: %s", run.name or run.query_id, error)
 
-    def query_ended(self, run_id: str) -> None:
+    def query_ended(self, run_id: str, *, failed: bool = False) -> None:
         """Release the state of a running query; the listener calls this."""
-        self._health.ended(run_id)
+        self._health.ended(run_id, failed=failed)
         with self._lock:
             run = self._runs.pop(run_id, None)
         for index in run.trackers if run is not None else ():

@@ -29,6 +29,7 @@ class QueryHealth:
     query_id: str  # the same after a restart from a checkpoint
     run_id: str  # the last run
     is_running: bool = True
+    failed: bool = False  # whether the last run has ended with an error
     last_batch: float | None = None  # when its last batch ended, in seconds since 1970
 
 
@@ -76,12 +77,12 @@ class QueryHealthTracker:
             query = self._queries.get(query_id) or QueryHealth(name or query_id, query_id, run_id)
             self._queries[query_id] = replace(query, last_batch=ended_at)
 
-    def ended(self, run_id: str) -> None:
-        """Record the end of a run."""
+    def ended(self, run_id: str, *, failed: bool) -> None:
+        """Record the end of a run, which was stopped unless it has failed."""
         with self._lock:
             for query_id, query in self._queries.items():
                 if query.run_id == run_id:
-                    self._queries[query_id] = replace(query, is_running=False)
+                    self._queries[query_id] = replace(query, is_running=False, failed=failed)
 
     def all_ended(self) -> None:
         """Record the end of all queries."""

@@ -223,6 +223,16 @@ def _check_assigned(
         )
 
 
+def unused_start_warning(spec: StartingOffsetSpec) -> str | None:
+    """Return the warning of a query that resumes from its checkpoint; ``None`` for a keyword, which jobs often keep."""
+    if not isinstance(spec, SpecificOffsets | SpecificTimestamps | GlobalTimestamp):
+        return None
+    return (
+        f"{spec.option} has no effect, because the query resumes from its checkpoint. To start there, use a new "
+        "checkpointLocation."
+    )
+
+
 def _check_matches(
     option: str, requested: Mapping[TopicPartition, int], listed_offsets: Mapping[TopicPartition, int]
 ) -> None:

@@ -45,8 +45,8 @@ class QueryMonitor(Protocol):
     def report_idle(self, run_id: str) -> None:
         """Record that a query has found nothing to read."""
 
-    def query_ended(self, run_id: str) -> None:
-        """Record the end of a query."""
+    def query_ended(self, run_id: str, *, failed: bool = False) -> None:
+        """Record the end of a query, which was stopped unless it has failed."""
 
 
 _monitors: dict[str, QueryMonitor] = {}  # by session
@@ -97,9 +97,9 @@ class QueryReporter:
         """Report an epoch without new offsets."""
         self._notify(lambda monitor: monitor.report_idle(self._run_id))
 
-    def ended(self) -> None:
-        """Report the end of the query."""
-        self._notify(lambda monitor: monitor.query_ended(self._run_id))
+    def ended(self, *, failed: bool = False) -> None:
+        """Report the end of the query, which was stopped unless it has failed."""
+        self._notify(lambda monitor: monitor.query_ended(self._run_id, failed=failed))
 
     def _targets(self) -> list[QueryMonitor]:
         return [monitor for session, monitor in list(_monitors.items()) if self._session in (None, session)]
