@@ -67,28 +67,26 @@ class _ShortTraceback:
         return getattr(traceback, name)
 
     def extract_tb(self, *args: Any, **kwargs: Any) -> traceback.StackSummary:
-        error = sys.exception()
-        if is_package_error(error):
+        error = _package_error(sys.exception())
+        if error is not None:
             _log.debug(_DEBUG_MESSAGE, exc_info=error)  # now, because PySpark drops the causes next
             self._trace_is_logged = True
         return traceback.extract_tb(*args, **kwargs)
 
     def format_exc(self, *args: Any, **kwargs: Any) -> str:
-        error = sys.exception()
-        return self._format_message(error) if is_package_error(error) else traceback.format_exc(*args, **kwargs)
+        error = _package_error(sys.exception())
+        return traceback.format_exc(*args, **kwargs) if error is None else self._format_message(error)
 
     def format_exception(self, kind: Any, *args: Any, **kwargs: Any) -> list[str]:
-        error = args[0] if args else kind
-        if is_package_error(error):
-            return [self._format_message(error)]
-        return traceback.format_exception(kind, *args, **kwargs)
+        error = _package_error(args[0] if args else kind)
+        return traceback.format_exception(kind, *args, **kwargs) if error is None else [self._format_message(error)]
 
     def TracebackException(  # noqa: N802 (PySpark calls it since 4.3)
         self, kind: type[BaseException], error: BaseException, *args: Any, **kwargs: Any
     ) -> traceback.TracebackException:
-        if is_package_error(error):
-            self._log_stack_trace(error)
-            return _Message(kind, error, None)
+        if (package_error := _package_error(error)) is not None:
+            self._log_stack_trace(package_error)
+            return _Message(type(package_error), package_error, None)
         return traceback.TracebackException(kind, error, *args, **kwargs)
 
     def _format_message(self, error: KafkaDirectError) -> str:
@@ -99,6 +97,13 @@ class _ShortTraceback:
         if not self._trace_is_logged:
             _log.debug(_DEBUG_MESSAGE, exc_info=error)
         self._trace_is_logged = False
+
+
+def _package_error(error: BaseException | None) -> KafkaDirectError | None:
+    """Return an error of this package, also if PySpark's cleanup has replaced it."""
+    if isinstance(error, UnboundLocalError):  # of `finally: reader.stop()`, if streamReader() has raised an error
+        error = error.__context__
+    return error if is_package_error(error) else None
 
 
 class _Message(traceback.TracebackException):

@@ -12,6 +12,7 @@ import pyspark.streaming.util
 import pyspark.util
 import pytest
 from pyspark.serializers import read_int
+from pyspark.sql.types import StructType
 
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.datasource.writers import KafkaBatchWriter
@@ -76,6 +77,31 @@ def test_other_errors_are_sent_with_stack_traces(simplified: str, monkeypatch: p
 
 class UserError(TopicNotFoundError):
     """An error class that user code derived."""
+
+
+@pytest.mark.parametrize("simplified", ["", "1"])
+def test_an_error_that_the_cleanup_of_pyspark_replaces(simplified: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark's planner of a stream calls ``reader.stop()`` even if ``streamReader`` has raised an error."""
+    monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", simplified)
+    provider = KafkaSourceProvider(
+        {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "startingOffsets": "committed"}
+    )
+
+    def plan() -> None:
+        try:
+            reader = provider.streamReader(StructType())
+        finally:
+            reader.stop()
+
+    with pytest.raises(UnboundLocalError) as caught:
+        plan()
+    assert sent_by_worker(caught.value).strip() == (
+        "pyspark_kafka_direct.errors.OptionError: startingOffsets=committed requires the consumer group that committed "
+        "the offsets; set commitGroupId"
+    )
+    with pytest.raises(UnboundLocalError) as caught:
+        exec("def f():\n    x\n    x = 1\nf()")
+    assert "Traceback" in sent_by_worker(caught.value), "an error of other code"
 
 
 def test_a_derived_error_class_of_user_code_keeps_its_stack_trace() -> None:
