@@ -172,6 +172,14 @@ def test_time_without_data_restarts_after_a_metadata_refresh(cluster: ConsumerCl
     assert read.counts.gaps == 0
 
 
+def test_a_gap_is_counted_up_to_the_end_of_the_range(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 10)
+    cluster.append_gap(ONE, 10)
+    read = Read(cluster)
+    assert read.run(until=15) == RECORDS[:10]
+    assert read.counts.gaps == 5
+
+
 def test_a_deposed_leader_proves_no_gap() -> None:
     """It returns no records, and does not know that the controller has elected another leader."""
     with replicated() as cluster:
