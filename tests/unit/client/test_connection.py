@@ -139,6 +139,14 @@ def test_throttle_time_extends_request_timeout(cluster: UnitCluster) -> None:
     cluster.pool.release(connection)
 
 
+def test_a_malformed_response_closes_the_connection(cluster: UnitCluster) -> None:
+    connection, deadline = connect(cluster)
+    cluster.fault("Metadata", "garble_response")
+    with pytest.raises(ProtocolError, match="response to Metadata version 13 is malformed"):
+        connection.call(METADATA, {"topics": []}, deadline)
+    assert connection.closed
+
+
 def test_each_address_of_a_host_gets_an_equal_share_of_the_time(
     cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

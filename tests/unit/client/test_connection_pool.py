@@ -278,8 +278,10 @@ def test_many_threads_share_the_pool(pool: Pool) -> None:
 def test_clear_closes_idle_connections(pool: Pool) -> None:
     idle, acquired = pool.acquire(), pool.acquire()
     pool.release(idle)
+    producers = pool.pool.idle_producers
     pool.pool.clear()
     assert idle.closed
+    assert pool.pool.idle_producers is not producers, "they may be those of a cluster that was replaced"
     assert not acquired.closed
     pool.release(acquired)
     assert pool.acquire() is acquired

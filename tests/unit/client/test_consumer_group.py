@@ -72,6 +72,20 @@ def test_transactional_commit_request(level: int, newest: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fault", "may_arrive"),
+    [({}, False), ({"kind": "error", "code": ErrorCode.NOT_COORDINATOR}, True), ({"kind": "stall_request"}, True)],
+    ids=["none", "error", "stalled"],
+)
+def test_an_unconfirmed_commit_may_arrive_later(cluster: UnitCluster, fault: dict[str, Any], may_arrive: bool) -> None:
+    client = cluster.client()
+    producer = TransactionCoordinatorClient(client, "p.cont.0").init_transactions(60_000).producer
+    if fault:
+        cluster.fault("TxnOffsetCommit", **fault)
+    group = ConsumerGroup(client, "p.cont")
+    assert group.commit_in_transaction("p.cont.0", producer, OFFSETS, transaction_v2=True) is may_arrive
+
+
+@pytest.mark.parametrize(
     "code",
     [
         ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -123,6 +123,13 @@ def test_fatal_lookup_error_names_the_key(cluster: UnitCluster) -> None:
     assert cluster.sent("FindCoordinator") == 1
 
 
+def test_an_unknown_topic_without_a_name_cannot_be_confirmed(cluster: UnitCluster) -> None:
+    cluster.every("OffsetFetch", "error", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    with pytest.raises(TopicNotFoundError):
+        ConsumerGroup(cluster.client(), "g").committed([A])
+    assert cluster.sent("OffsetFetch") == 1
+
+
 def test_fatal_error_is_not_retried(cluster: UnitCluster) -> None:
     cluster.every("OffsetCommit", "error", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError) as caught:

@@ -162,9 +162,9 @@ def test_open_transactions_of_all_partitions() -> None:
         assert cluster.sent("DescribeProducers") == 3, "an error that may pass is retried"
 
 
-@pytest.mark.parametrize(("earliest_local", "expected"), [(True, 3), (False, None)], ids=["", "before Kafka 3.5"])
-def test_the_start_of_the_local_log(earliest_local: bool, expected: int | None) -> None:
-    with UnitCluster({"t": 1}, earliest_local=earliest_local) as cluster:
+@pytest.mark.parametrize(("version", "expected"), [(9, 3), (8, 3), (7, None)], ids=["", "3.5", "before Kafka 3.5"])
+def test_the_start_of_the_local_log(version: int, expected: int | None) -> None:
+    with UnitCluster({"t": 1}, newest_versions={"ListOffsets": version}) as cluster:
         cluster.append(A, 5)
         cluster.delete_records(A, 3)
         assert cluster.client().local_log_start(A) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pytest
 from tests.unit.client.witness_cluster import (
     PARTITION,
     TOPIC,
@@ -13,8 +14,12 @@ from tests.unit.client.witness_cluster import (
     epoch_of,
     metadata_requests,
     pause,
+    respond,
     stop,
 )
+
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -96,6 +101,23 @@ def test_a_replica_that_knows_another_topic_has_to_be_asked_again() -> None:
         assert ask(client, witnesses, topic_id) == ({1, 2, 3}, True)
         rename(2)
         assert ask(client, witnesses, topic_id) == ({1, 2, 3}, False)
+
+
+def test_a_replica_that_reports_an_error_of_the_topic_has_to_be_asked_again() -> None:
+    with cluster_of() as cluster:
+        client, topic_id = cluster.client(), cluster.topic_id(TOPIC)
+        client.topics([TOPIC])
+        witnesses = client.replica_witnesses()
+        respond(cluster, ErrorCode.LEADER_NOT_AVAILABLE, 2)
+        assert ask(client, witnesses, topic_id) == ({1, 3}, False)
+        respond(cluster, ErrorCode.LEADER_NOT_AVAILABLE)
+        assert ask(client, witnesses, topic_id) == ({1, 2, 3}, True)
+        respond(cluster, ErrorCode.LEADER_NOT_AVAILABLE, 1, 2, 3)
+        with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE"):
+            ask(client, witnesses, topic_id)
+        respond(cluster, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 2)
+        with pytest.raises(AuthorizationError):
+            ask(client, witnesses, topic_id)
 
 
 def test_the_replicas_of_a_partition_are_asked_first() -> None:

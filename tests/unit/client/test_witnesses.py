@@ -51,12 +51,14 @@ def test_one_broker_that_lags_is_contradicted_at_once() -> None:
         assert cluster.now - started < 1
 
 
-def test_a_topic_is_missing_if_all_brokers_say_so_for_five_seconds() -> None:
+@pytest.mark.parametrize("has_deadline", [False, True])
+def test_a_topic_is_missing_if_all_brokers_say_so_for_five_seconds(has_deadline: bool) -> None:
     with cluster_of() as cluster:
-        topic_id = cluster.topic_id(TOPIC)
+        client, topic_id = cluster.client(), cluster.topic_id(TOPIC)
         cluster.event("delete_topic", topic=TOPIC)
         started = cluster.now
-        assert cluster.client().confirm_missing({PARTITION: topic_id}) == {PARTITION}
+        deadline = client.deadline(20) if has_deadline else None
+        assert client.confirm_missing({PARTITION: topic_id}, deadline=deadline) == {PARTITION}
         assert 5 <= cluster.now - started < 7
         assert min(metadata_requests(cluster)) >= 5
 
@@ -333,9 +335,11 @@ def test_the_evidence_of_a_deposed_leader_is_rejected(has_topic_id: bool) -> Non
         client.check_leader(PARTITION, topic_id, epoch_of(cluster))
 
 
-def test_an_epoch_without_a_topic_id_is_no_floor_before_metadata_confirms_it() -> None:
+@pytest.mark.parametrize("first_epoch", [0, 5])
+def test_an_epoch_without_a_topic_id_is_no_floor_before_metadata_confirms_it(first_epoch: int) -> None:
     """One of a fetch response (KIP-951); the next metadata may come from a broker that has the deposed leader."""
     with cluster_of() as cluster:
+        restore(cluster, first_epoch)
         depose(cluster, 3, 1, 2)
         client, topic_id = cluster.client(), cluster.topic_id(TOPIC)
         client.note_later_epochs({PARTITION: 99}, client.deadline())
@@ -430,8 +434,9 @@ def test_lost_epochs_are_dropped_exactly_then(timeout_ms: int, after: float) -> 
         deposed = []
         for seconds in (0, after - 0.3, 0.3):
             cluster.sleep(seconds)
-            client.topics([TOPIC])
+            has_leader = client.topics([TOPIC])[TOPIC].partitions[0].leader is not None
             deposed.append(client.is_deposed(PARTITION, topic_id, epoch_of(cluster)))
+            assert has_leader is not deposed[-1]
         assert deposed == [True, True, False]
 
 
