@@ -189,6 +189,7 @@ class KafkaTable(Mapping[K, V]):
             self._writer.claim(deadline)  # after what may fail without it, because it fences an earlier table
             worker.waits_for_transactions = True
             self._log._reads.read_at_start(deadline, self._start_timeout)
+            self._writer.begin(self._log.positions)
         except BaseException:
             self.stop(_CLEANUP_SECONDS)
             raise

@@ -17,13 +17,14 @@ from pyspark_kafka_direct.errors import (
     RecordTooLargeError,
     TopicNotFoundError,
 )
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records.columns import binary_column, integer_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
@@ -41,7 +42,8 @@ class SingleWriter:
 
     An error of a write ends the claim. To claim again after an unknown outcome could fence a writer that has claimed
     the id meanwhile, and only the user can tell which of them should write. An expired id is the exception: the
-    coordinator returns it to its last owner only if no other writer has claimed it.
+    coordinator returns it if it has no other owner. If the id of a later owner has expired, too, its transactions show
+    that there was one.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class SingleWriter:
         self._worker = worker
         self._lock = cluster.pool.system.lock()
         self._partition_count = 0
+        self._own_ends: dict[TopicPartition, int] = {}  # after the start, and after the last write to each partition
         self._producer: TransactionalProducer | None = None
         self._end_of_claim: BaseException | str = "The table was not started."  # why there is no producer
         self._is_closed = False
@@ -71,6 +74,10 @@ class SingleWriter:
             )
             producer.init_transactions(deadline)
             self._producer = producer
+
+    def begin(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Remember the ends that were read after the claim: what follows is by this writer, or by a later one."""
+        self._own_ends = {**positions, **self._own_ends}
 
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> list[RecordMetadata]:
         """Write records in one transaction; return the metadata of the last one in each partition."""
@@ -142,7 +149,7 @@ class SingleWriter:
         try:
             return self._write(producer, batches, now)
         except BrokerError as error:
-            if not error.may_be_expired:
+            if not error.may_be_expired or self._others_have_written():
                 raise
         producer.reacquire()
         return self._write(producer, batches, now)
@@ -162,6 +169,7 @@ class SingleWriter:
         for tp, written in producer.commit().items():
             if tp in before.positions:
                 worker.on_written(tp, written.first_offset, before)
+            self._own_ends[tp] = written.next_offset + 1  # after the control record
             metadata.append(
                 RecordMetadata(
                     *tp,
@@ -172,6 +180,19 @@ class SingleWriter:
                 )
             )
         return metadata
+
+    def _others_have_written(self) -> bool:
+        """Return whether a transaction of another writer follows the claim and the writes of this one."""
+        from pyspark_kafka_direct.producer.transactional_records import has_transactions
+
+        deadline = self._cluster.deadline()
+        fetch = FetchSettings("read_uncommitted", poll_timeout_ms=self._cluster.settings.default_api_timeout_ms)
+        ends = self._cluster.offsets(dict.fromkeys(self._own_ends, LATEST), deadline=deadline)
+        return any(
+            has_transactions(self._cluster, fetch, OffsetRange(*tp, own_end, ends[tp]))
+            for tp, own_end in self._own_ends.items()
+            if own_end < ends[tp]
+        )
 
     def _end_claim(self, reason: BaseException | str) -> None:
         """Abort the transaction, and let later writes raise the reason; only the first reason counts."""

@@ -31,20 +31,57 @@ def read_key(
     cluster: ClusterClient, fetch: FetchSettings, key: bytes, offsets: OffsetRange, *, from_earliest: bool = False
 ) -> TransactionalRecords:
     """Read a range to its end, and return the records of a key."""
+    found = TransactionalRecords(key, offsets, fetch.max_record_batch_bytes)
+    _read_batches(cluster, fetch, found, offsets, from_earliest=from_earliest)
+    return found
+
+
+def has_transactions(cluster: ClusterClient, fetch: FetchSettings, offsets: OffsetRange) -> bool:
+    """Read a range to its end, and return whether it has records that were written in transactions."""
+    found = _TransactionFinder(offsets)
+    _read_batches(cluster, fetch, found, offsets)
+    return found.has_transactions
+
+
+def _read_batches(
+    cluster: ClusterClient,
+    fetch: FetchSettings,
+    handler: TransactionalRecords | _TransactionFinder,
+    offsets: OffsetRange,
+    *,
+    from_earliest: bool = False,
+) -> None:
     partition = offsets.topic_partition
     # With the known leader and topic id, no metadata is requested.
     leader = cluster.known_leaders([partition]).get(partition)
     topic_id = cluster.known_topic_ids([partition.topic]).get(partition.topic)
     task = RangeTask(offsets, topic_id, leader, from_earliest=from_earliest)
-    found = TransactionalRecords(key, offsets, fetch.max_record_batch_bytes)
     replica = ReadReplica(cluster.settings, fetch, partition, topic_id, planned_leader=leader, pool=cluster.pool)
-    fetcher = Fetcher(task, replica, found, ReadCounts(), system=cluster.pool.system)
+    fetcher = Fetcher(task, replica, handler, ReadCounts(), system=cluster.pool.system)
     try:
         for _ in fetcher.run():
-            pass  # ``found`` receives the batches
+            pass  # the handler receives the batches
     finally:
         replica.release()
-    return found
+
+
+class _TransactionFinder:
+    """Handles the record batches of a range (a ``RecordHandler`` of the fetcher) by their headers."""
+
+    def __init__(self, offsets: OffsetRange) -> None:
+        self.has_transactions = False
+        self.next_offset = offsets.from_offset
+        self._until = offsets.until_offset
+
+    def skip_to(self, offset: int) -> None:
+        """Resume at a later offset, because there are no records before it."""
+        self.next_offset = offset
+
+    def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction] = ()) -> None:
+        """Handle one fetch response, and update ``next_offset``."""
+        scanned = scan_batches(records, self.next_offset, self._until)
+        self.has_transactions |= any(batch.is_transactional and not batch.is_control for batch in scanned.batches)
+        self.next_offset = scanned.next_offset
 
 
 class KeyRecord(NamedTuple):

@@ -86,6 +86,22 @@ def test_an_expired_table_does_not_fence_its_successor(cluster: LogCluster, in_t
         assert table.snapshot() == {b"a": b"2", b"b": b"3"}
 
 
+def test_an_expired_table_does_not_fence_a_successor_that_has_expired_too(cluster: LogCluster) -> None:
+    with table_of(cluster) as table, cluster.table_of() as other:
+        table.put(b"a", b"1")
+        other.put(b"c", b"plain").result(10)  # without an id, so it fences nobody
+        expire(cluster)
+        table.put(b"a", b"2")
+        with table_of(cluster) as successor:
+            successor.put(b"a", b"3")
+            for _ in range(2):
+                expire(cluster)
+                with pytest.raises(ProducerFencedError, match="another table has claimed transactional_id='writer'"):
+                    table.put(b"a", b"zombie")
+            successor.wait_for(successor.write({b"a": b"4", b"b": b"4"}), 10)
+            assert successor.snapshot() == {b"a": b"4", b"b": b"4", b"c": b"plain"}
+
+
 def test_a_fenced_table_of_lost_sequence_numbers_stays_fenced(cluster: LogCluster) -> None:
     with table_of(cluster) as table, table_of(cluster) as successor:
         cluster.fault("Produce", "error", code=_UNKNOWN_PRODUCER_ID)
