@@ -71,7 +71,7 @@ class _Check:
     def run(self, *, is_type: bool) -> None:
         if is_type:
             self._type()
-        else:
+        elif self._kind:  # a struct may be empty
             self._fields()
         if self._kind:
             self._fail(f"unexpected {self._word!r}")

@@ -73,3 +73,7 @@ def test_typos_name_the_option(ddl: str, problem: str, payload_format: str, side
 def test_a_type_that_no_column_has() -> None:
     with pytest.raises(OptionError, match=r"valueSchema must be DDL .*, got 'strng': no type 'strng'; did you mean 's"):
         checked_type("strng", "valueSchema")
+
+
+def test_a_struct_may_be_empty() -> None:
+    assert checked_type("", "valueSchema") == "struct<>"

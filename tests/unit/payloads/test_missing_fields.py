@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from pyspark_kafka_direct import functions
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
@@ -107,6 +108,12 @@ def test_values_behind_schema_ids(warnings: Callable[[], list[str]]) -> None:
     value = b"\0\0\0\0\1" + json.dumps({"id": 1, "carier": "UA"}).encode()
     assert read(decoder(framing="confluent"), value)[0]["id"] == 1
     assert "flights, values: no value has the field 'carrier', so it is null; did you mean 'carier'?" in warnings()
+
+
+def test_the_function(warnings: Callable[[], list[str]]) -> None:
+    function = functions._decode_function(pa.schema(list(ROW)), "_corrupt_record", "UTC", failing=False)
+    assert function(pa.array(['{"id": 1, "Carrier": "UA"}', None])).to_pylist()[0]["id"] == 1
+    assert "from_json: no value has the field 'carrier', so it is null; did you mean 'Carrier'?" in warnings()
 
 
 def test_fields_with_values_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
