@@ -132,9 +132,9 @@ def test_the_fields_are_those_of_the_registry(
         formats = {"keyFormat": "json", "valueFormat": "json"}
         access = {
             "schema.registry.url": registry.url,
-            "valueFraming": "confluent",
             "valueSubject": "customers",
             "keySubject": f"{topics[0]}-key",
+            "keyFraming": "none",
         }
         given = {
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
@@ -163,6 +163,8 @@ def test_the_fields_are_those_of_the_registry(
         (batch, _) = rdd.arrow(["value"], **formats, options=access).collect()
         assert batch.to_pylist()[0]["value"]["address"] == {"city": "Ulm"}
         requests = len(registry.requests)
-        selected = spark.read.format("kafka-direct").schema("value struct<id int>").options(**given).load()
-        assert [row.value.id for row in selected.collect()] == [1, 1]
+        selected = (
+            spark.read.format("kafka-direct").schema("value struct<id int>").options(**given, valueFraming="confluent")
+        )
+        assert [row.value.id for row in selected.load().collect()] == [1, 1]
         assert len(registry.requests) == requests, "the schema of the query says what is read"

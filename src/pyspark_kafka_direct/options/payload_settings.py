@@ -51,6 +51,7 @@ class SidePayload:
     subject: str | None = None  # of the registry; None: it follows from the strategy
     strategy: SubjectNameStrategy = "topic"
     version: str = LATEST_VERSION  # or a number
+    has_given_framing: bool = False  # of a format whose default depends on where the fields are from
 
     @property
     def schema_option(self) -> str:

@@ -126,8 +126,8 @@ SUBJECT_OPTIONS: Final = (
             "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's own "
             "fingerprint of `valueSchema` is in front of it), or `none` (the default without a registry: the values "
             "are written with the schema that they are read with). Without a registry, `confluent` and `header` need "
-            "`valueSchemaId`. For JSON, the default is `none`, `single-object` is not possible, and a read needs "
-            "neither."),
+            "`valueSchemaId`. For JSON, the default is `none` unless the fields are those of the "
+            "registry, `single-object` is not possible, and a read needs neither."),
     _written("auto.register.schemas", BOOLEAN, "false",
         doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else, "
             "with Avro, that of the column's type (`true` in Confluent's serializers)."),

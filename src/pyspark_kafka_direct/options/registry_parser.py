@@ -172,7 +172,8 @@ def parse_side(parsed: ParsedConfig, side: Side) -> SidePayload:
         raise OptionError(
             f"{parsed.name_of(f'{side}Framing')} is {either(row.framings)} with {side}Format={payload_format}"
         )
-    # Without a framing, JSON has no ids with a registry, too: keys are often plain JSON.
+    # Without a framing, JSON has no ids with a registry, too: keys are often plain JSON. If the fields are those of the
+    # registry, reader_schemas changes that.
     default = "confluent" if row.uses_registry and parsed.get_list(REGISTRY_URL) else "none"
     return SidePayload(
         side,
@@ -184,6 +185,7 @@ def parse_side(parsed: ParsedConfig, side: Side) -> SidePayload:
         subject=parsed.get_string(f"{side}Subject"),
         strategy=cast("SubjectNameStrategy", parsed.get_string(f"{side}SubjectNameStrategy")),
         version=parsed.get_string(f"{side}SchemaVersion") or "",
+        has_given_framing=framing is not None and row.registry_has_fields,
     )
 
 

@@ -33,15 +33,19 @@ def with_reader_schemas(settings: PayloadSettings, schema: StructType | None = N
         return settings
     comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
     for payload in (settings.key, settings.value):
+        found, row, comment = payload, format_row(payload.format), comments.get(payload.side) or ""
         # Once the columns are known, a side without a column needs no schema, nor does JSON, whose fields they are.
-        row = format_row(payload.format)
-        needs_fields = row.registry_has_fields and payload.schema is None and schema is None
-        if needs_fields or (row.uses_registry and (schema is None or payload.side in comments)):
-            comment = comments.get(payload.side) or ""
+        is_needed = row.uses_registry and (schema is None or payload.side in comments)
+        if row.registry_has_fields:
+            is_needed = schema is None and payload.schema is None
+            if not payload.has_given_framing and (is_needed or SCHEMA_COMMENT.fullmatch(comment)):
+                found = replace(payload, framing="confluent")  # a writer that registers the schema writes its id, too
+        if is_needed:
             try:
-                settings = settings.with_side(_with_reader_schema(payload, registry, comment))
+                found = _with_reader_schema(found, registry, comment)
             except SchemaNotFoundError as error:
                 raise with_advice(error, _advice(payload, comment)) from None
+        settings = settings.with_side(found)
     return settings
 
 

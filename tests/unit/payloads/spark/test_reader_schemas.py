@@ -163,8 +163,22 @@ def test_fields_of_a_json_schema(
     )
     assert "`key` struct<a int>" in given
     assert "`value` variant" in given
-    known = with_reader_schemas(parse(options), columns("version 1 of t-value, schema id 2"))
+    comment = "version 1 of t-value, schema id 2"
+    known = with_reader_schemas(parse(options), columns(comment))
     assert known.value.schema is None
+    # Who registers the schema of JSON writes its id, too; with fields of the query, the default is plain JSON.
+    framings = {
+        "confluent": (with_reader_schemas(parse(options)), known),
+        "none": (
+            with_reader_schemas(parse(options), columns("")),
+            with_reader_schemas(parse(options, valueSchema="v int")),
+            with_reader_schemas(parse(options, valueFraming="none")),
+            with_reader_schemas(parse(options, valueFraming="none"), columns(comment)),
+        ),
+        "header": (with_reader_schemas(parse(options, valueFraming="header"), columns(comment)),),
+    }
+    for framing, found in framings.items():
+        assert {each.value.framing for each in found} == {framing}
     assert known.for_tasks().registry is None, "tasks do not need its credentials"
     for more, error_class, message in (
         (
