@@ -12,8 +12,6 @@ import pytest
 from tests.integration.sessions import setting
 from tests.integration.stream_queries import DEADLINE
 
-from pyspark_kafka_direct.spark.spark_versions import spark_features
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from tests.integration.stream_queries import Stream
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-pytestmark = pytest.mark.skipif(not spark_features().has_read_limits, reason="Spark collects no logs of workers")
 
 Load: TypeAlias = Callable[..., "DataFrame"]
 
