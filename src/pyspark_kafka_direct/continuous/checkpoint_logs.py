@@ -30,6 +30,7 @@ from pyspark_kafka_direct.continuous.checkpoint_log_format import (
 )
 from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.producer.file_systems import mask_secrets
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles, RetryingFiles
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
 
@@ -224,8 +225,8 @@ def open_checkpoint_logs(spark: SparkSession, checkpoint: str, system: System = 
         retain = int(spark.conf.get(_RETAIN_CONF) or 100)
         return CheckpointLogs(files, lambda: _session_conf(spark), retain, system.nonce(), system)
     except Py4JJavaError as error:
-        reason = str(error.java_exception.toString())
-        raise OptionError(f"Cannot use checkpointLocation {checkpoint}: {reason}") from error
+        message = f"Cannot use checkpointLocation {checkpoint}: {error.java_exception.toString()}"
+        raise OptionError(mask_secrets(message, checkpoint)) from error
 
 
 def checkpoint_state(offsets: Collection[int], commits: Collection[int], path: str) -> CheckpointState:

@@ -53,6 +53,7 @@ def recover_checkpoint(
     from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_metadata
     from pyspark_kafka_direct.continuous.checkpoint_logs import open_checkpoint_logs
     from pyspark_kafka_direct.options.sink_options import parse_sink_options
+    from pyspark_kafka_direct.producer.file_systems import mask_secrets
     from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
     parsed = parse_sink_options({"deliveryGuarantee": "exactly-once", **options}, streaming=True)
@@ -63,7 +64,7 @@ def recover_checkpoint(
     files = CheckpointFiles(spark, checkpoint, "recover_checkpoint")
     metadata = files.read("metadata")
     if metadata is None:
-        raise OptionError(f"{checkpoint} is not the checkpoint of a query")
+        raise OptionError(f"{mask_secrets(checkpoint, checkpoint)} is not the checkpoint of a query")
     query_id = parse_metadata(metadata, files.path("metadata"))
     return fence_and_recover(open_checkpoint_logs(spark, checkpoint), parsed, query_id, POOL)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json, partition_offsets_to_json
+from pyspark_kafka_direct.producer.file_systems import mask_secrets
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles, parse_offset_seq
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class OffsetSavingBatchFunction:
                 "The checkpoint %s resumes at %s, and the offset store is at %s. Spark uses the checkpoint. If the "
                 "store is right, for example after a run on another machine, stop the query, delete the checkpoint "
                 "and restart.",
-                self._checkpoint,
+                mask_secrets(self._checkpoint, self._checkpoint),
                 partition_offsets_to_json({tp: resume_offsets[tp] for tp in differing}),
                 partition_offsets_to_json(differing),
             )
@@ -173,8 +174,8 @@ class _QueryCheckpoint:
         stored_id = None if metadata is None else json.loads(metadata).get("id")
         if None not in (running_id, stored_id) and running_id != stored_id:
             raise OptionError(
-                f"{self._checkpoint} is the checkpoint of query {stored_id}, but this is query {running_id}: pass the "
-                "checkpointLocation of this query to foreach_batch."
+                f"{mask_secrets(self._checkpoint, self._checkpoint)} is the checkpoint of query {stored_id}, but this "
+                f"is query {running_id}: pass the checkpointLocation of this query to foreach_batch."
             )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.producer.file_systems import mask_secrets
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class CheckpointFileManager(Protocol):
     """Reads and writes the files of a checkpoint. ``CheckpointFiles`` is the implementation."""
 
     def path(self, name: str) -> str:
-        """Return the full name of a file, for messages."""
+        """Return the full name of a file for messages, without the password of a URI."""
 
     def read(self, name: str) -> str | None:
         """Return the content of a file, or ``None`` if it does not exist."""
@@ -79,7 +80,7 @@ class CheckpointFiles:
         )
 
     def path(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        return mask_secrets(f"{self._root}/{name}", self._root)
 
     def read(self, name: str) -> str | None:
         """Return the content of a file, or ``None`` if it does not exist."""
@@ -127,7 +128,7 @@ class CheckpointFiles:
         self._manager.delete(self._hadoop_path(name))
 
     def _hadoop_path(self, name: str) -> Any:
-        return self._path_class(self.path(name))
+        return self._path_class(f"{self._root}/{name}")
 
 
 class RetryingFiles:

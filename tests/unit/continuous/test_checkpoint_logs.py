@@ -22,11 +22,12 @@ from pyspark_kafka_direct.continuous.checkpoint_logs import (
     RecoveryPlan,
     open_checkpoint_logs,
 )
-from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_logs
+from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_checkpoint, recover_logs
 from pyspark_kafka_direct.continuous.continuous_sink import function_writer_factory
 from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
 from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.spark import checkpoint_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -530,13 +531,27 @@ def test_a_checkpoint_has_the_settings_of_the_session(
 
 
 def test_a_checkpoint_that_java_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = "s3x://key:se%2Fcret@b/c"
+
     def fail(*_: object) -> Any:
         gateway = SimpleNamespace(send_command=lambda command: "!xro1")
         error = Py4JJavaError("", SimpleNamespace(_target_id="o1", _gateway_client=gateway))
-        error.java_exception = SimpleNamespace(toString=lambda: "java.io.IOException: no file system for s3x")
+        error.java_exception = SimpleNamespace(toString=lambda: f"java.io.IOException: no file system for {checkpoint}")
         raise error
 
     monkeypatch.setattr(checkpoint_logs, "CheckpointFiles", fail)
     session: Any = SparkWithCheckpoint()
-    with pytest.raises(OptionError, match=r"Cannot use checkpointLocation s3x://b/c: java\.io\.IOException: no f"):
-        open_checkpoint_logs(session, "s3x://b/c")
+    with pytest.raises(OptionError) as caught:
+        open_checkpoint_logs(session, checkpoint)
+    shown = "s3x://key:***@b/c"
+    assert caught.value.message == (
+        f"Cannot use checkpointLocation {shown}: java.io.IOException: no file system for {shown}"
+    )
+
+
+def test_a_folder_without_a_query_cannot_be_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_files, "CheckpointFiles", lambda *_: FakeFileManager())
+    session: Any = SparkWithCheckpoint()
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "out", "transactionalIdPrefix": "p"}
+    with pytest.raises(OptionError, match=r"^s3x://key:\*\*\*@b/c is not the checkpoint of a query$"):
+        recover_checkpoint(session, "s3x://key:se%2Fcret@b/c", options)

@@ -130,7 +130,7 @@ class QueryOnCheckpoint:
         files = SimpleNamespace(path=lambda name: f"checkpoint/{name}", read=self.files.get)
         monkeypatch.setattr(offset_store_batches, "CheckpointFiles", lambda *_: files)
         self._function = OffsetSavingBatchFunction(
-            store, lambda _, number: self.processed.append(number), "checkpoint/"
+            store, lambda _, number: self.processed.append(number), "s3x://key:cret@b/c/"
         )
 
     def run(self, batch_id: int, **ends: int) -> None:
@@ -186,7 +186,7 @@ def test_other_offsets_in_the_store_than_in_the_checkpoint_are_logged_once(
     store.offsets = stored
     query.files["offsets/0"] = entry('{"a":{"0":3}}')
     query.run(batch_id, a=5)
-    assert (f"The checkpoint checkpoint {differing}" in caplog.text) == (differing is not None)
+    assert (f"The checkpoint s3x://key:***@b/c {differing}" in caplog.text) == (differing is not None)
     assert len(caplog.records) == (differing is not None)
     store.offsets[A0] = 99
     query.run(batch_id + 1, a=7)
@@ -199,6 +199,7 @@ def test_a_checkpoint_of_another_query_is_an_error(
 ) -> None:
     query.files["metadata"] = json.dumps({"id": metadata})
     query.properties["sql.streaming.queryId"] = query_id  # type: ignore[assignment]
-    with pytest.raises(OptionError, match="is the checkpoint of query other, but") if is_other else nullcontext():
+    message = r"^s3x://key:\*\*\*@b/c is the checkpoint of query other, but"
+    with pytest.raises(OptionError, match=message) if is_other else nullcontext():
         query.run(0, a=5)
     assert query.processed == [] if is_other else [0]

@@ -104,7 +104,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> FakeManager:
 
 
 @pytest.fixture
-def files(manager: FakeManager) -> CheckpointFiles:
+def files(request: pytest.FixtureRequest, manager: FakeManager) -> CheckpointFiles:
     def to_string(stream: Any, charset: str) -> str:
         manager.fail("read")
         content = manager.files[stream.path]
@@ -120,7 +120,7 @@ def files(manager: FakeManager) -> CheckpointFiles:
         _jvm=SimpleNamespace(org=SimpleNamespace(apache=apache)),
         _jsparkSession=SimpleNamespace(sessionState=lambda: state),
     )
-    return CheckpointFiles(spark, "hdfs://n/check/", "a continuous query")
+    return CheckpointFiles(spark, getattr(request, "param", "hdfs://n/check/"), "a continuous query")
 
 
 def test_files_of_a_checkpoint(files: CheckpointFiles, manager: FakeManager) -> None:
@@ -177,6 +177,15 @@ def test_a_file_that_cannot_be_read_is_closed(files: CheckpointFiles, manager: F
     with pytest.raises(JavaError):
         files.read("metadata")
     assert manager.open_streams == 0
+
+
+@pytest.mark.parametrize("files", ["s3x://key:se%2Fcret@n/check/"], indirect=True)
+def test_messages_have_no_password_of_the_uri(files: CheckpointFiles, manager: FakeManager) -> None:
+    assert files.path("offsets/7") == "s3x://key:***@n/check/offsets/7"
+    files.mkdirs("offsets")
+    files.create("offsets/7", "seven")
+    assert files.read("offsets/7") == "seven"
+    assert "s3x://key:se%2Fcret@n/check/offsets/7" in manager.files
 
 
 def test_spark_connect_has_no_checkpoint_files() -> None:
