@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from tests.settings import read_settings
 from tests.simulation.cluster.cluster import SimulatedCluster
 from tests.simulation.cluster.groups import CommittedOffset as StoredOffset
 from tests.simulation.cluster.groups import GroupCoordinator
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.options.settings import ReadSettings
+    from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
+    from pyspark_kafka_direct.options.settings import WriteSettings
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 A0, A1, MISSING = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("missing", 0)
@@ -90,6 +92,17 @@ class DeliveryCluster(UnitCluster):
         connection = self.options(source).connection if source else None
         return ExactlyOnceDelivery(
             self.options(**options), connection, open_logs_on(self.disk), max_transaction_seconds, self.pool
+        )
+
+    def delivery_of(self, options: WriteSettings, *, has_timeout_option: bool) -> SinkDelivery:
+        """Return the delivery of a query that reads and writes with the same connection."""
+        return kafka_delivery(
+            options,
+            has_timeout_option=has_timeout_option,
+            read_settings=replace(read_settings(), connection=options.connection),
+            logs=open_logs_on(self.disk),
+            settings=parse_start_options({"checkpointLocation": "/c", "epochInterval": 2, "epochTimeout": 10}),
+            pool=self.pool,
         )
 
     @property
@@ -181,33 +194,13 @@ def test_the_transaction_timeout_must_exceed_an_epoch(
 def test_without_the_option_the_transaction_timeout_covers_the_slowest_epoch(
     world: DeliveryCluster, has_timeout_option: bool, timeout_ms: int
 ) -> None:
-    options = world.options()
-    settings = parse_start_options({"checkpointLocation": "/c", "epochInterval": 2, "epochTimeout": 10})
-    read_options = cast("ReadSettings", SimpleNamespace(connection=options.connection))
-    delivery = kafka_delivery(
-        options,
-        has_timeout_option=has_timeout_option,
-        read_settings=read_options,
-        logs=open_logs_on(world.disk),
-        settings=settings,
-        pool=world.pool,
-    )
+    delivery = world.delivery_of(world.options(), has_timeout_option=has_timeout_option)
     delivery.prepare("q", [A0], 1)
     assert ("InitProducerId", "p.cont.0", timeout_ms) in world.take_requests()
 
 
 def test_at_least_once_delivery_has_no_producer_ids(world: DeliveryCluster) -> None:
-    options = parse_sink_options({"kafka.bootstrap.servers": "broker-1:9092", "topic": "out"}, streaming=True)
-    settings = parse_start_options({"checkpointLocation": "/c"})
-    read_options = cast("ReadSettings", SimpleNamespace(connection=options.connection))
-    delivery = kafka_delivery(
-        options,
-        has_timeout_option=False,
-        read_settings=read_options,
-        logs=open_logs_on(world.disk),
-        settings=settings,
-        pool=world.pool,
-    )
+    delivery = world.delivery_of(world.options(deliveryGuarantee="at-least-once"), has_timeout_option=False)
     delivery.prepare("q", [A0], 1)
     assert delivery.producers == ()
     assert world.take_requests() == []
