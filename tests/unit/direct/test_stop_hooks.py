@@ -80,15 +80,16 @@ def test_run_returns_the_result_or_raises_the_error(cluster: CommitCluster) -> N
         signal.run(fail)
 
 
-def test_a_stop_ends_a_plan_in_progress_in_time(cluster: CommitCluster) -> None:
+@pytest.mark.parametrize("seconds", [1, 60])
+def test_a_stop_ends_a_plan_in_progress_in_time(cluster: CommitCluster, seconds: float) -> None:
     signal = StopSignal(cluster.process)
 
     def stop() -> None:
-        cluster.sleep(60)
+        cluster.sleep(seconds)
         signal.request_stop(0.05)
 
     cluster.process.spawn("stop", stop)
-    assert planning_seconds(cluster, signal) == pytest.approx(60.05, abs=0.01)
+    assert planning_seconds(cluster, signal) == pytest.approx(seconds + 0.05, abs=0.01)
 
 
 def test_after_a_stop_planning_has_little_time(cluster: CommitCluster) -> None:
